@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slipstream.adapters.hockey_project.single_run import train_run, train_single_run
     from slipstream.api import (
         check,
         evaluate,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from slipstream.runs.listeners.console import ConsoleListener
     from slipstream.runs.run import Run
     from slipstream.settings.config import RunConfig
-    from slipstream.single_run import train_run, train_single_run
     from slipstream.studies.record.status import status, stop
     from slipstream.training.processes.cluster import ClusterOptions
 
@@ -42,8 +42,8 @@ _HOME = {
     "SlipstreamError": "slipstream.core.errors",
     "status": "slipstream.studies.record.status",
     "stop": "slipstream.studies.record.status",
-    "train_run": "slipstream.single_run",
-    "train_single_run": "slipstream.single_run",
+    "train_run": "slipstream.adapters.hockey_project.single_run",
+    "train_single_run": "slipstream.adapters.hockey_project.single_run",
 }
 
 __version__ = "0.1.0"

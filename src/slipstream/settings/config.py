@@ -17,7 +17,6 @@ from slipstream.core.errors import ConfigError
 from slipstream.environments.curriculum import NO_CURRICULUM, CurriculumConfig
 from slipstream.environments.factory import kind_of
 from slipstream.files import yaml_file
-from slipstream.settings.hockey_project import is_hockey_project, sections_of
 from slipstream.settings.sections import EvaluationConfig, TrainingConfig
 from slipstream.settings.target import (
     SECTIONS,
@@ -26,6 +25,7 @@ from slipstream.settings.target import (
     copied,
     override,
     parse_overrides,
+    read_sections,
     read_target,
     unknown_section,
 )
@@ -184,7 +184,7 @@ def resolve(
     if isinstance(target, RunConfig):
         values = copied(target.as_mapping())  # nested settings stay as they are in `target`
     elif isinstance(target, Mapping):
-        values = sections_of(target) if is_hockey_project(target) else copied(target)
+        values = read_sections(target)
     else:
         values = read_target(str(target))
     values.pop(STUDY, None)  # what a study varies is no part of a run

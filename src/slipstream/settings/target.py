@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
 from slipstream.core.advice import did_you_mean
@@ -12,15 +14,12 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text
 from slipstream.environments.factory import kind_of
 from slipstream.files import json_file, yaml_file
-from slipstream.settings.hockey_project import (
-    is_hockey_project,
-    otherwise,
-    sections_of,
-)
 
 SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
 CONFIGS = (".yaml", ".yml", ".json")
 STUDY = "study"  # a fifth section, which `slipstream tune` reads and a run passes over
+# Modules that read other projects' files, looked up by name: nobody imports the adapters.
+_FORMATS = ("slipstream.adapters.hockey_project.config",)
 
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
@@ -42,9 +41,23 @@ def read_target(target: str) -> dict[str, Any]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The sections in a YAML or JSON file; a JSON file of the hockey project's is translated."""
-    values = _parsed(path)
-    return sections_of(values) if is_hockey_project(values) else values
+    """The sections in a YAML or JSON file."""
+    return read_sections(_parsed(path))
+
+
+def read_sections(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of our sections that may be changed; another project's are translated into them."""
+    foreign = _format_of(values)
+    if foreign is None:
+        return copied(values)
+    sections: dict[str, Any] = foreign.sections_of(values)
+    return sections
+
+
+def _format_of(values: Mapping[str, Any]) -> ModuleType | None:
+    """The module that reads the sections of another project; None where they are ours."""
+    modules = map(importlib.import_module, _FORMATS)
+    return next((one for one in modules if one.recognises(values)), None)
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -64,9 +77,13 @@ def passed_over(target: object) -> str | None:
     done otherwise; None for others."""
     if isinstance(target, (str, Path)) and str(target).endswith(CONFIGS):
         target = _parsed(Path(target))
-    if isinstance(target, Mapping) and is_hockey_project(target):
-        return otherwise(target)
-    if isinstance(target, Mapping) and STUDY in target:
+    if not isinstance(target, Mapping):
+        return None
+    foreign = _format_of(target)
+    if foreign is not None:
+        sentence: str | None = foreign.otherwise(target)
+        return sentence
+    if STUDY in target:
         return "The section `study` is read by `slipstream tune`; a run passes over it."
     return None
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from slipstream.adapters.hockey_project.config import recognises, sections_of
 from slipstream.core.errors import ConfigError
 from slipstream.files import json_file
 from slipstream.settings.config import resolve
-from slipstream.settings.hockey_project import is_hockey_project, sections_of
 from slipstream.settings.target import passed_over, read_config
 
 # Its `curriculum_simple`, with the shaping of an earlier version in the first phase.
@@ -164,7 +164,7 @@ def test_other_agents():
     ],
 )
 def test_what_nobody_reads_is_refused(path, value, match):
-    assert is_hockey_project(SIMPLE)
+    assert recognises(SIMPLE)
     with pytest.raises(ConfigError, match=match):
         sections_of(changed(path, value))
 
@@ -289,7 +289,7 @@ def test_published_files_are_read_as_they_are(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_published_files_that_mean_nothing_here_name_what(name):
     file, match = REFUSED[name]
-    assert is_hockey_project(file)
+    assert recognises(file)
     with pytest.raises(ConfigError, match=match):
         resolve(file, {})
 

@@ -79,7 +79,7 @@ def test_a_device_by_its_number_is_a_card(tmp_path, monkeypatch):
         seen.update(given["overrides"])
         raise ConfigError("enough")
 
-    monkeypatch.setattr("slipstream.single_run.api.train", train)
+    monkeypatch.setattr("slipstream.adapters.hockey_project.single_run.api.train", train)
     for device, meant in ((0, "cuda:0"), (1, "cuda:1"), ("cuda", "cuda"), (None, "cpu")):
         with pytest.raises(ConfigError, match="enough"):
             slipstream.train_run(CONFIG, tmp_path, "named", False, device=device)

@@ -143,7 +143,7 @@ class HockeyProject(Config):
     agent: _AgentBlock
 
 
-def is_hockey_project(values: Mapping[str, Any]) -> bool:
+def recognises(values: Mapping[str, Any]) -> bool:
     """Whether the blocks are theirs and not ours."""
     phases = values.get("curriculum")
     listed = phases.get("phases") if isinstance(phases, Mapping) else None
