@@ -17,25 +17,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import slipstream
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LAYERS = (
     *("core", "machine", "files", "market", "features", "envs", "vector", "experience", "nets"),
-    *(
-        "agents",
-        "environments",
-        "settings",
-        "runs",
-        "training",
-        "studies",
-        "report",
-        "deploy",
-        "service",
-        "dashboard",
-        "adapters",
-        "cli",
-        "api",
-    ),
+    *("agents", "environments", "settings", "runs", "training", "studies", "report", "live"),
+    *("jobs", "dashboard", "api", "cli", "adapters"),
 )
 
 
@@ -101,6 +90,10 @@ def test_the_lock_fits_the_ranges() -> None:
             requirement = Requirement(line)
             version = locked[canonicalize_name(requirement.name)]
             assert Version(version) in requirement.specifier, line
+
+
+def test_the_package_has_one_version() -> None:
+    assert PROJECT["project"]["version"] == slipstream.__version__
 
 
 def test_the_product_needs_no_torch() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from slipstream.core.version import __version__
+
 if TYPE_CHECKING:
     from slipstream.adapters.hockey_project.single_run import train_run, train_single_run
     from slipstream.api import (
@@ -46,7 +48,6 @@ _HOME = {
     "train_single_run": "slipstream.adapters.hockey_project.single_run",
 }
 
-__version__ = "0.1.0"
 __all__ = [
     "ClusterOptions",
     "ConsoleListener",

@@ -145,7 +145,7 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 def _write_details(error: Exception) -> str:
     """Where the traceback is, as a sentence; it is shown where it can be written nowhere."""
-    from slipstream import __version__
+    from slipstream.core.version import __version__
 
     trace = "".join(traceback.format_exception(error))
     head = (

@@ -109,9 +109,7 @@ def doctor(
 
 def _first_sentence(folder: str, name: str) -> str:
     """Of the docstring of what bears the name, a file or a folder's, without importing it."""
-    import slipstream
-
-    below = Path(slipstream.__path__[0]) / folder
+    below = Path(__file__).parents[1] / folder
     places = (below / f"{name}.py", below / name / f"{name}.py", below / name / "kernel.py")
     source = next(place for place in places if place.is_file())
     docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""

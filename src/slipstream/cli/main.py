@@ -74,7 +74,7 @@ app.command("tune-machine")(tune_machine.tune_machine)
 def options(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
     """Trains reinforcement-learning agents on thousands of environments at once."""
     if version:
-        from slipstream import __version__
+        from slipstream.core.version import __version__
 
         typer.echo(f"slipstream {__version__}")
         raise typer.Exit

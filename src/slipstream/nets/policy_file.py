@@ -15,10 +15,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream import __version__
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.reader import misfit
 from slipstream.core.spec import Spec
+from slipstream.core.version import __version__
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.networks import Activation, MlpNetwork, Network
 from slipstream.nets.observations import LIMIT

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import slipstream
 from slipstream.agents.discover import agent_class
 from slipstream.core.errors import VersionError
+from slipstream.core.version import __version__
 from slipstream.settings.config import RunConfig
 
 # Goes up when what shards and the trainer keep beside the agent's state changes its meaning; an
@@ -20,7 +20,7 @@ SHAPE = {"slipstream": str, "training": int, "agent": int}
 def state_version(config: RunConfig) -> dict[str, Any]:
     """JSON-able numbers of what this version writes, and its name."""
     agent = agent_class(config.agent).state_version
-    return {"slipstream": slipstream.__version__, "training": STATE_VERSION, "agent": agent}
+    return {"slipstream": __version__, "training": STATE_VERSION, "agent": agent}
 
 
 def check_state_version(

@@ -13,7 +13,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-import slipstream
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.sources import source_hashes
 from slipstream.environments.environment import Environment
@@ -190,7 +189,7 @@ def _versions() -> dict[str, Any]:
 @functools.cache
 def _code_hash() -> str:
     """Of all source files, in the order of their names."""
-    root = Path(slipstream.__file__).parent
+    root = Path(__file__).parents[2]
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         found.update(f"{path.relative_to(root).as_posix()}\n".encode())
