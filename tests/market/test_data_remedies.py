@@ -10,10 +10,10 @@ from test_vendors import load, remedies
 from vendors import units
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.market.catalogue import ACCEPTABLE, CATALOGUE
 from slipstream.market.checks.check import check, render
 from slipstream.market.checks.discover import describe_folder, propose
 from slipstream.market.config import DataConfig
+from slipstream.market.finding import ACCEPTABLE, CATALOGUE
 from slipstream.market.market import load_market
 
 PRICES = ("open", "high", "low", "close")

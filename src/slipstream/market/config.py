@@ -14,7 +14,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.market import symbols as names
 from slipstream.market.bars import timeframe_seconds
 from slipstream.market.calendar import validate_zone
-from slipstream.market.catalogue import ACCEPTABLE, CATALOGUE
+from slipstream.market.finding import ACCEPTABLE, CATALOGUE
 
 Point = Annotated[float, Field(ge=1e-12, le=1e6)]
 

@@ -11,10 +11,9 @@ from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import DataError
 from slipstream.core.printable import printable
 from slipstream.market.bars import Bars
-from slipstream.market.catalogue import CATALOGUE
 from slipstream.market.checks.check import Check, check
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import advice, joined, plural
+from slipstream.market.finding import CATALOGUE, advice, joined, plural
 from slipstream.market.reading.table import RawTable
 from slipstream.market.symbols import MarketKind, pip
 
@@ -67,13 +66,13 @@ def load_market(config: DataConfig) -> Market:
     """
     found = check(config)
     _refuse(found)
-    tables = [one.table for one in found.inspected]
-    cleaned = [one.cleaned for one in found.inspected]
-    bars = tuple(one.bars for one in cleaned if one.bars is not None)
+    files = found.inspected
+    bars = tuple(one.bars for one in files if one.bars is not None)
     accepted = tuple(joined([one for one in found.findings if one.accepted], found.symbols))
-    kind: MarketKind = "fx" if all(one.kind == "fx" for one in cleaned) else "24/7"
-    notes = (*accepted, *_mended(found), *_spread_notes(tables, config), *_odd_notes(found))
-    return Market(bars, cleaned[0].bar_seconds, kind, content_hash(bars), notes, accepted)
+    kind: MarketKind = "fx" if all(one.kind == "fx" for one in files) else "24/7"
+    spreads = _spread_notes([one.table for one in files], config)
+    notes = (*accepted, *_mended(found), *spreads, *_odd_notes(found))
+    return Market(bars, files[0].bar_seconds, kind, content_hash(bars), notes, accepted)
 
 
 def market_of(bars: tuple[Bars, ...], bar_seconds: int, kind: MarketKind = "fx") -> Market:

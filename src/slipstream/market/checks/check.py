@@ -6,10 +6,11 @@ Nothing stops at the first problem. Whoever loads refuses what is an error in th
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +19,13 @@ from slipstream.core.config import validate
 from slipstream.core.errors import DataError, SlipstreamError
 from slipstream.core.printable import printable
 from slipstream.market.bars import Bars, timeframe_name, timeframe_seconds
-from slipstream.market.checks.clean import Cleaned, clean, kind_of
+from slipstream.market.checks.clean import Inspected, clean, kind_of
 from slipstream.market.checks.quality import hole_findings, quality_findings
-from slipstream.market.checks.ways import revokes, ways_out
 from slipstream.market.checks.week import Proof, among_others, prove, week_findings
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import (
     ALL,
+    CATALOGUE,
     Finding,
     Remedy,
     RemedyError,
@@ -36,20 +37,7 @@ from slipstream.market.finding import (
 from slipstream.market.reading.source import find_files, price_files, resolve_folder
 from slipstream.market.reading.table import RawTable, read
 
-
-@dataclass(frozen=True, eq=False)
-class Inspected:
-    """One file that could be read.
-
-    Attributes:
-        table: as it is; stamps without a zone are placed as if in `assumed`.
-        cleaned: its usable bars.
-        assumed: a zone that nobody has confirmed; empty where none had to be assumed.
-    """
-
-    table: RawTable
-    cleaned: Cleaned
-    assumed: str = ""
+_BY_SYMBOL = ("price_scale", "point")  # keys of `data` that hold one value, or one by symbol
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,18 +120,18 @@ def check(config: DataConfig) -> Check:
     naive = [one for one in tables if one.needs_zone and one.readings.origin != "mixed"]
     proof = prove(naive, config)
     inspected = [_inspected(table, config, proof, findings) for table in tables]
-    usable = [one.table.symbol for one in inspected if one.cleaned.bars is not None]
+    usable = [one.bars for one in inspected if one.bars is not None]
     if usable:
-        leave_out: Remedy = {"symbols": usable}
+        leave_out: Remedy = {"symbols": [bars.symbol for bars in usable]}
         findings = [
             replace(one, remedies=(leave_out,)) if one.kind == "too_few" else one
             for one in findings
         ]
-    lengths = {one.table.symbol: one.cleaned.bar_seconds for one in inspected}
+    lengths = {one.table.symbol: one.bar_seconds for one in inspected}
     bars = {one.table.symbol: len(one.table) for one in inspected}
     disagreement = agreed_length(lengths, config.timeframe, bars)
     findings += [disagreement] if disagreement is not None else []
-    findings += _ends([one.cleaned.bars for one in inspected if one.cleaned.bars is not None])
+    findings += _ends(usable)
     accepted = tuple(_accepted(one, config) for one in findings)
     return Check(config, files, tuple(inspected), accepted)
 
@@ -184,7 +172,7 @@ def _verdict(found: Check) -> str:
 
 def _facts(one: Inspected) -> str:
     """A file in a line: format, bars, range, market, spread."""
-    table, bars = one.table, one.cleaned.bars
+    table, bars = one.table, one.bars
     if bars is None:
         return f"{table.symbol}: {table.dialect.name}, no usable bars"
     spread = f"spread: {table.spread_source}"
@@ -193,8 +181,8 @@ def _facts(one: Inspected) -> str:
     note = f", if stamps are {one.assumed}" if one.assumed else ""
     return (
         f"{bars.symbol}: {table.dialect.name}, {plural(len(bars), 'bar')} of "
-        f"{timeframe_name(one.cleaned.bar_seconds)}, {stamp(int(bars.time[0]))} to "
-        f"{stamp(int(bars.time[-1]))} UTC{note}, market {one.cleaned.kind}, {spread}"
+        f"{timeframe_name(one.bar_seconds)}, {stamp(int(bars.time[0]))} to "
+        f"{stamp(int(bars.time[-1]))} UTC{note}, market {one.kind}, {spread}"
     )
 
 
@@ -293,11 +281,9 @@ def _inspected(
         findings.append(_naive(table, own))
         assumed = own.zone or "UTC"
         table = replace(table, zone=assumed)
-    cleaned = clean(table, config)
-    findings += [*cleaned.findings, *_declared(table, config)]
-    if cleaned.bars is not None:
-        findings += _odd(table, cleaned, cleaned.bars, config, bool(assumed))
-    return Inspected(table, cleaned, assumed)
+    one = clean(table, config, assumed)
+    findings += [*one.findings, *_declared(table, config), *_odd(one, config)]
+    return one
 
 
 def _naive(table: RawTable, proof: Proof) -> Finding:
@@ -324,14 +310,14 @@ def _naive(table: RawTable, proof: Proof) -> Finding:
     return Finding.of(table.symbol, "naive_time", what, count, remedies=remedies)
 
 
-def _odd(
-    table: RawTable, cleaned: Cleaned, bars: Bars, config: DataConfig, assumed: bool
-) -> list[Finding]:
-    seconds, kind = cleaned.bar_seconds, cleaned.kind
-    findings = hole_findings(bars, seconds, kind)
-    if kind == "fx" and not assumed:
-        findings += week_findings(table, bars, seconds, config)
-    return findings + quality_findings(bars, seconds, kind, table.path.name)
+def _odd(one: Inspected, config: DataConfig) -> list[Finding]:
+    """What is odd about the bars of one file, none of which loading changes."""
+    if one.bars is None:
+        return []
+    findings = hole_findings(one.bars, one.bar_seconds, one.kind)
+    if one.kind == "fx" and not one.assumed:
+        findings += week_findings(one.table, one.bars, one.bar_seconds, config)
+    return findings + quality_findings(one.bars, one.bar_seconds, one.kind, one.table.path.name)
 
 
 def _declared(table: RawTable, config: DataConfig) -> list[Finding]:
@@ -342,8 +328,7 @@ def _declared(table: RawTable, config: DataConfig) -> list[Finding]:
         return []
     source = table.dialect.name if table.dialect.bid else "a file of this name"
     message = f"{source} holds {side} prices only: set `price_side: {side}` and a spread"
-    action = "loading takes them as mid"
-    return [Finding.of(table.symbol, f"{side}_only", message, len(table), action)]
+    return [Finding.of(table.symbol, f"{side}_only", message, len(table))]
 
 
 def _ends(markets: list[Bars]) -> list[Finding]:
@@ -372,8 +357,7 @@ def _ends(markets: list[Bars]) -> list[Finding]:
         return [Finding.of(ALL, "no_common_period", message, len(markets), remedies=ways)]
     common = (max(first), min(last))
     message = f"{ends}; all have bars from {stamp(common[0])} to {stamp(common[1])}"
-    action = "loading keeps all bars; splits are by time"
-    return [Finding.of(ALL, "unequal_ends", message, len(markets), action, times=common)]
+    return [Finding.of(ALL, "unequal_ends", message, len(markets), times=common)]
 
 
 def agreed_length(
@@ -414,3 +398,93 @@ def agreed_length(
         "loading refuses: name symbols of one length",
         remedies=[{"symbols": one} for one in lists],
     )
+
+
+def ways_out(
+    findings: Sequence[Finding], config: DataConfig, files: Mapping[str, Path]
+) -> tuple[Remedy, ...]:
+    """Alternatives for all findings that stop loading, complete: they replace keys of `config`.
+
+    Args:
+        findings: of all symbols.
+        config: what the remedies are written into.
+        files: of the symbols that are loaded.
+    """
+    stops = [finding for finding in findings if finding.severity == "error"]
+    ways: list[Remedy] = []
+
+    def add(found: Remedy | None) -> None:
+        way = complete(found or {}, config, files)
+        if way and way not in ways:
+            ways.append(way)
+
+    for k in range(max((len(one.remedies) for one in stops), default=0)):
+        add(merged(one.remedies[min(k, len(one.remedies) - 1)] for one in stops if one.remedies))
+    accepted = tuple(dict.fromkeys(one.kind for one in stops if CATALOGUE[one.kind].acceptable))
+    if accepted:
+        others = [one.remedies[0] for one in stops if one.remedies and one.kind not in accepted]
+        if complete(merged(others) or {}, config, files) not in ways:  # which mends them, too
+            add(merged([*others, {"accept": [*config.accept, *accepted]}]))
+    return tuple(ways)
+
+
+def complete(found: Remedy, config: DataConfig, files: Mapping[str, Path]) -> dict[str, Any]:
+    """A remedy together with what the keys that it replaces say already."""
+    way: dict[str, Any] = {}
+    for key, value in found.items():
+        before = getattr(config, key)
+        if key == "files":
+            way |= _renamed(value, config, files)
+        elif not isinstance(value, Mapping):
+            way[key] = value
+        elif isinstance(before, dict):  # None takes an entry out
+            both = {**before, **value}
+            way[key] = {name: one for name, one in both.items() if one is not None}
+        elif key in _BY_SYMBOL and before is not None and before != 1.0:
+            way[key] = {**dict.fromkeys(files, before), **value}
+        else:
+            way[key] = value
+    return way
+
+
+def _renamed(
+    value: Mapping[str, str], config: DataConfig, files: Mapping[str, Path]
+) -> dict[str, Any]:
+    """`files` that give some files new names, and keep the others of the folder."""
+    kept = {s: path.name for s, path in files.items() if path.name not in value.values()}
+    way: dict[str, Any] = {"files": {**kept, **value}}
+    if config.symbols is not None:
+        way["symbols"] = [s for s in config.symbols if s in way["files"]]
+        way["symbols"] += [s for s in value if s not in way["symbols"]]
+    return way
+
+
+def merged(remedies: Iterable[Remedy]) -> dict[str, Any] | None:
+    """All of them at once, `symbols` those that all name; None where two contradict each other."""
+    result: dict[str, Any] = {}
+    for remedy in remedies:
+        for key, value in remedy.items():
+            before: Any = result.get(key, value)
+            if key == "symbols":
+                result[key] = [name for name in before if name in value]
+            elif _differ(before, value):
+                return None
+            else:
+                result[key] = {**before, **value} if isinstance(value, Mapping) else value
+    return None if result.get("symbols") == [] else result
+
+
+def revokes(remedy: Remedy, way: Remedy) -> bool:
+    """Whether a remedy gives a key that `way` sets another value; fewer symbols are none."""
+    for key in remedy.keys() & way.keys() - {"symbols", "files"}:
+        mappings = isinstance(remedy[key], Mapping) and isinstance(way[key], Mapping)
+        if not mappings or _differ(way[key], remedy[key]):
+            return True
+    return False
+
+
+def _differ(old: Any, new: Any) -> bool:
+    """Whether two values contradict each other; mappings where they share a name."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return any(old.get(name, one) != one for name, one in new.items())
+    return bool(old != new)

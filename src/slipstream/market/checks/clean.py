@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.market import symbols
-from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
+from slipstream.market.bars import Bars, BoolArray, IntArray
 from slipstream.market.calendar import DAY, in_weekend
 from slipstream.market.checks.units import jump_findings, spread_findings, unit_findings
 from slipstream.market.config import DataConfig
@@ -42,17 +42,25 @@ _ROUNDING = 1e-9  # relative: files written with float32 or scaled prices
 
 
 @dataclass(frozen=True, eq=False)
-class Cleaned:
-    """The usable bars of one file and what was found on the way.
+class Inspected:
+    """One file, as it is and cleaned, and what was found on the way.
 
-    `bars` hold what is left when every bad bar is dropped, even where loading would refuse:
-    `check` goes on with them. None when fewer than two are left.
+    Attributes:
+        table: as it is; stamps without a zone are placed as if in `assumed`.
+        bars: what is left when every bad bar is dropped, even where loading would refuse: `check`
+            goes on with them. None when fewer than two are left.
+        bar_seconds: length of a bar, 0 where there is none.
+        kind: trading hours.
+        findings: in the order in which they were made.
+        assumed: a zone that nobody has confirmed; empty where none had to be assumed.
     """
 
+    table: RawTable
     bars: Bars | None
     bar_seconds: int
     kind: symbols.MarketKind
     findings: tuple[Finding, ...]
+    assumed: str = ""
 
 
 def kind_of(symbol: str, config: DataConfig) -> symbols.MarketKind:
@@ -60,12 +68,14 @@ def kind_of(symbol: str, config: DataConfig) -> symbols.MarketKind:
     return symbols.market_kind(symbol) if config.market == "auto" else config.market
 
 
-def clean(table: RawTable, config: DataConfig) -> Cleaned:
+def clean(table: RawTable, config: DataConfig, assumed: str = "") -> Inspected:
     """Applies the rules above to one file."""
     kind = kind_of(table.symbol, config)
     findings: list[Finding] = []
     rows = _readable_rows(table, config, findings)
-    time, bar_seconds = _bar_opens(table, config, rows)
+    time = table.stamps.time[rows]
+    bar_seconds = bar_length(time)
+    time = time - bar_seconds * (config.time_is == "close")
     order = _order(table, rows, time, findings)
     time, rows = time[order], rows[order]
     good = _sound_rows(table, config, rows, time, findings)
@@ -83,16 +93,10 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
     # The unit of a spread can be judged once that of the prices is known.
     findings += units or spread_findings(table, config)
     findings += jumps
-    keep = ~_weekend_candles(kind, time, bar_seconds, columns)
+    keep = ~_weekend_candles(kind, time, bar_seconds, table.silent[rows])
+    said = " without volume while the forex market was closed"
     findings += Finding.where(
-        table.symbol,
-        "weekend_flat",
-        time,
-        ~keep,
-        "flat candle",
-        " without volume while the forex market was closed",
-        first="",
-        action="loading drops them",
+        table.symbol, "weekend_flat", time, ~keep, "flat candle", said, first=""
     )
     if int(keep.sum()) < 2 or bar_seconds == 0:
         usable = int(keep.sum())
@@ -101,7 +105,7 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
             "`symbols`"
         )
         findings.append(Finding.of(table.symbol, "too_few", message, usable))
-        return Cleaned(None, bar_seconds, kind, tuple(findings))
+        return Inspected(table, None, bar_seconds, kind, tuple(findings), assumed)
     bars = Bars(
         table.symbol,
         time[keep],
@@ -109,7 +113,7 @@ def clean(table: RawTable, config: DataConfig) -> Cleaned:
         spread=spread[keep],
         extra={name: column[rows][keep] for name, column in table.extra.items()},
     )
-    return Cleaned(bars, bar_seconds, kind, tuple(findings))
+    return Inspected(table, bars, bar_seconds, kind, tuple(findings), assumed)
 
 
 def _readable_rows(table: RawTable, config: DataConfig, findings: list[Finding]) -> IntArray:
@@ -133,12 +137,6 @@ def _readable_rows(table: RawTable, config: DataConfig, findings: list[Finding])
     return np.flatnonzero(~missing & ~skipped)
 
 
-def _bar_opens(table: RawTable, config: DataConfig, rows: IntArray) -> tuple[IntArray, int]:
-    time = table.stamps.time[rows]
-    bar_seconds = bar_length(time)
-    return (time - bar_seconds if config.time_is == "close" else time), bar_seconds
-
-
 def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Finding]) -> IntArray:
     """Row order that sorts by time; of rows with the same stamp the last in the file."""
     symbol, part = table.symbol, table.part[rows]
@@ -146,9 +144,7 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
     if backwards.any():
         count, times = int(backwards.sum()), first_times(time, backwards)
         message = f"time runs backwards {plural(count, 'time')}, first at {stamp(times[0])}"
-        findings.append(
-            Finding.of(symbol, "unsorted", message, count, "loading sorts the bars", times=times)
-        )
+        findings.append(Finding.of(symbol, "unsorted", message, count, times=times))
     order = np.argsort(time, kind="stable")
     ordered = time[order]
     superseded = np.zeros(len(ordered), dtype=np.bool_)
@@ -169,15 +165,9 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
         findings += Finding.where(
             symbol, "overlap", ordered, differ, "bar", said, ", first at {}" + where
         )
+    said = " with the stamp of another bar"
     findings += Finding.where(
-        symbol,
-        "duplicate",
-        ordered,
-        superseded,
-        "bar",
-        " with the stamp of another bar",
-        ", first at {}",
-        action="loading keeps the last of each",
+        symbol, "duplicate", ordered, superseded, "bar", said, ", first at {}"
     )
     return kept
 
@@ -233,14 +223,11 @@ def _one_sided(table: RawTable, config: DataConfig) -> list[Finding]:
     return [Finding.of(table.symbol, "no_spread", message, len(table), remedies=ways)]
 
 
-def _weekend_candles(
-    kind: str, time: IntArray, bar_seconds: int, columns: dict[str, FloatArray]
-) -> BoolArray:
+def _weekend_candles(kind: str, time: IntArray, bar_seconds: int, silent: BoolArray) -> BoolArray:
     """Candles that a vendor invented while the forex market was closed, bool [n]."""
     if kind != "fx" or bar_seconds > DAY or len(time) == 0:
         return np.zeros(len(time), dtype=np.bool_)
-    flat = (columns["high"] == columns["low"]) & (columns["volume"] == 0.0)
-    closed: BoolArray = flat & in_weekend(time) & in_weekend(time + bar_seconds - 1)
+    closed: BoolArray = silent & in_weekend(time) & in_weekend(time + bar_seconds - 1)
     return closed
 
 

@@ -11,11 +11,9 @@ from slipstream.core.config import validate
 from slipstream.core.errors import DataError
 from slipstream.market import symbols
 from slipstream.market.bars import timeframe_name
-from slipstream.market.checks.check import check
-from slipstream.market.checks.ways import complete, merged
+from slipstream.market.checks.check import check, complete, merged
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, Remedy, RemedyError, advice, joined, pasted
-from slipstream.market.reading.columns import bare_names
 from slipstream.market.reading.source import (
     SUFFIXES,
     no_files,
@@ -24,7 +22,7 @@ from slipstream.market.reading.source import (
     resolve_folder,
 )
 from slipstream.market.reading.stamps import MISSING, bar_length
-from slipstream.market.reading.table import RawTable, read, read_frame
+from slipstream.market.reading.table import RawTable, bare_names, read, read_frame
 
 # Keys that are written where the files prove them; all others are the user's to decide.
 _PROVEN = {"time_zone", "time_is", "price_scale", "point", "columns"}

@@ -26,7 +26,6 @@ _KEPT_SIZES = 8
 _HOLIDAY_SECONDS = 3 * 3600  # shorter holes around Christmas are ordinary gaps
 _OUTAGE_BARS = 3  # bars without trading before a hole that make it an outage
 _WEEKEND_SECONDS = 40 * 3600
-_LEFT = "loading leaves the hole: nothing is filled"
 _CLOSED_DAYS = {"Christmas": (12, 25), "New Year": (1, 1)}
 _STRETCH = 60  # steps of another length that are no accident
 _STALE_RUN = 5  # bars with one and the same price
@@ -61,11 +60,7 @@ def quality_findings(bars: Bars, bar_seconds: int, kind: MarketKind, file: str) 
 
 def _years(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Finding]:
     warning = calendar_warning(bars.time, bar_seconds, calendar(kind, bar_seconds))
-    if warning is None:
-        return []
-    return [
-        Finding.of(bars.symbol, "calendar", warning, action="loading takes the bars as they are")
-    ]
+    return [] if warning is None else [Finding.of(bars.symbol, "calendar", warning)]
 
 
 def _name(symbol: str, kind: MarketKind, file: str) -> list[Finding]:
@@ -85,8 +80,7 @@ def _silence(bars: Bars) -> list[Finding]:
     if (bars.volume > 0.0).any():
         findings = _share(bars, "zero_volume", empty, "zero-volume bar", 1e-3)
     else:
-        action = "loading sets it to 0; leave volume features out"
-        findings = [Finding.of(bars.symbol, "no_volume", "there is no volume", len(bars), action)]
+        findings = [Finding.of(bars.symbol, "no_volume", "there is no volume", len(bars))]
     return findings + _share(bars, "flat", flat, "flat bar", 0.01)
 
 
@@ -140,8 +134,7 @@ def _bounce(bars: Bars) -> list[Finding]:
     if correlation < min(_BOUNCE, -_NOISE / max(len(bars) - 1, 1) ** 0.5):
         signs.append(("bounce", f"lag-1 autocorrelation of returns is {correlation:.3f}"))
     bounce = "fills at the same close would earn the bounce"
-    action = "loading keeps the prices; fill at the next open"
-    return [Finding.of(bars.symbol, kind, f"{sign}: {bounce}", 1, action) for kind, sign in signs]
+    return [Finding.of(bars.symbol, kind, f"{sign}: {bounce}") for kind, sign in signs]
 
 
 def smallest_step(close: FloatArray) -> float:
@@ -176,10 +169,8 @@ def _spacing(bars: Bars, bar_seconds: int) -> list[Finding]:
             f"{plural(stop - start, 'bar')} of {length} from {stamp(first)} to {stamp(last)} UTC "
             f"among bars of {timeframe_name(bar_seconds)}"
         )
-        action = "loading refuses: take them out of the file"
-        findings.append(
-            Finding.of(bars.symbol, "spacing", message, stop - start, action, times=(first,))
-        )
+        times = (first,)
+        findings.append(Finding.of(bars.symbol, "spacing", message, stop - start, times=times))
     return findings
 
 
@@ -250,18 +241,15 @@ def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Findin
         begin, last = int(holes.start[index]), int(bars.time[row])
         missing, end = plural(size, "missing bar"), stamp(int(holes.stop[index]))
         if holiday is not None:
-            found, since, action = "holiday", begin, _LEFT
+            found, since = "holiday", begin
             message = f"{holiday} hole of {missing}, {stamp(begin)} to {end} UTC"
         else:
             found, since = "outage", last
-            action = "loading leaves the hole and keeps the flat bars"
             message = (
                 f"exchange outage: {missing} between {stamp(last)} and {end} UTC, after {quiet} "
                 "flat zero-volume bars"
             )
-        findings.append(
-            Finding.of(bars.symbol, found, message, 1, action, times=(since,), size=size)
-        )
+        findings.append(Finding.of(bars.symbol, found, message, times=(since,), size=size))
     return findings + _gaps(bars.symbol, holes, open_holes)
 
 
@@ -279,8 +267,7 @@ def _weekends(symbol: str, holes: Holes) -> list[Finding]:
     exceptions = f" ({' and '.join(others)}, when clocks change)" if others else ""
     message = f"{plural(count, 'weekend')} of {usual} bars{exceptions}"
     first = first_times(holes.start, weekend)
-    action = "they count as one step"
-    return [Finding.of(symbol, "weekend", message, count, action, times=first, size=usual)]
+    return [Finding.of(symbol, "weekend", message, count, times=first, size=usual)]
 
 
 def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
@@ -293,7 +280,7 @@ def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
         message = f"{plural(count, 'hole')} of {said}"
         if size in listed:  # the rows are those of one size
             message += f", {'at' if count == 1 else 'first'} {stamp(times[0])} UTC"
-        findings.append(Finding.of(symbol, "gap", message, count, _LEFT, times=times, size=size))
+        findings.append(Finding.of(symbol, "gap", message, count, times=times, size=size))
 
     for size in np.sort(listed).tolist():
         report(chosen & (holes.in_session == size), plural(size, "missing bar"), size)

@@ -429,8 +429,7 @@ def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Find
         "MetaTrader counts the seconds of the broker's clock, which is rarely UTC (most brokers "
         "keep America/New_York+7), and these weekends do not show which: set `time_zone`"
     )
-    action = "loading takes them as UTC"
-    return [Finding.of(table.symbol, "broker_time", message, len(table), action)]
+    return [Finding.of(table.symbol, "broker_time", message, len(table))]
 
 
 def _weekend_bars(bars: Bars, bar_seconds: int, hint: str | None) -> list[Finding]:
