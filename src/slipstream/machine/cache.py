@@ -6,8 +6,11 @@ Its seal lists the hash of every file, and nothing is loaded (which is to say, r
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
 import stat
@@ -19,9 +22,14 @@ from pathlib import Path
 
 from slipstream.core.errors import ResourceError
 
+log = logging.getLogger("slipstream")
+
 _DAYS_KEPT = 90
 _HOURS_UNFINISHED = 24  # after which a folder that was being filled belongs to a process long gone
-_SEAL, _UNFINISHED = "seal.json", ".unfinished-"
+_SEAL, _UNFINISHED, _LOCK = "seal.json", ".unfinished-", ".lock-"
+_LOOKS_A_SECOND = 20
+_PATIENCE_SECONDS = 600.0  # far more than any module takes: who is so slow has been stopped
+_HELD = (errno.EAGAIN, errno.EACCES)
 _REMEMBERED = ("bench", "checked", "leases", "machine")  # folders beside the modules, never swept
 
 
@@ -98,11 +106,70 @@ def refuse_strangers(
         )
 
 
+class _Makers:
+    """Locks of modules that this process is making."""
+
+    held = 0
+
+    @classmethod
+    def renew(cls) -> None:
+        """In a forked child, to which no lock of its parent belongs."""
+        cls.held = 0
+
+
+os.register_at_fork(after_in_child=_Makers.renew)
+
+
+@contextmanager
+def only_maker(folder: Path) -> Iterator[None]:
+    """Lets one process at a time make a module; look once more whether it is there, inside.
+
+    Others wait until the maker is done or dead, at most `_PATIENCE_SECONDS`. Nobody waits who makes
+    a module already, so that no two wait for each other. Where there can be no lock, two processes
+    make the same module, of which the first one's is kept: nothing but time depends on the lock.
+
+    It is a record lock (fcntl): a child that is forked meanwhile has no share in it.
+    """
+    path = folder.parent / f"{_LOCK}{folder.name}"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:  # a full disk, or one that may not be written
+        yield
+        return
+    try:
+        own = _take(handle, folder.name, 0.0 if _Makers.held else _PATIENCE_SECONDS)
+        _Makers.held += own
+        try:
+            yield
+        finally:
+            if own:
+                _Makers.held -= 1
+                path.unlink(missing_ok=True)  # who waits on it finds the module, or makes it
+    finally:
+        os.close(handle)
+
+
+def _take(handle: int, name: str, patience: float) -> bool:
+    """Takes the lock of a module's file; False: it cannot be had."""
+    deadline, told = time.monotonic() + patience, False
+    while True:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError as error:
+            if error.errno not in _HELD or time.monotonic() > deadline:
+                return False
+        if not told:
+            log.info("another process is compiling %s: waiting for it", name)
+            told = True
+        time.sleep(1.0 / _LOOKS_A_SECOND)
+
+
 @contextmanager
 def filling(folder: Path) -> Iterator[Path]:
     """A new folder to compile into, which becomes `folder`, sealed, when the block ends well.
 
-    Two processes may make the same module at once: the first one's is kept.
+    Where two processes make the same module at once (see `only_maker`), the first one's is kept.
 
     Raises:
         ResourceError: the folder cannot be written.
@@ -176,14 +243,14 @@ def cannot_write(folder: Path, error: OSError, what: str = "Compiled code") -> R
 def sweep(folder: Path) -> None:
     """Forgets compiled code that nobody has loaded for a long time, and what was never finished."""
     now = time.time()
-    # Loose files are of versions that kept all modules in one folder.
-    for path in (*folder.glob("*.py"), *folder.glob("__pycache__/*"), *folder.glob("*/")):
+    for path in (*folder.glob("*/"), *folder.glob(f"{_LOCK}*")):
         if path.name in _REMEMBERED:
             continue
-        kept = _HOURS_UNFINISHED * 3600 if path.name.startswith(_UNFINISHED) else _DAYS_KEPT * 86400
+        brief = path.name.startswith((_UNFINISHED, _LOCK))
+        kept = _HOURS_UNFINISHED * 3600 if brief else _DAYS_KEPT * 86400
         try:
             used = (path / _SEAL if (path / _SEAL).exists() else path).stat()
-            if max(used.st_atime, used.st_ctime) > now - kept or path.name == "__pycache__":
+            if max(used.st_atime, used.st_ctime) > now - kept:
                 continue
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         except OSError:

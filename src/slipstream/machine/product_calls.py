@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slipstream.machine import product_code
-from slipstream.machine.cache import cache_folder, discard, filling, is_whole
+from slipstream.machine.cache import cache_folder, discard, filling, is_whole, only_maker
 from slipstream.machine.machine_form import source_digest
 from slipstream.machine.product_code import KINDS, define, type_of
 
@@ -90,7 +90,8 @@ def load_library() -> None:
     with lock:
         if folder.exists() and not is_whole(folder):
             discard(folder)
-        library = _read(folder) if folder.exists() else _make(folder)
+        with only_maker(folder):
+            library = _read(folder) if folder.exists() else _make(folder)
     for kind in KINDS:
         binding.add_symbol(symbol(kind), library.get_pointer_to_function(symbol(kind)))
 

@@ -36,6 +36,7 @@ from slipstream.machine.cache import (
     discard,
     filling,
     is_whole,
+    only_maker,
     seal,
     sweep,
 )
@@ -263,11 +264,16 @@ def _found(name: str, folder: Path, load: _Load) -> dict[str, Any] | None:
 
 
 def _made(name: str, folder: Path, text: str, load: _Load) -> dict[str, Any]:
-    log.info("compiling %s (once; the result is kept in %s)", name, folder.parent)
-    with filling(folder) as unfinished:
-        path = unfinished / f"{folder.name.rpartition('_')[0]}.py"
-        path.write_text(text, encoding="utf-8")
-        result = load(unfinished)
+    """Compiles it, unless another process does that already: then what that one made."""
+    with only_maker(folder):
+        result = _found(name, folder, load)
+        if result is not None:
+            return result
+        log.info("compiling %s (once; the result is kept in %s)", name, folder.parent)
+        with filling(folder) as unfinished:
+            path = unfinished / f"{folder.name.rpartition('_')[0]}.py"
+            path.write_text(text, encoding="utf-8")
+            result = load(unfinished)
     sweep(folder.parent)
     return result
 
