@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -253,3 +254,47 @@ def test_a_file_is_replaced_in_one_step(tmp_path, monkeypatch):
 def test_json_has_no_nan():
     values = {"a": np.float64("nan"), "b": np.arange(2), "c": (1, float("inf")), 3: np.bool_(True)}
     assert files.plain(values) == {"a": None, "b": [0, 1], "c": [1, None], "3": True}
+
+
+def test_nothing_has_its_name_before_it_is_on_the_disk(tmp_path, monkeypatch):
+    """Neither a file nor a folder; and the name is, before the call returns."""
+    done = []
+    fsync, replace = files.os.fsync, files.os.replace
+
+    def named(handle):
+        done.append(("sync", Path(os.readlink(f"/proc/self/fd/{handle}"))))
+        fsync(handle)
+
+    monkeypatch.setattr(files.os, "fsync", named)
+    monkeypatch.setattr(
+        files.os,
+        "replace",
+        lambda old, new: (done.append((Path(old), Path(new))), replace(old, new)),
+    )
+    files.write_text(tmp_path / "one", "1")
+    save(tmp_path, 1)
+    unnamed = set()
+    for k, (what, where) in enumerate(done):
+        if what == "sync":
+            unnamed.discard(where)
+        elif what.parent.name.endswith(".partial"):  # of a folder that has no name yet
+            continue
+        else:
+            inside = [new for old, new in done[:k] if old != "sync" and new.parent == what]
+            assert all(("sync", one) in done[:k] for one in [what, *inside])
+            unnamed.add(where.parent)
+    assert not unnamed
+    files.write_text(tmp_path / "status.json", "{}", durable=False)
+    assert done[-1][1] == tmp_path / "status.json"  # nobody waits for it
+
+
+def test_a_folder_is_made_with_its_name_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    files.make_folder(tmp_path / "a" / "b")
+    assert set(synced) == {tmp_path, tmp_path / "a"}
+    files.make_folder(tmp_path / "a" / "b")
+    assert len(synced) == 2
+    (tmp_path / "file").touch()
+    with pytest.raises(ResourceError):
+        files.make_folder(tmp_path / "file")

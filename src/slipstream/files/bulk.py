@@ -13,7 +13,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError
-from slipstream.files.files import disk_errors, write_bytes
+from slipstream.files.files import make_folder, write_bytes
 
 _SUFFIX, _KEY = ".chunk", "chunk"
 
@@ -36,8 +36,7 @@ def write_chunks(
     """
     own = folder / f"member-{member:03d}"
     written = {}
-    with disk_errors(own):
-        own.mkdir(parents=True, exist_ok=True)
+    make_folder(own)
     for name, make in chunks.items():
         path = own / f"{name}{_SUFFIX}"
         file = str(path.relative_to(folder))

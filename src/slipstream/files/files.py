@@ -1,4 +1,9 @@
-"""Files that are either whole or not there: every artefact of a run is written through here."""
+"""Files that are either whole or not there: every artefact of a run is written through here.
+
+Three ways to write, and no others: `write_bytes` replaces a file, `whole_folder` a folder, and
+`AppendedFile` grows one. What each keeps when the power fails stands at it. No durable file is
+written through a shared map: whose pages reach the disk when, nobody could say.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +64,16 @@ def disk_errors(path: Path) -> Iterator[None]:
 def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
     """Replaces `path` by `content` in one step: a crash leaves the old bytes or the new ones.
 
+    The one place where a file takes another one's name. The bytes are on the disk before they get
+    the name, and the name is before this returns: a power cut at any moment leaves the old file or
+    the new one, and none later takes the new one back. That costs two waits for the disk.
+
     Args:
-        path: of the file.
+        path: of the file; its folder is there, see `make_folder`.
         content: all of it.
-        durable: it is on the disk when this returns; False where only processes are to see it.
+        durable: False where nobody waits for the disk, because only living processes are to see it
+            (`status.json`), or because whoever reads it notices damage and makes it again, to the
+            same bits (states of a study's members under way). A kill still leaves old or new.
     """
     with disk_errors(path):
         handle, name = tempfile.mkstemp(_PARTIAL, _prefix(path), path.parent)
@@ -93,25 +104,29 @@ def write_json(path: Path, values: Mapping[str, Any], durable: bool = True) -> N
     write_text(path, json.dumps(plain(values), indent=2, allow_nan=False) + "\n", durable)
 
 
-def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
+def write_sealed(path: Path, values: Mapping[str, Any], durable: bool = True) -> None:
     """`write_json` with a hash of the facts, which `read_json` verifies."""
     facts = plain(values)
-    write_json(path, {**facts, SEAL: seal(facts)})
+    write_json(path, {**facts, SEAL: seal(facts)}, durable)
 
 
 @contextmanager
 def whole_folder(path: Path, keep: Path | None = None) -> Iterator[Path]:
     """A folder that appears under its name only when the body has filled it without an error.
 
-    Yields a hidden folder beside it. An existing `path` is replaced: for an instant it is absent,
-    never half written. It is then `keep`, in place of what was there, or deleted.
+    Yields a hidden folder beside it. All files in it are on the disk before it has its name,
+    however the body wrote them, and the name is before this returns. An existing `path` is
+    replaced: for an instant it is absent, never half written. It is then `keep`, in place of what
+    was there, or deleted.
     """
     with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         temporary = Path(tempfile.mkdtemp(_PARTIAL, _prefix(path), path.parent))
         try:
             yield temporary
             temporary.chmod(0o777 & ~_UMASK)
+            for file in temporary.iterdir():
+                _sync(file)
             sync_folder(temporary)
             if path.exists():
                 old = keep or temporary.with_name(f"{_prefix(path)}old{_PARTIAL}")
@@ -167,10 +182,14 @@ def _prefix(path: Path) -> str:
 
 
 class AppendedFile:
-    """A file that grows, unbuffered: a full disk is noticed at once and only once."""
+    """A file that grows, unbuffered: a full disk is noticed at once and only once.
+
+    What is written survives a kill at once, and a power cut from the next `sync` on.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._named = False  # its name is on the disk
         with disk_errors(path):  # a pipe that nobody reads is refused, not waited for
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
             self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
@@ -186,19 +205,48 @@ class AppendedFile:
             while left:
                 left = left[self._file.write(left) :]
 
+    def sync(self) -> None:
+        """Waits until all that was written is on the disk.
+
+        Raises:
+            ResourceError: the disk is full, or reports an error.
+        """
+        with disk_errors(self.path):
+            os.fsync(self._file.fileno())
+            if not self._named:
+                sync_folder(self.path.parent)
+                self._named = True
+
     def close(self) -> None:
         """Closes it."""
         self._file.close()
 
 
+def make_folder(path: Path) -> None:
+    """Makes a folder, and those above it that are missing; their names are on the disk.
+
+    Raises:
+        ResourceError: it cannot be made, or something else has the name.
+    """
+    with disk_errors(path):
+        missing = [one for one in (path, *path.parents) if not one.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        sync_folder(one.parent)
+
+
 def sync_folder(path: Path) -> None:
-    """Makes renames inside `path` durable, where the system can."""
+    """Makes the names inside `path` durable, where the system can."""
     with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def sha256(path: Path) -> str:

@@ -160,7 +160,7 @@ def _read(path: Path) -> Registered | None:
 
 
 def _write(place: Path, entry: Registered) -> None:
-    write_json(place / f"{entry.id}.json", plain(asdict(entry)), durable=False)
+    write_json(place / f"{entry.id}.json", plain(asdict(entry)))
 
 
 def _forget(place: Path) -> None:

@@ -1,4 +1,8 @@
-"""A growing CSV table that survives a kill: one unbuffered write per batch of rows."""
+"""A growing CSV table that survives a kill: one unbuffered write per batch of rows.
+
+Power cuts keep what was there at the last `sync`; a run syncs before each checkpoint, and goes on
+from one with the rows up to it.
+"""
 
 from __future__ import annotations
 
@@ -69,6 +73,15 @@ class CsvTable:
         if len(whole) < len(rows):
             self._move_aside(f"{len(rows) - len(whole)} of its lines cannot be read")
         self._rewrite(columns, [row for row in whole if float(row[place]) <= last])
+
+    def sync(self) -> None:
+        """Waits until all rows are on the disk.
+
+        Raises:
+            ResourceError: the disk is full.
+        """
+        if self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
         """Closes the file; the next append opens it again."""

@@ -18,6 +18,7 @@ from slipstream.files.best_policies import BestPolicies
 from slipstream.files.bulk import drop_chunks
 from slipstream.files.files import (
     disk_errors,
+    make_folder,
     not_older,
     remove,
     sweep,
@@ -145,7 +146,7 @@ class Run(Summarised):
                 remove(path)
                 run.close()
             with disk_errors(path):
-                path.mkdir(parents=True, exist_ok=True)
+                make_folder(path)
                 run.lock()
                 (path / CHECKPOINTS).mkdir(exist_ok=True)
                 run.best.folder.mkdir(exist_ok=True)
@@ -289,11 +290,15 @@ class Run(Summarised):
     ) -> Path:
         """Writes the whole state, then deletes the oldest beyond `training.keep_last`.
 
+        The rows up to here are on the disk before: who goes on from it finds them.
+
         Args:
             tensors: the state, NumPy arrays or CPU tensors.
             progress: `Progress.as_dict()`; its `steps` names the folder.
             bulk: of each shard the chunks that belong to it, see `bulk.py`.
         """
+        for writer in self._writers:
+            writer.sync()
         steps = int(progress["steps"])
         folder = self.path / CHECKPOINTS / checkpoint.folder_name(steps)
         facts: dict[str, Any] = {"config": self.config.hash, "state": state_version(self.config)}

@@ -41,8 +41,18 @@ class TableWriter:
         elif isinstance(event, Finished):
             self.close()
 
+    def sync(self) -> None:
+        """Waits until all rows are on the disk.
+
+        Raises:
+            ResourceError: the disk is full.
+        """
+        self.metrics.sync()
+        self.evaluations.sync()
+
     def close(self) -> None:
-        """Closes both files."""
+        """Closes both files, on the disk."""
+        self.sync()
         self.metrics.close()
         self.evaluations.close()
 

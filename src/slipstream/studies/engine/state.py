@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.reader import UnreadableError, regular_file
-from slipstream.files.files import disk_errors, write_bytes
+from slipstream.files.files import make_folder, write_bytes
 from slipstream.studies.engine.member import Member
 
 UNDER_WAY = "members.jsonl"
@@ -159,8 +159,7 @@ class LiveStates:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._told = -math.inf  # when a process last said who is under way
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
 
     @property
     def due(self) -> bool:
@@ -263,12 +262,7 @@ class LiveStates:
         return facts
 
     def _replace(self, name: str, *parts: bytes) -> None:
-        path = self._path(name)
-        temporary = path.with_name(f".{path.name}")
-        with disk_errors(path):
-            with temporary.open("wb") as file:
-                file.writelines(parts)
-            temporary.replace(path)
+        write_bytes(self._path(name), b"".join(parts), durable=False)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.state"
@@ -320,8 +314,7 @@ class PolicyStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
 
     def add(self, policies: Mapping[str, tuple[Tensors, Mapping[str, Any]]]) -> None:
         """Adds members by name; on disk when it returns."""

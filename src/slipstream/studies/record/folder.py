@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
 from slipstream.core.summary import Summarised
-from slipstream.files.files import disk_errors, not_older, write_sealed
+from slipstream.files.files import disk_errors, make_folder, not_older, write_sealed
 from slipstream.files.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.files.lock import LOCK, is_locked, take_lock
 from slipstream.files.status import EVENTS, LOG, STATUS, read_status
@@ -235,15 +235,14 @@ class StudyFolder(Summarised):
         Raises:
             ConfigError: another process runs it.
         """
-        with disk_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = take_lock(
-                self.path,
-                f"Another process runs the study {self.name}; look at it with `slipstream "
-                f"study status {self.handle}`, or stop it with `slipstream study stop "
-                f"{self.handle}`.",
-            )
-            forget_stop(self.path)  # it was for the process before
+        make_folder(self.path)
+        self._lock = take_lock(
+            self.path,
+            f"Another process runs the study {self.name}; look at it with `slipstream "
+            f"study status {self.handle}`, or stop it with `slipstream study stop "
+            f"{self.handle}`.",
+        )
+        forget_stop(self.path)  # it was for the process before
 
     @property
     def locked(self) -> bool:
