@@ -445,7 +445,9 @@ def test_console_and_page_say_one_thing_of_a_forced_policy(tmp_path):
 def test_after_nothing_is_recommended_it_is_said_what_to_do(noise):
     told = noise.result["sentences"]
     (advice,) = [text for text in told if text.startswith("What to do now: ")]
-    assert advice in text_of(study_page(read_view(noise))).replace("&#39;", "'")
+    page = study_page(read_view(noise))
+    assert advice in text_of(page).replace("&#39;", "'")
+    assert advice in page.lines  # what the terminal shows
     last = np.datetime64(study_world.FIRST + 4 * study_world.DAYS + study_world.HOLDOUT, "D")
     for words in ("more data", "features", "costs", f"{noise.path} --force-deploy`"):
         assert words in advice

@@ -39,10 +39,13 @@ def warnings(view: StudyView) -> list[str]:
     lines = [*view.accepted]
     if (result["holdout"] or {}).get("opening", 0) > 1:
         lines += sentences.openings(result["holdout"])
-    if (result["winner"] or {}).get("forced"):
-        lines.append(f"Trial {result['winner']['trial']} was deployed by force all the same.")
-    elif result["winner"] is not None:
+    winner = result["winner"]
+    if winner is not None and not winner["forced"]:
         lines += sentences.chance_sentence(result)
+    else:
+        if winner is not None:
+            lines.append(f"Trial {winner['trial']} was deployed by force all the same.")
+        lines += sentences.why_none(result)
     if view.market and result["holdout"] is not None:
         lines += sentences.on_holdout(result)[1:]
     if view.holdout is not None and view.days_per_year is not None:
@@ -59,7 +62,7 @@ def opening(view: StudyView) -> list[str]:
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
-        return [sentences.no_winner(result), *sentences.why_none(result), _tried(result)]
+        return [sentences.no_winner(result), _tried(result)]
     name = f"Deployed by force: trial {winner['trial']}."
     if not winner["forced"]:
         name = f"Confirmed winner: trial {winner['trial']}."
@@ -70,7 +73,7 @@ def opening(view: StudyView) -> list[str]:
         return [f"{name} Every seed of its final training diverged.", _tried(result)]
     lines = _held(view, view.holdout, view.days_per_year, told)
     if winner["forced"]:
-        lines = [sentences.no_winner(result), *lines, name, *sentences.why_none(result)]
+        lines = [sentences.no_winner(result), *lines, name]
     else:
         lines = [f"{name} {_short(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
