@@ -18,8 +18,8 @@ from benchmarks.alternate import Side, alternate
 from benchmarks.row import Goal, Row
 from benchmarks.suites import SUITES
 from benchmarks.worker import WorkerError, elsewhere
-from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import ConfigError
+from slipstream.core.text import did_you_mean
 
 _LIMIT_SECONDS = 540.0  # for a suite without --full, and a minute to spare
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from pydantic import Field, ValidationError, field_validator
 
-from slipstream.core.advice import nearest
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
+from slipstream.core.text import nearest
 
 
 class Fees(Config):

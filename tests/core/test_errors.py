@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.summary import Summarised
+from slipstream.core.text import Summarised
 
 
 @pytest.fixture

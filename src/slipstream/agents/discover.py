@@ -23,9 +23,9 @@ from types import ModuleType
 from typing import Any
 
 from slipstream.agents.agent import Agent, AgentConfig
-from slipstream.core.advice import did_you_mean
 from slipstream.core.discover import import_file
 from slipstream.core.errors import ConfigError
+from slipstream.core.text import did_you_mean
 
 _CONTRACT = "agent"  # the file of the base class, which is no agent
 _DECLARES = re.compile(r"^(class Agent\b|Agent\b.*=)", re.MULTILINE)

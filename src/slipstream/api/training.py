@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.core.printable import printable_lines
+from slipstream.core.text import printable_lines
 from slipstream.environments.curriculum import check_curriculum
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import (

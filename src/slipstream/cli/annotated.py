@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from slipstream.core.config import model_in
-from slipstream.core.printable import printable
+from slipstream.core.text import printable
 from slipstream.environments.factory import kind_of
 from slipstream.files import yaml_file
 from slipstream.settings.config import RunConfig

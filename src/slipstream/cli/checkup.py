@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from slipstream.core.cores import usable_cores
+from slipstream.core.capacity import usable_cores
 from slipstream.environments.gymnasium_environment import FOREIGN_COPIES
 from slipstream.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
 from slipstream.files import provenance

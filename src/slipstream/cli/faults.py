@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from slipstream.core.printable import printable
+from slipstream.core.text import printable
 from slipstream.runs.listeners.output import Output
 
 FAULT, USER_ERROR, INTERRUPTED = 1, 2, 130

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import typer
 
-from slipstream.core.printable import printable, printable_lines
+from slipstream.core.text import printable, printable_lines
 
 
 def tell(text: str, end: str = "\n") -> None:

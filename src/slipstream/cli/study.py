@@ -25,7 +25,7 @@ from slipstream.cli.arguments import (
 )
 from slipstream.cli.output import tell
 from slipstream.core.errors import ConfigError
-from slipstream.core.printable import printable_lines
+from slipstream.core.text import printable_lines
 
 if TYPE_CHECKING:
     from slipstream.runs.listeners.console import ConsoleListener

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from slipstream.core.advice import did_you_mean
 from slipstream.core.checker import check_kernel
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.guard import guarded
 from slipstream.core.kernel import OPTIONAL, REQUIRED, Kernel
 from slipstream.core.spec import Spec
+from slipstream.core.text import did_you_mean
 
 USER_MODULE = "slipstream_user_"  # how modules of users' files begin
 

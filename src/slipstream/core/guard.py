@@ -16,9 +16,8 @@ import numpy as np
 from gymnasium import spaces
 
 from slipstream.core.checker import check_state
-from slipstream.core.errors import KernelError, SlipstreamError
+from slipstream.core.errors import KernelError, SlipstreamError, raised
 from slipstream.core.kernel import Kernel, Loaded, param_types
-from slipstream.core.raised import raised
 from slipstream.core.spec import Metric, Spec
 
 _NUMBERS = tuple(np.dtype(code) for code in ("f8", "f4", "i8", "i4", "i2", "i1"))

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from slipstream.core import config
 from slipstream.core.conditions import Conditions
 from slipstream.core.config import validate
-from slipstream.core.errors import KernelError, SlipstreamError
+from slipstream.core.errors import KernelError, SlipstreamError, raised
 from slipstream.core.market_pass import PortfolioPass, SymbolPass
-from slipstream.core.raised import raised
 from slipstream.core.spec import Spec
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")

@@ -1,8 +1,26 @@
-"""Asking for memory before it is needed."""
+"""Memory as a processor reads it: a cache line at a time, and better asked for early."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LINE = 64  # bytes
+
+
+def zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
+    """As `numpy.zeros`, but beginning on a cache line; its own begin 16 bytes behind a page.
+
+    Vectors that are read across two lines take twice as long.
+    """
+    size = np.dtype(dtype).itemsize * math.prod(shape)
+    block = np.zeros(size + LINE, np.uint8)
+    first = -block.ctypes.data % LINE
+    array: NDArray[Any] = block[first : first + size].view(dtype).reshape(shape)
+    return array
 
 
 def prefetch(table: Any, row: int, column: int) -> None:

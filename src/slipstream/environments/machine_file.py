@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from slipstream.core.cores import usable_cores
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.reader import read_json
 from slipstream.files.files import disk_errors, write_sealed

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.lines import LINE, zeros
+from slipstream.core.memory import LINE, zeros
 from slipstream.core.random import integer
 from slipstream.core.spec import MarketSpec
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.advice import nearest
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.text import nearest
 from slipstream.features import clocks, prices
 from slipstream.features import indicators as ta
 from slipstream.features.feature import (

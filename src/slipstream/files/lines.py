@@ -13,8 +13,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.printable import printable
 from slipstream.core.reader import is_there
+from slipstream.core.text import printable
 from slipstream.files.lock import is_locked
 from slipstream.files.machine import Machine
 from slipstream.files.status import Status, read_events, read_status

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError, SlipstreamError
-from slipstream.core.printable import printable
+from slipstream.core.text import printable
 from slipstream.files.files import AppendedFile, disk_errors, plain, write_json
 from slipstream.files.interruption import Interrupted, StoppedError
 from slipstream.files.lines import GAP, event_line, progress_parts, stamp

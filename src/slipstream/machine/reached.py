@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import KernelError
-from slipstream.core.rules import place
-from slipstream.core.vocabulary import BUILTINS
+from slipstream.core.rules import BUILTINS, place
 from slipstream.machine.singles import compiled_form, is_single
 
 _OPEN_MODULES = (math, np)

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from slipstream.core.advice import did_you_mean
 from slipstream.core.bounds import Factor, SpreadPips
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
+from slipstream.core.text import did_you_mean
 from slipstream.market import symbols as names
 from slipstream.market.bars import timeframe_seconds
 from slipstream.market.calendar import validate_zone

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.core.printable import printable
+from slipstream.core.text import printable
 from slipstream.market.bars import BoolArray, IntArray
 
 Effect = Literal["stops", "mends", "warns", "tells"]

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import DataError
-from slipstream.core.printable import printable
+from slipstream.core.text import did_you_mean, printable
 from slipstream.market.bars import Bars
 from slipstream.market.checks.check import Check, check
 from slipstream.market.config import DataConfig

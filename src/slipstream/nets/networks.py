@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.lines import zeros
+from slipstream.core.memory import zeros
 from slipstream.machine.products import COLUMNS
 from slipstream.nets.compiled import loops
 from slipstream.nets.dueling import blocks

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require_torch
-from slipstream.core.lines import zeros
+from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
-from slipstream.core.summary import Summarised
+from slipstream.core.text import Summarised
 from slipstream.machine import draws
 from slipstream.nets.actions import ActionMap, Head
 from slipstream.nets.actor import Actor

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slipstream.core.percent import NOTHING
+from slipstream.core.text import NOTHING
 from slipstream.files.track import standard_error
 from slipstream.report.statistics import Floats
 

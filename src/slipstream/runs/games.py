@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.advice import did_you_mean
 from slipstream.core.config import model_in
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
+from slipstream.core.text import did_you_mean
 from slipstream.environments.environment import LONGEST
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.printable import printable_lines
 from slipstream.core.reader import is_there, read_json
-from slipstream.core.summary import Summarised
+from slipstream.core.text import Summarised, printable_lines
 from slipstream.files import checkpoint, provenance
 from slipstream.files.best_policies import BestPolicies
 from slipstream.files.bulk import drop_chunks

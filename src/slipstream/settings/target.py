@@ -8,10 +8,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from slipstream.core.advice import did_you_mean
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text
+from slipstream.core.text import did_you_mean
 from slipstream.environments.factory import kind_of
 from slipstream.files import json_file, yaml_file
 

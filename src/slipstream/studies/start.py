@@ -11,7 +11,7 @@ from typing import Any
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
-from slipstream.core.printable import printable_lines
+from slipstream.core.text import printable_lines
 from slipstream.environments.factory import kind_of
 from slipstream.files.interruption import Interrupted
 from slipstream.files.logbook import Logbook

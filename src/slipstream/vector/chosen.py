@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.core.cores import usable_cores
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import KernelError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.vector.contract import random_actions

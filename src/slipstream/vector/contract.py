@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from slipstream.core.checker import check_kernel
 from slipstream.core.config import Config
-from slipstream.core.errors import KernelError
+from slipstream.core.errors import KernelError, raised
 from slipstream.core.guard import check_spec, checked_load
 from slipstream.core.kernel import Kernel, Loaded, params_table
-from slipstream.core.raised import raised
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.vector.kernel_env import KernelVectorEnv

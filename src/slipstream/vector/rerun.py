@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import KernelError
-from slipstream.core.raised import raised
+from slipstream.core.errors import KernelError, raised
 from slipstream.vector.loop import AT
 from slipstream.vector.records import Records
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
-from slipstream.core.summary import Summarised
+from slipstream.core.text import Summarised
 from slipstream.vector.forms import ActionForm, ObservationForm, action_form, observation_form
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.steps import Episodes, Finals, Received, StepOut, Stepped, join_episodes

@@ -26,7 +26,7 @@ from slipstream.agents.actor_critic.learned import (
 from slipstream.agents.actor_critic.loops import loops
 from slipstream.agents.actor_critic.steps import help_out, update
 from slipstream.agents.off_policy.learning import CompiledLearning
-from slipstream.core.lines import zeros
+from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.adam import LANES

@@ -18,7 +18,7 @@ from slipstream.agents.dqn.loops import loops
 from slipstream.agents.dqn.update import Learner, update
 from slipstream.agents.off_policy.learning import CompiledLearning
 from slipstream.core.errors import ConfigError
-from slipstream.core.lines import zeros
+from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.adam import LANES

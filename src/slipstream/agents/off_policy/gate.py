@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.tasks import RunTasks
-from slipstream.core import lines
+from slipstream.core import memory
 from slipstream.machine import atomics
 from slipstream.machine.atomics import add, give_way, load, pause, replace, rest
 
@@ -33,7 +33,7 @@ _REST = _PATIENCE + 2_000  # looks, about a millisecond, after which a helper sl
 
 def make_gate() -> NDArray[np.int64]:
     """A gate without tasks, closed to helpers."""
-    gate = lines.zeros((_NUMBERS,), np.int64)
+    gate = memory.zeros((_NUMBERS,), np.int64)
     gate[_CLOSED] = 1
     return gate
 

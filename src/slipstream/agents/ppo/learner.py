@@ -22,7 +22,7 @@ from slipstream.agents.ppo.update import (
     loops,
 )
 from slipstream.agents.tasks import RunTasks, in_sequence
-from slipstream.core import lines
+from slipstream.core import memory
 from slipstream.experience.rollout import Rollout
 from slipstream.machine import draws
 from slipstream.nets.adam import LANES
@@ -64,7 +64,7 @@ class Learner:
         total, together = horizon * num_envs, min(parts, settings.epochs)
         self._order = np.zeros((together, total), np.int64)
         self._moments = np.zeros((together, total // rows, 3))
-        self._statistics = lines.zeros((parts, _whole_lines(len(STATISTICS))), np.float64)
+        self._statistics = memory.zeros((parts, _whole_lines(len(STATISTICS))), np.float64)
         self._net, self._space = _net_of(policy, network), _space_of(policy, network, parts)
         self._rows = _rows_of(policy, horizon, num_envs)
         self._gamma = np.repeat(settings.discount.astype(np.float32), num_envs)
@@ -175,10 +175,10 @@ def _net_of(policy: Policy, network: MlpNetwork) -> Net:
 def _space_of(policy: Policy, network: MlpNetwork, parts: int) -> Space:
     return Space(
         x=_inputs(policy, (parts + 1, BLOCK)),
-        outputs=lines.zeros((parts + 1, 2, network.block)),
-        d_outputs=lines.zeros((parts, 2, network.block)),
-        turned=lines.zeros((parts, policy.parameters.flat.shape[1])),
-        scratch=lines.zeros((parts, 3, _whole_lines(policy.actions.head_width)), np.float64),
+        outputs=memory.zeros((parts + 1, 2, network.block)),
+        d_outputs=memory.zeros((parts, 2, network.block)),
+        turned=memory.zeros((parts, policy.parameters.flat.shape[1])),
+        scratch=memory.zeros((parts, 3, _whole_lines(policy.actions.head_width)), np.float64),
     )
 
 
@@ -186,12 +186,12 @@ def _rows_of(policy: Policy, horizon: int, num_envs: int) -> Rows:
     e = policy.members * num_envs
     return Rows(
         x=_inputs(policy, ((horizon + 1) * num_envs,)),
-        packed=lines.zeros((horizon * num_envs, ACTION + policy.actions.width)),
+        packed=memory.zeros((horizon * num_envs, ACTION + policy.actions.width)),
         mask=np.zeros((0, 0), np.bool_),
-        value=lines.zeros((horizon + 1, e)),
+        value=memory.zeros((horizon + 1, e)),
         final_value=np.zeros(0, np.float32),
-        advantage=lines.zeros((horizon, e)),
-        target=lines.zeros((horizon, e)),
+        advantage=memory.zeros((horizon, e)),
+        target=memory.zeros((horizon, e)),
         place=np.zeros(BLOCK, np.int64),
         explained=np.zeros(policy.members),
     )
@@ -199,12 +199,12 @@ def _rows_of(policy: Policy, horizon: int, num_envs: int) -> Rows:
 
 def _inputs(policy: Policy, rows: tuple[int, ...]) -> NDArray[np.float32]:
     """Memory for network inputs [*rows, input width], the column of ones in place."""
-    x: NDArray[np.float32] = lines.zeros((*rows, policy.input_width))
+    x: NDArray[np.float32] = memory.zeros((*rows, policy.input_width))
     x[..., int(np.prod(policy.observation_shape))] = 1.0
     return x
 
 
 def _whole_lines(numbers: int) -> int:
     """float64 numbers rounded up to cache lines: two threads that write into one slow down."""
-    each = lines.LINE // 8
+    each = memory.LINE // 8
     return -(-numbers // each) * each

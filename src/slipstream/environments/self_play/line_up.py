@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
+from slipstream.core.text import did_you_mean
 from slipstream.environments.self_play.brains import Brains
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS
 from slipstream.environments.self_play.networks import foreign_brains, is_file

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.lines import zeros
+from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
 from slipstream.environments.self_play.brains import Brains
 from slipstream.environments.self_play.networks import with_space

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.lines import zeros
+from slipstream.core.memory import zeros
 from slipstream.environments.self_play.brains import Brains
 from slipstream.environments.self_play.config import SelfPlayConfig
 from slipstream.environments.self_play.networks import brains_of, images

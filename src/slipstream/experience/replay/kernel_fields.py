@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.core.lines import zeros
+from slipstream.core.memory import zeros
 from slipstream.core.observed import observed_fields
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import of_float32, of_int64

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.lines import zeros
+from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.compiled import loops
 from slipstream.experience.replay.gather import Batch

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.advice import did_you_mean
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError, SlipstreamError
-from slipstream.core.printable import printable
+from slipstream.core.text import did_you_mean, printable
 from slipstream.market.bars import Bars, timeframe_name, timeframe_seconds
 from slipstream.market.checks.clean import Inspected, clean, kind_of
 from slipstream.market.checks.quality import hole_findings, quality_findings

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from slipstream.core.advice import did_you_mean
 from slipstream.core.errors import DataError
+from slipstream.core.text import did_you_mean
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import RemedyError
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slipstream.core.percent import NOTHING
+from slipstream.core.text import NOTHING
 from slipstream.files.track import Track
 from slipstream.report import learning
 from slipstream.report.game import outcomes, wording

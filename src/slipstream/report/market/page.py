@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slipstream.core.percent import NOTHING, percent
+from slipstream.core.text import NOTHING, percent
 from slipstream.market.calendar import span
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market import sections, wording

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slipstream.core.percent import percent
+from slipstream.core.text import percent
 from slipstream.market.calendar import span
 from slipstream.report import learning
 from slipstream.report.inputs import ORACLE, RunEvaluation

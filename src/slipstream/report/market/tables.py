@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from slipstream.core.percent import percent
+from slipstream.core.text import percent
 from slipstream.files.track import Track
 from slipstream.report.canvas import MONTHS
 from slipstream.report.inputs import MATCHED_RANDOM, Stress

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from slipstream.core.percent import percent
+from slipstream.core.text import percent
 from slipstream.market.calendar import span
 from slipstream.market.symbols import FIAT, pair_in, pip
 from slipstream.report.numbers import interval as text_of

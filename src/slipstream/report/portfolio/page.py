@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from slipstream.core.percent import percent
+from slipstream.core.text import percent
 from slipstream.files.track import Track
 from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.inputs import Holdings, RoundTrip, RunEvaluation

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.percent import percent
+from slipstream.core.text import percent
 from slipstream.market.calendar import span
 from slipstream.report.market.page import sharpe_figures
 from slipstream.report.numbers import interval, number, share

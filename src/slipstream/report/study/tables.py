@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.percent import NOTHING, percent
+from slipstream.core.text import NOTHING, percent
 from slipstream.market.finding import plural
 from slipstream.report.inputs import REBALANCED
 from slipstream.report.numbers import interval, number, share

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from slipstream.core.printable import printable_lines
+from slipstream.core.text import printable_lines
 from slipstream.files.lines import folded, progress_parts
 from slipstream.files.status import Status
 from slipstream.runs.listeners.events import Event

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
-from slipstream.core.summary import Summarised
+from slipstream.core.text import Summarised
 from slipstream.files.files import disk_errors, make_folder, not_older, write_sealed
 from slipstream.files.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.files.lock import LOCK, is_locked, take_lock

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.printable import printable
 from slipstream.core.reader import is_there
+from slipstream.core.text import printable
 from slipstream.files import register
 from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lines import folder_lines, number, run_lines, stamp

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.cores import usable_cores
+from slipstream.core.capacity import usable_cores
 from slipstream.core.spec import Spec
 from slipstream.runs.openings import PriceSeries, price_series
 from slipstream.settings.config import RunConfig

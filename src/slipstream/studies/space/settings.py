@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from slipstream.core.advice import did_you_mean, nearest
 from slipstream.core.bounds import Count
 from slipstream.core.config import model_in, refuse_truth_value
 from slipstream.core.errors import ConfigError
+from slipstream.core.text import did_you_mean, nearest
 from slipstream.environments.factory import kind_of
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sections import TrainingConfig

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import optuna
 from optuna.distributions import BaseDistribution
 
-from slipstream.core.advice import did_you_mean
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
+from slipstream.core.text import did_you_mean
 from slipstream.files import json_file, yaml_file
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.target import CONFIGS

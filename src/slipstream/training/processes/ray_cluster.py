@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from slipstream.core.cores import usable_cores
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.process import STOP_SIGNALS
 from slipstream.training.processes.cluster import ClusterOptions, ClusterWork, Shared

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.cores import usable_cores
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.core.process import PATIENCE_SECONDS
 from slipstream.environments.curriculum import Curriculum

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import psutil
 
-from slipstream.core.cgroup import memory_limit
+from slipstream.core.capacity import memory_limit
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.machine_file import FastestWays, Way
 from slipstream.settings.sizing import kept_bytes

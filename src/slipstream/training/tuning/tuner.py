@@ -10,7 +10,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from slipstream.core.cores import usable_cores
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, resolve_environment

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
-from slipstream.core.cores import usable_cores
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import not_started
 from slipstream.vector.driver import (

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Self
 import psutil
 
 from slipstream.core.bounds import check_count
-from slipstream.core.cgroup import memory_limit
-from slipstream.core.cores import usable_cores
+from slipstream.core.capacity import memory_limit, usable_cores
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.machine.cache import private_folder
 from slipstream.vector.process.crowd import Crowd

@@ -1,7 +1,7 @@
 """Limits of containers, in both versions of Linux's control groups."""
 
-from slipstream.core import cores
-from slipstream.core.cgroup import cpu_limit, memory_limit
+from slipstream.core import capacity
+from slipstream.core.capacity import cpu_limit, memory_limit
 
 
 def write(root, **files):
@@ -30,5 +30,5 @@ def test_version_1(tmp_path):
 
 def test_usable_cores_keep_to_the_containers_share(monkeypatch):
     for limit in (0.3, 1.9):
-        monkeypatch.setattr(cores, "cpu_limit", lambda limit=limit: limit)
-        assert cores.usable_cores() == 1
+        monkeypatch.setattr(capacity, "cpu_limit", lambda limit=limit: limit)
+        assert capacity.usable_cores() == 1

@@ -1,9 +1,12 @@
-"""What a container may use of its machine, as Linux's control groups say it."""
+"""What this process may use of its machine: cores and memory, as its container allows."""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 _ROOT = Path("/sys/fs/cgroup")
 _UNLIMITED = 2**60  # bytes; version 1 says "no limit" by a number near 2**63
@@ -27,3 +30,16 @@ def memory_limit(root: Path = _ROOT) -> int | None:
             limit = int((root / name).read_text())  # "max" is no number
             return None if limit >= _UNLIMITED else limit
     return None
+
+
+def usable_cores() -> int:
+    """Physical cores this process may use: two threads on one core only take turns.
+
+    As many as its affinity and its container's share of time allow.
+    """
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    usable = usable or 1
+    limit = cpu_limit()
+    if limit is not None:
+        usable = min(usable, int(limit))
+    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))

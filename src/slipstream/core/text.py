@@ -1,0 +1,81 @@
+"""Text for people: what comes from outside made safe, advice, fractions, summaries."""
+
+from __future__ import annotations
+
+import difflib
+import html
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+
+NOTHING = "n/a"
+_LARGE = 1e6  # percent, from which on nobody counts the digits
+
+
+def printable(text: str) -> str:
+    """`text` with control characters and invisible ones written as escapes: ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines, which stay lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """ "+2.0 %" of a fraction, always signed, never "-0.0"; "+1.7e+21 %" from a million on."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    hundred = 100.0 * value
+    if abs(hundred) >= _LARGE:
+        return f"{hundred:+.{digits}e} %"
+    text = f"{hundred:+,.{digits}f}"
+    if not any(c in text for c in "123456789"):
+        text = text.replace("-", "+")
+    return f"{text} %"
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The known name most like `name`, or None when nothing comes close."""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The second half of a sentence that refuses `name`, with its full stop or question mark.
+
+    Args:
+        name: as it was written.
+        known: what would have been understood, in the order in which it is listed.
+        otherwise: said where nothing comes close, in place of the list of `known`.
+    """
+    names = list(known)
+    guess = nearest(name, names)
+    if guess:
+        return f"did you mean `{guess}`?"
+    return f"known: {', '.join(names) or 'none'}." if otherwise is None else otherwise
+
+
+class Summarised:
+    """An object with a line in Python and a small table in a notebook."""
+
+    @abstractmethod
+    def summary(self) -> Mapping[str, object]:
+        """Facts by their name, the most telling first; None is left out."""
+
+    def _told(self) -> dict[str, str]:
+        return {name: str(fact) for name, fact in self.summary().items() if fact is not None}
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {fact}" for name, fact in self._told().items())
+        return f"<{type(self).__name__}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(fact)}</td></tr>"
+            for name, fact in self._told().items()
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
