@@ -12,8 +12,7 @@ from slipstream.core.errors import CheckpointError
 from slipstream.environments.episodes import run_episodes
 from slipstream.environments.factory import resolve_environment
 from slipstream.files.track import Track
-from slipstream.report.game import wording
-from slipstream.report.game.page import game_page
+from slipstream.report.game.page import game_page, has_collapsed, verdict
 from slipstream.report.inputs import Chosen, Curve, Game, Outcomes, RunEvaluation
 from slipstream.report.learning import numbers_of
 from slipstream.report.numbers import Measured
@@ -102,25 +101,25 @@ def test_collapse_is_said_in_words():
 )
 def test_what_counts_as_collapse(agent, last, random, fallen):
     last = None if last is None else Measured(*last)
-    assert wording.has_collapsed(Measured(*agent), last, Measured(*random)) == fallen
+    assert has_collapsed(Measured(*agent), last, Measured(*random)) == fallen
 
 
 @pytest.mark.parametrize(("agent", "beats"), [(20.0, False), (22.0, False), (30.0, True)])
 def test_a_random_policy_must_be_beaten_beyond_chance(agent, beats):
-    text = wording.headline([Measured(agent, 1.0)], 0, Measured(22.0, 1.0), 100)
+    text = verdict([Measured(agent, 1.0)], 0, Measured(22.0, 1.0), 100)
     assert ("not shown to beat a random policy" in text) != beats
 
 
 def test_the_headline_of_several_seeds_says_how_many_learned():
     """FrozenLake was headed 0.710 where two of three seeds had nothing."""
     seeds = [Measured(mean, 0.01) for mean in (0.0, 0.71, 0.02)]
-    text = wording.headline(seeds, 1, Measured(0.015, 0.004), 100)
+    text = verdict(seeds, 1, Measured(0.015, 0.004), 100)
     assert text == (
         "Mean return 0.710 ± 0.010 on 100 fresh episodes by the best of 3 seeds; 1 of 3 beats a "
         "random policy, which gets 0.0150 ± 0.0040."
     )
-    assert "; a random policy gets" in wording.headline(seeds[1:2] * 3, 0, seeds[0], 100)
-    assert "not shown to beat" in wording.headline(seeds[:1] * 3, 0, seeds[0], 100)
+    assert "; a random policy gets" in verdict(seeds[1:2] * 3, 0, seeds[0], 100)
+    assert "not shown to beat" in verdict(seeds[:1] * 3, 0, seeds[0], 100)
 
 
 def test_a_game_of_two_is_headed_by_who_was_beaten():

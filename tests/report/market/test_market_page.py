@@ -11,8 +11,8 @@ from slipstream.core.spec import MarketSpec
 from slipstream.environments.factory import resolve_environment
 from slipstream.report.canvas import png
 from slipstream.report.inputs import Curve, RunEvaluation
+from slipstream.report.market import account as accounts
 from slipstream.report.market import figures as market_figures
-from slipstream.report.market import view
 from slipstream.report.market.account import Account
 from slipstream.report.market.page import verdict, views
 from slipstream.report.page import write
@@ -254,7 +254,7 @@ def test_a_runs_page_never_says_profitable(run, interval, total, sharpe, place, 
     size = {"total_return": total, "sharpe": sharpe, "interval": interval, "days": 80}
     found = replace(held.found, **size)
     held.__dict__["every"] = [found] * len(held.members)
-    monkeypatch.setattr(view, "percentile", lambda value, draws: place)
+    monkeypatch.setattr(accounts, "percentile", lambda value, draws: place)
     text = verdict(held)
     assert "profitable" not in text and "outperforms" not in text
     sure = interval == (0.5, 9.0) and total > 0.0 and sharpe == 9.0 and place == 99.0

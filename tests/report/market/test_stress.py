@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.report.market import baselines as sr
+from slipstream.report.market import passes as sr
 from slipstream.report.market.passes import matched_random
 
 

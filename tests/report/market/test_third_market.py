@@ -9,8 +9,7 @@ import slipstream
 from slipstream.core.errors import KernelError
 from slipstream.core.market_pass import SymbolPass
 from slipstream.environments.factory import resolve_environment
-from slipstream.report.inputs import RunEvaluation
-from slipstream.report.market.baselines import BUY_AND_HOLD, ORACLE
+from slipstream.report.inputs import BUY_AND_HOLD, ORACLE, RunEvaluation
 from slipstream.report.run.evaluation import evaluate_run, gather
 from slipstream.report.run.report import build_page
 

@@ -9,22 +9,12 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.report.inputs import Holdings, RunEvaluation
+from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Holdings, RunEvaluation
 from slipstream.report.market.account import chained
-from slipstream.report.market.baselines import ORACLE
 from slipstream.report.page import render
 from slipstream.report.portfolio import passes as portfolio_passes
-from slipstream.report.portfolio.baselines import (
-    CASH,
-    EQUAL_WEIGHT,
-    REBALANCED,
-    best_weights,
-    compare,
-    computable,
-    rivals,
-)
 from slipstream.report.portfolio.page import by_asset, gains
-from slipstream.report.portfolio.passes import PortfolioPasses
+from slipstream.report.portfolio.passes import PortfolioPasses, best_weights
 from slipstream.report.run.evaluation import gather
 from slipstream.report.run.report import build_page
 
@@ -72,7 +62,7 @@ def test_a_portfolio_is_told_from_symbols_one_by_one(passes):
 
 
 def test_equal_weight_is_the_environments_benchmark(passes):
-    mine = equity(rivals(passes).tracks[EQUAL_WEIGHT])
+    mine = equity(passes.rivals().tracks[EQUAL_WEIGHT])
     trace = some_agent(passes)[0].trace["benchmark"].ravel()
     np.testing.assert_allclose(mine, trace, rtol=1e-9)
 
@@ -87,7 +77,7 @@ def test_equal_weight_is_the_benchmark_when_the_first_bars_are_missing(reserve):
     listed[80:, 2] = tradable[80:, 2] = False
     panel = panel._replace(tradable=tradable, listed=listed)
     passes = passes_of(panel, universe="union", reserve=reserve)
-    tracks = rivals(passes).tracks
+    tracks = passes.rivals().tracks
     trace = some_agent(passes)[0].trace["benchmark"].ravel()
     np.testing.assert_allclose(equity(tracks[EQUAL_WEIGHT]), trace, rtol=1e-6)
     units = tracks[EQUAL_WEIGHT][0].trace["units"]
@@ -99,7 +89,7 @@ def test_equal_weight_is_the_benchmark_when_the_first_bars_are_missing(reserve):
 def test_buy_and_hold_by_hand(passes):
     first, last = passes.window(0)
     prices = passes.data.prices
-    held = compare(passes, some_agent(passes), draws=0).assets
+    held = passes.compare(some_agent(passes), draws=0).assets
     for asset, name in enumerate(passes.assets):
         (track,) = held[name]
         units = (1 - 0.0) / (prices[first + 1, 3 + asset] * (1 + K))
@@ -118,7 +108,7 @@ def test_only_assets_that_can_be_bought_are_counted():
     close[~listed] = 0.0
     panel = panel._replace(tradable=tradable, listed=listed, close=close)
     passes = passes_of(panel, universe="union")
-    held = compare(passes, some_agent(passes), draws=0).assets
+    held = passes.compare(some_agent(passes), draws=0).assets
     assert list(held) == [panel.symbols[0], panel.symbols[3]]
     page = render(build_page(gathered(passes, [some_agent(passes)])))
     assert "Of 2 assets bought and held" in page
@@ -126,7 +116,7 @@ def test_only_assets_that_can_be_bought_are_counted():
 
 def test_cash_never_moves_and_rebalancing_does():
     panel = pw.make_panel(np.column_stack([np.geomspace(100, 400, 60), np.full(60, 50.0)]))
-    tracks = rivals(passes_of(panel, band=0.05)).tracks
+    tracks = passes_of(panel, band=0.05).rivals().tracks
     assert (equity(tracks[CASH]) == equity(tracks[CASH])[0]).all()
     once, again = (tracks[name][0] for name in (EQUAL_WEIGHT, REBALANCED))
     assert once.metrics["fills"] == 4  # two bought, two sold at the end
@@ -141,7 +131,7 @@ def test_oracle_is_the_best_of_all_plans():
         panel = pw.random_panel(8, 2, seed)
         panel = panel._replace(close=panel.open * np.exp(random.normal(0, 0.004, (8, 2))))
         passes = passes_of(panel)
-        plan = best_weights(passes, 0)
+        plan = best_weights(passes.declared[0])
         first, last = passes.window(0)
         rows = passes.data.prices[first + 1 : last + 1]
         ends = np.concatenate([rows[1:, 2:4], rows[-1:, :2]])
@@ -155,7 +145,7 @@ def test_oracle_is_the_best_of_all_plans():
                 value *= ends[fill, now] / rows[fill, 2 + now] if now < 2 else 1.0
             best = max(best, value * (1 - K if now < 2 else 1))
         assert plan.growth == pytest.approx(best, rel=1e-12)
-        replayed = compare(passes, some_agent(passes), draws=0).tracks[ORACLE]
+        replayed = passes.compare(some_agent(passes), draws=0).tracks[ORACLE]
         assert 1 + replayed[0].metrics["total_return"] == pytest.approx(best, rel=1e-6)
 
 
@@ -164,24 +154,24 @@ def test_oracle_does_not_trade_where_nobody_can():
     tradable = np.ones((40, 2), bool)
     tradable[10:20, 0] = False
     passes = passes_of(panel._replace(tradable=tradable))
-    states = best_weights(passes, 0).positions.argmax(axis=1)
+    states = best_weights(passes.declared[0]).positions.argmax(axis=1)
     first, _ = passes.window(0)
     closed = ~(passes.data.prices[first + 1 :, 2] > 0)[: len(states)]
     into = (np.diff(states, prepend=2) != 0) & closed
     assert not ((states == 0) & into).any()
-    comparison = compare(passes, some_agent(passes), draws=0)
+    comparison = passes.compare(some_agent(passes), draws=0)
     grown = 1 + comparison.tracks[ORACLE][0].metrics["total_return"]
     assert grown == pytest.approx(comparison.oracle_growth, rel=1e-6)
 
 
 def test_oracle_only_where_it_is_exact():
     panel = pw.random_panel(40, 2, 4)
-    assert computable(passes_of(panel))
-    assert not computable(passes_of(panel, reserve=0.1))
+    assert passes_of(panel).computable
+    assert not passes_of(panel, reserve=0.1).computable
     tiers = [(0.0, 0.002), (1e6, 0.001)]
     few = passes_of(panel, fee_tiers=tiers)
-    assert not computable(few)
-    assert ORACLE not in compare(few, some_agent(few), draws=0).tracks
+    assert not few.computable
+    assert ORACLE not in few.compare(some_agent(few), draws=0).tracks
 
 
 def test_passes_follow_each_other(split):

@@ -11,8 +11,7 @@ import pytest
 from slipstream.core.errors import CheckpointError
 from slipstream.environments.evaluation import Evaluator
 from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.report.market.baselines import percentile, random_returns
-from slipstream.report.market.passes import Passes
+from slipstream.report.market.passes import Passes, percentile, random_returns
 from slipstream.report.portfolio.passes import PortfolioPasses
 from slipstream.report.study import replay
 from slipstream.report.study.replay import daily_returns, random_traders

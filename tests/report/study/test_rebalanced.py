@@ -13,7 +13,7 @@ from slipstream.core.errors import DataError
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import resolve_environment
 from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.report.portfolio.baselines import EQUAL_WEIGHT, rebalanced, rivals
+from slipstream.report.inputs import EQUAL_WEIGHT
 from slipstream.report.portfolio.passes import PortfolioPasses
 from slipstream.report.study import replay
 from slipstream.report.study.replay import daily_returns, rebalanced_returns
@@ -43,10 +43,10 @@ def test_days_compound_to_what_the_kernel_replayed(market):
     kernel, loaded = market
     passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
     assert len(passes.params) == 2
-    days, returns = daily_returns(passes, rebalanced(passes))
+    days, returns = daily_returns(passes, passes.rebalanced())
     assert (np.diff(days) >= 0).all() and len(days) >= 4
-    assert np.prod(1 + returns) == pytest.approx(growth_of(rebalanced(passes), passes))
-    once = growth_of(rivals(passes).tracks[EQUAL_WEIGHT], passes)
+    assert np.prod(1 + returns) == pytest.approx(growth_of(passes.rebalanced(), passes))
+    once = growth_of(passes.rivals().tracks[EQUAL_WEIGHT], passes)
     assert np.prod(1 + returns) != pytest.approx(once, rel=1e-6)  # it is another line
 
 
@@ -79,7 +79,7 @@ def test_why_there_is_no_second_line(market, monkeypatch):
 
     here[:] = [KernelEnvironment.of("portfolio", kernel, loaded)]
     passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
-    days, returns = daily_returns(passes, rebalanced(passes))
+    days, returns = daily_returns(passes, passes.rebalanced())
     found, why = told(days)
     assert np.array_equal(found, returns) and why == ""
     assert "other days" in told(days + 1)[1]

@@ -12,8 +12,7 @@ from slipstream.core.text import NOTHING, percent
 from slipstream.market.calendar import span
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market import sections, wording
-from slipstream.report.market.account import total
-from slipstream.report.market.view import SplitView
+from slipstream.report.market.account import SplitView, total
 from slipstream.report.numbers import band, interval, number, share, spread
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.provenance import closing

@@ -16,10 +16,9 @@ from slipstream.core.text import percent
 from slipstream.files.track import Track
 from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.inputs import Holdings, RoundTrip, RunEvaluation
-from slipstream.report.market import sections, tables, wording
-from slipstream.report.market.account import bars, total
+from slipstream.report.market import sections, wording
+from slipstream.report.market.account import SplitView, bars, total
 from slipstream.report.market.page import opening, page_of, views
-from slipstream.report.market.view import SplitView
 from slipstream.report.numbers import number, share
 from slipstream.report.page import Page, Section, Table, picture
 from slipstream.report.statistics import Floats, Ints
@@ -116,7 +115,7 @@ def _trades(held: SplitView) -> Table:
     rows = [
         ["Fills", number(fills, 0)],
         ["Holdings closed", number(sums("trades"), 0)],
-        tables.holding_time(_holding_bars(held), held.market.bar_seconds),
+        sections.holding_time(_holding_bars(held), held.market.bar_seconds),
         ["Turnover per day, times equity", number(sums("turnover") / max(mine.days, 1), 2)],
         ["Mean exposure", number(held.found.exposure, 2)],
         [f"Mean cost of a fill, {held.market.account_currency}", cost],

@@ -1,8 +1,14 @@
-"""The continuous passes of a portfolio's split, and any target weights replayed through them."""
+"""The continuous passes of a portfolio's split, and the weights replayed through them.
+
+A portfolio is compared with fixed weights that run through the very same kernel: cash; equal weight
+bought once, the benchmark; equal weight rebalanced; each asset bought and held; the agent's own
+decisions at random places; and, where fees are constant and nothing must stay in cash, the best
+that hindsight allows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +19,16 @@ from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import PortfolioPass
 from slipstream.core.spec import MarketSpec
 from slipstream.files.track import Track
-from slipstream.report.inputs import Holdings, RoundTrip
+from slipstream.report.inputs import (
+    CASH,
+    EQUAL_WEIGHT,
+    ORACLE,
+    REBALANCED,
+    Comparison,
+    Holdings,
+    RoundTrip,
+)
+from slipstream.report.market.oracle import Hindsight
 from slipstream.report.market.passes import Actions, Passes
 from slipstream.report.statistics import Floats
 
@@ -128,6 +143,56 @@ class PortfolioPasses(Passes):
         ]
         return np.asarray(np.any(each, axis=0))
 
+    def rivals(self) -> Comparison:
+        """What anybody could have held."""
+        records = range(len(self.params))
+        nothing = np.zeros(len(self.assets), np.bool_)
+        return Comparison(
+            {
+                CASH: self.buy([nothing for _ in records]),
+                EQUAL_WEIGHT: self.buy([self.listed(record) for record in records]),
+                REBALANCED: self.rebalanced(),
+            }
+        )
+
+    def rebalanced(self) -> list[Track]:
+        """Equal weight of what is listed at the start, kept within the agent's own band."""
+        steady = []
+        for record in range(len(self.params)):
+            first, last = self.window(record)
+            listed = self.listed(record).astype(np.float64)
+            equal = np.append(listed / max(listed.sum(), 1.0), 0.0 if listed.any() else 1.0)
+            steady.append(np.repeat(equal[None], last - first, axis=0))
+        own = self.declared[0].band
+        return self.follow(steady, BAND if own is None else float(own))
+
+    @property
+    def computable(self) -> bool:
+        """Whether all in one asset, or all in cash, is as good as any mix at every bar.
+
+        With costs in proportion to notional, final wealth is linear in what is held, so the best
+        plan is at a corner. Fees that follow volume, and a reserve, break that; assets that come
+        and go are sold by the rules at times that the programme does not see.
+        """
+        return all(one.corner for one in self.declared)
+
+    def hindsight(self) -> tuple[Mapping[str, Sequence[Track]], float | None]:
+        """The oracle's tracks by its name, and its growth; nothing where it is not computable."""
+        if not self.computable:
+            return {}, None
+        plans = [best_weights(one) for one in self.declared]
+        tracks = self.follow([plan.positions for plan in plans], BAND)
+        return {ORACLE: tracks}, float(np.prod([plan.growth for plan in plans]))
+
+    def each_asset(self) -> dict[str, list[Track]]:
+        """Buy and hold of each asset that can be bought; none where it is not listed at first."""
+        held, listed = {}, [self.listed(record) for record in range(len(self.params))]
+        for asset, name in enumerate(self.assets):
+            if self.tradable()[asset]:
+                alone = np.arange(len(self.assets)) == asset
+                held[name] = self.buy([alone & there for there in listed])
+        return held
+
     def _bought(self, record: int, chosen: NDArray[np.bool_]) -> Floats:
         """Target weights [n, A + 1] that buy each chosen asset with its share, costs included."""
         one, n = self.declared[record], len(self.assets)
@@ -164,3 +229,53 @@ class PortfolioPasses(Passes):
     def _weighted(self, weights: Sequence[Floats], params: tuple[Any, ...]) -> list[Track]:
         """Replays target weights with the agent's costs, without its other rules."""
         return self.replay([w.astype(np.float32) for w in weights], params)
+
+
+def best_weights(one: PortfolioPass) -> Hindsight:
+    """Weights [n, A + 1], one row a decision, by dynamic programming over the assets and cash."""
+    rows = slice(one.first + 1, one.last + 1)
+    close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
+    mid = np.where(opened > 0.0, opened, close)
+    end = np.concatenate([mid[1:], close[-1:]])
+    fee = (one.fee + one.slippage) * one.cost_multiple
+    cost = fee + half * one.cost_multiple / mid
+    with np.errstate(divide="ignore"):
+        closed = np.where(opened > 0.0, 0.0, -np.inf)
+    return _programme(np.log(end / mid), np.log1p(-cost) + closed, -np.log1p(cost) + closed, cost)
+
+
+def _programme(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> Hindsight:
+    """Largest sum of logarithms.
+
+    Args:
+        moves: log price change from each fill to the next, the last to the final close [f, A].
+        sell, buy: log of what is left after selling, after buying; -inf where nobody can.
+        cost: fraction of notional [f, A]; the last row is paid for the final sale.
+    """
+    count, n = moves.shape
+    value = np.append(np.full(n, -np.inf), 0.0)  # cash last
+    bought = np.zeros((count, n), np.bool_)
+    source = np.full(count, n)  # whose sale made the cash, n: it was cash
+    for fill in range(count):
+        sold = value[:n] + sell[fill]
+        best = int(np.argmax(sold))
+        if sold[best] > value[n]:
+            source[fill], value[n] = best, sold[best]
+        fresh = value[n] + buy[fill]
+        bought[fill] = fresh > value[:n]
+        value[:n] = np.maximum(fresh, value[:n]) + moves[fill]
+    value[:n] += np.log1p(-cost[-1])
+    return Hindsight(_plan(int(np.argmax(value)), bought, source), float(np.exp(value.max())))
+
+
+def _plan(state: int, bought: NDArray[np.bool_], source: NDArray[np.int64]) -> Floats:
+    """Weights [f, A + 1] that end in `state`."""
+    count, n = bought.shape
+    states = np.empty(count, np.int64)
+    for fill in range(count - 1, -1, -1):
+        states[fill] = state
+        if state < n and bought[fill, state]:
+            state = n
+        if state == n:
+            state = int(source[fill])
+    return np.asarray(np.eye(n + 1)[states])

@@ -21,9 +21,7 @@ from slipstream.files.track import values
 from slipstream.report.game.outcomes import outcomes
 from slipstream.report.inputs import Chosen, Comparison, Game, Prices, RunEvaluation, Window
 from slipstream.report.learning import curves, episode_curves
-from slipstream.report.market import baselines as market_baselines
-from slipstream.report.market.baselines import RANDOM_DRAWS, stress
-from slipstream.report.portfolio import baselines as portfolio_baselines
+from slipstream.report.market.passes import RANDOM_DRAWS, stress
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
@@ -183,11 +181,10 @@ def _with_prices(
     passes = {name: passes_of(kernel, loaded, name, backend) for name in run.tracks}
     held, agent = passes[holdout], run.tracks[holdout][run.member]
     several = isinstance(held, PortfolioPasses)
-    rules: Any = portfolio_baselines if several else market_baselines
     comparisons: dict[str, Comparison] = {}
     if held.comparable:
         for name, split in passes.items():
-            found = rules.compare(split, agent, draws) if name == holdout else rules.rivals(split)
+            found = split.compare(agent, draws) if name == holdout else split.rivals()
             comparisons[_LABELS.get(name, name)] = found
     return replace(
         run,

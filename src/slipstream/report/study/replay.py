@@ -20,9 +20,13 @@ from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files import checkpoint
 from slipstream.files.track import Track
 from slipstream.nets.policy_file import unpack
-from slipstream.report.market.baselines import RANDOM_DRAWS, percentile, random_returns
-from slipstream.report.market.passes import Passes, padded
-from slipstream.report.portfolio.baselines import rebalanced
+from slipstream.report.market.passes import (
+    RANDOM_DRAWS,
+    Passes,
+    padded,
+    percentile,
+    random_returns,
+)
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
 from slipstream.settings.config import resolve
@@ -94,7 +98,7 @@ def rebalanced_returns(
     passes = _holdout(environment, backend)
     if not isinstance(passes, PortfolioPasses):
         return None, ""
-    found, returns = daily_returns(passes, rebalanced(passes))
+    found, returns = daily_returns(passes, passes.rebalanced())
     if not np.array_equal(found, days):
         return None, "the bars are cut into other days than the study's"
     return returns, ""

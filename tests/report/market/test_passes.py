@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.files.track import Track
-from slipstream.report.market import baselines as ba
+from slipstream.report.market import passes as ba
 from slipstream.report.market.passes import padded
 
 
@@ -15,7 +15,7 @@ def passes(forex, passes_of):
 
 @pytest.fixture(scope="module")
 def comparison(passes, some_agent):
-    return ba.compare(passes, some_agent(passes), draws=5)
+    return passes.compare(some_agent(passes), draws=5)
 
 
 def final(tracks):
@@ -93,7 +93,7 @@ def test_baselines_ignore_the_agents_own_stops(passes):
 
 
 def test_continuous_actions_reach_the_same_long(forex_continuous, comparison, passes_of):
-    own = ba.rivals(passes_of(forex_continuous)).tracks
+    own = passes_of(forex_continuous).rivals().tracks
     assert final(own[ba.BUY_AND_HOLD])[0] == pytest.approx(
         final(comparison.tracks[ba.BUY_AND_HOLD])[0], rel=1e-9
     )
