@@ -107,31 +107,6 @@ def vwap_relative(bars: Bars, n: int) -> FloatArray:
     return vwap(bars, n) / bars.close - 1.0
 
 
-def open_(bars: Bars, n: int) -> FloatArray:
-    """The bar's open, mid."""
-    return bars.open
-
-
-def high(bars: Bars, n: int) -> FloatArray:
-    """The bar's high, mid."""
-    return bars.high
-
-
-def low(bars: Bars, n: int) -> FloatArray:
-    """The bar's low, mid."""
-    return bars.low
-
-
-def close(bars: Bars, n: int) -> FloatArray:
-    """The bar's close, mid."""
-    return bars.close
-
-
-def volume(bars: Bars, n: int) -> FloatArray:
-    """The bar's volume."""
-    return bars.volume
-
-
 def spread_relative(bars: Bars, n: int) -> FloatArray:
     """Full spread / close."""
     return bars.spread / bars.close

@@ -1,8 +1,14 @@
-"""The registry of features: one line adds one."""
+"""The registry of features: causal functions of bars with a declared warm-up; one line adds one.
+
+The functions themselves are in `prices`, `indicators` and `clocks`. `compute` makes the columns of
+one symbol, `panel.panel_features` those of several.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,37 +19,109 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.text import nearest
 from slipstream.features import clocks, prices
 from slipstream.features import indicators as ta
-from slipstream.features.feature import (
-    Feature,
-    breakout_rows,
-    change_rows,
-    ema_rows,
-    macd_rows,
-    no_rows,
-    one_row,
-    phase_rows,
-    reacceleration_rows,
-    regime_rows,
-    twice_wilder_rows,
-    ultosc_rows,
-    wilder_rows,
-    window_rows,
-)
 from slipstream.market.bars import Bars, FloatArray
 from slipstream.market.finding import plural, stamp
+
+Compute = Callable[[Bars, int], FloatArray]
+
+# The share of a recursive average that may still come from bars before the warm-up began.
+FORGOTTEN = 1e-8
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One line of the registry.
+
+    Attributes:
+        pattern: the name, with ``{n}`` for its window in bars (``rsi_{n}``).
+        compute: ``(bars, n) -> float64 [rows]``; row t uses bars <= t; n is 0 where the name has
+            no window.
+        rows: rows to drop, a number or a function of n: 0 where row 0 is final. For recursive
+            averages they are so many that the result no longer depends on where the file begins
+            (see `FORGOTTEN`).
+        meaning: one phrase for the documentation, with the unit.
+        stationary: whether the value has the same meaning at any price level.
+        smallest: the smallest window that makes sense.
+        cumulative: whether it counts from the first bar of the data, so that no warm-up makes it
+            independent of where they begin; for sets of other systems only, and refused in
+            studies (see `refuse_endless`).
+    """
+
+    pattern: str
+    compute: Compute
+    rows: int | Callable[[int], int]
+    meaning: str
+    stationary: bool = True
+    smallest: int = 1
+    cumulative: bool = False
+
+    def warm_up(self, n: int) -> int:
+        """Rows to drop with a window of n bars."""
+        return self.rows if isinstance(self.rows, int) else self.rows(n)
+
+    def window(self, name: str) -> int | None:
+        """The window in `name`, 0 where the pattern has none, None when the name does not fit."""
+        before, braces, after = self.pattern.partition("{n}")
+        if not braces:
+            return 0 if name == self.pattern else None
+        match = re.fullmatch(re.escape(before) + r"([1-9]\d{0,4})" + re.escape(after), name)
+        if match is None:
+            return None
+        n = int(match.group(1))
+        return n if n >= self.smallest else None
+
+
+def exponential(alpha: float) -> int:
+    """Rows after which an exponential average with weight `alpha` has forgotten its start."""
+    return math.ceil(math.log(FORGOTTEN) / math.log1p(-alpha)) if alpha < 1.0 else 1
+
+
+def ema_rows(n: int) -> int:
+    """Warm-up of EMA(n): the seeding average, then 2 / (n + 1) per bar."""
+    return n + exponential(2.0 / (n + 1))
+
+
+def wilder_rows(n: int) -> int:
+    """Warm-up of Wilder's average: the seeding average of n changes, then 1 / n per bar."""
+    return n + 1 + exponential(1.0 / n)
+
+
+def twice_wilder_rows(n: int) -> int:
+    """Warm-up of a Wilder average of Wilder averages (ADX), which forgets 1.2 times slower."""
+    return 2 * n + 1 + math.ceil(1.25 * exponential(1.0 / n))
+
+
+def window_rows(n: int) -> int:
+    """Warm-up of a plain window of n bars."""
+    return n - 1
+
+
+def change_rows(n: int) -> int:
+    """Warm-up of something that looks n bars back."""
+    return n
+
+
+# Warm-ups of features without a window.
+# MACD(12, 26, 9) and its signal: the slow average, then that of the signal.
+MACD_ROWS = 34 + math.ceil(1.1 * exponential(2.0 / 27.0))
+BREAKOUT_ROWS = 20  # the 20 bars before
+REGIME_ROWS = wilder_rows(14) + 49  # ATR(14), then its mean of 50
+REACCELERATION_ROWS = twice_wilder_rows(14) + 2  # ADX(14), then two differences
+ULTOSC_ROWS = 28  # the longest of its windows, and the close before it
+PHASE_ROWS = 600  # filters that adapt: measured, up to 405 bars on 5-minute coins
 
 FEATURES: tuple[Feature, ...] = (
     Feature("log_return_{n}", prices.log_return, change_rows, "log(close / close n bars ago)"),
     Feature("return_{n}", prices.simple_return, change_rows, "close / close n bars ago - 1"),
-    Feature("log_open", prices.log_open, one_row, "log(open / previous close)"),
-    Feature("log_high", prices.log_high, one_row, "log(high / previous close)"),
-    Feature("log_low", prices.log_low, one_row, "log(low / previous close)"),
-    Feature("range_rel", prices.range_relative, no_rows, "(high - low) / close"),
-    Feature("body_rel", prices.body_relative, no_rows, "(close - open) / close"),
-    Feature("close_location", prices.close_location, no_rows, "close between low 0 and high 1"),
+    Feature("log_open", prices.log_open, 1, "log(open / previous close)"),
+    Feature("log_high", prices.log_high, 1, "log(high / previous close)"),
+    Feature("log_low", prices.log_low, 1, "log(low / previous close)"),
+    Feature("range_rel", prices.range_relative, 0, "(high - low) / close"),
+    Feature("body_rel", prices.body_relative, 0, "(close - open) / close"),
+    Feature("close_location", prices.close_location, 0, "close between low 0 and high 1"),
     Feature("volatility_{n}", prices.volatility, change_rows, "sd of log returns", smallest=2),
     Feature("volume_z_{n}", prices.log_volume_score, window_rows, "log-volume z-score", smallest=2),
-    Feature("spread_rel", prices.spread_relative, no_rows, "full spread / close"),
+    Feature("spread_rel", prices.spread_relative, 0, "full spread / close"),
     Feature("vwap_{n}", prices.vwap, window_rows, "volume-weighted price", False),
     Feature("vwap_{n}_rel", prices.vwap_relative, window_rows, "VWAP / close - 1"),
     Feature("rsi_{n}", ta.rsi, wilder_rows, "RSI, 0 to 100", smallest=2),
@@ -56,43 +134,43 @@ FEATURES: tuple[Feature, ...] = (
     Feature("cci_{n}", ta.cci, window_rows, "commodity channel index", smallest=2),
     Feature("dx_{n}", ta.dx, wilder_rows, "directional movement index, 0 to 100", smallest=2),
     Feature("adx_{n}", ta.adx, twice_wilder_rows, "average DX, 0 to 100", smallest=2),
-    Feature("macd", ta.macd, macd_rows, "MACD line (12, 26, 9), price units", False),
-    Feature("macd_signal", ta.macd_signal, macd_rows, "MACD signal, price units", False),
-    Feature("macd_hist", ta.macd_hist, macd_rows, "MACD histogram, price units", False),
-    Feature("macd_rel", ta.macd_relative, macd_rows, "MACD line / close"),
-    Feature("macd_signal_rel", ta.macd_signal_relative, macd_rows, "MACD signal / close"),
-    Feature("macd_hist_rel", ta.macd_hist_relative, macd_rows, "MACD histogram / close"),
+    Feature("macd", ta.macd, MACD_ROWS, "MACD line (12, 26, 9), price units", False),
+    Feature("macd_signal", ta.macd_signal, MACD_ROWS, "MACD signal, price units", False),
+    Feature("macd_hist", ta.macd_hist, MACD_ROWS, "MACD histogram, price units", False),
+    Feature("macd_rel", ta.macd_relative, MACD_ROWS, "MACD line / close"),
+    Feature("macd_signal_rel", ta.macd_signal_relative, MACD_ROWS, "MACD signal / close"),
+    Feature("macd_hist_rel", ta.macd_hist_relative, MACD_ROWS, "MACD histogram / close"),
     Feature("bb_upper_{n}", ta.bollinger_upper, window_rows, "upper band, 2 sd", False, 2),
     Feature("bb_lower_{n}", ta.bollinger_lower, window_rows, "lower band, 2 sd", False, 2),
     Feature("bb_width_{n}", ta.bollinger_width, window_rows, "band width / middle", smallest=2),
     Feature("bb_pct_{n}", ta.bollinger_position, window_rows, "close in the bands", smallest=2),
-    Feature("atr_regime_shift", ta.atr_regime_shift, regime_rows, "ATR 14 / its mean of 50 - 1"),
+    Feature("atr_regime_shift", ta.atr_regime_shift, REGIME_ROWS, "ATR 14 / its mean of 50 - 1"),
     Feature(
         "range_breakout_volume",
         prices.range_breakout_volume,
-        breakout_rows,
+        BREAKOUT_ROWS,
         "side of a close beyond the 20 bars before x volume / its mean of 20",
     ),
     Feature(
         "trend_reacceleration",
         ta.trend_reacceleration,
-        reacceleration_rows,
+        REACCELERATION_ROWS,
         "second difference of ADX 14",
     ),
-    Feature("ultosc", ta.ultimate_oscillator, ultosc_rows, "ultimate oscillator, 0 to 100"),
-    Feature("obv", ta.on_balance_volume, no_rows, "on-balance volume", False, cumulative=True),
-    Feature("ht_dcphase", ta.dominant_cycle_phase, phase_rows, "cycle phase, degrees"),
-    Feature("hour_sin", clocks.hour_sin, no_rows, "time of day, UTC"),
-    Feature("hour_cos", clocks.hour_cos, no_rows, "time of day, UTC"),
-    Feature("ny_hour_sin", clocks.new_york_hour_sin, no_rows, "time of day, New York"),
-    Feature("ny_hour_cos", clocks.new_york_hour_cos, no_rows, "time of day, New York"),
-    Feature("day_of_week_sin", clocks.day_of_week_sin, no_rows, "weekday, UTC"),
-    Feature("day_of_week_cos", clocks.day_of_week_cos, no_rows, "weekday, UTC"),
-    Feature("open", prices.open_, no_rows, "the open, mid", False),
-    Feature("high", prices.high, no_rows, "the high, mid", False),
-    Feature("low", prices.low, no_rows, "the low, mid", False),
-    Feature("close", prices.close, no_rows, "the close, mid", False),
-    Feature("volume", prices.volume, no_rows, "the volume", False),
+    Feature("ultosc", ta.ultimate_oscillator, ULTOSC_ROWS, "ultimate oscillator, 0 to 100"),
+    Feature("obv", ta.on_balance_volume, 0, "on-balance volume", False, cumulative=True),
+    Feature("ht_dcphase", ta.dominant_cycle_phase, PHASE_ROWS, "cycle phase, degrees"),
+    Feature("hour_sin", clocks.hour_sin, 0, "time of day, UTC"),
+    Feature("hour_cos", clocks.hour_cos, 0, "time of day, UTC"),
+    Feature("ny_hour_sin", clocks.new_york_hour_sin, 0, "time of day, New York"),
+    Feature("ny_hour_cos", clocks.new_york_hour_cos, 0, "time of day, New York"),
+    Feature("day_of_week_sin", clocks.day_of_week_sin, 0, "weekday, UTC"),
+    Feature("day_of_week_cos", clocks.day_of_week_cos, 0, "weekday, UTC"),
+    Feature("open", lambda bars, n: bars.open, 0, "the open, mid", False),
+    Feature("high", lambda bars, n: bars.high, 0, "the high, mid", False),
+    Feature("low", lambda bars, n: bars.low, 0, "the low, mid", False),
+    Feature("close", lambda bars, n: bars.close, 0, "the close, mid", False),
+    Feature("volume", lambda bars, n: bars.volume, 0, "the volume", False),
 )
 
 # What a config that names no features gets: stationary, nothing that dominates by scale.
@@ -189,7 +267,7 @@ def parameters_of(names: Sequence[str], columns: Collection[str] = ()) -> list[d
 def longest_memory(
     names: Sequence[str], columns: Collection[str] = (), most: int | None = None
 ) -> str:
-    """Which of the features remembers most, in words, for messages about too few bars.
+    """Says which of the features remembers most, for messages about too few bars.
 
     Args:
         names, columns: the features, and extra columns of the data.

@@ -190,7 +190,7 @@ def _closed_before(time: IntArray) -> IntArray:
 
 
 def span(days: int, per_year: float) -> str:
-    """ "1.16 years"; "42 trading days" where they are no year, "42 days" where every day is one."""
+    """A span in words: "1.16 years"; below a year "42 trading days", in a 24/7 market "42 days"."""
     if days >= per_year:
         return f"{days / per_year:.2f} years"
     kind = "day" if per_year >= 365.0 else "trading day"

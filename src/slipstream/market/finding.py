@@ -311,7 +311,7 @@ class Finding:
 
 
 def joined(findings: Iterable[Finding], everyone: tuple[str, ...]) -> list[str]:
-    """Sentences; what several symbols share takes one."""
+    """Findings as sentences; what several symbols share takes one."""
     shared: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         shared.setdefault((finding.message, finding.action), []).append(finding)
@@ -332,7 +332,7 @@ def stamp(second: int) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 bar``, ``1,204 bars``."""
+    """A count with its noun: ``1 bar``, ``1,204 bars``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -360,7 +360,7 @@ def pasted(remedy: Remedy) -> str:
 
 
 def advice(ways: Sequence[Remedy]) -> str:
-    """Alternatives in a sentence; the last one may be to accept what was found."""
+    """Puts alternatives into a sentence; the last one may be to accept what was found."""
     accepting = [way for way in ways if "accept" in way]
     mending = " or ".join(pasted(way) for way in ways if "accept" not in way)
     if not accepting:

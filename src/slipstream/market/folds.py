@@ -30,7 +30,7 @@ Range = tuple[int, int]  # half-open, rows of a timeline
 
 
 class FoldPlan(Config):
-    """How a timeline is divided.
+    """A plan of how a timeline is divided.
 
     Attributes:
         method: `cpcv` tests every choice of `test_groups` of the groups and trains on the others;

@@ -91,7 +91,7 @@ def content_hash(bars: tuple[Bars, ...]) -> str:
 
 
 def _refuse(found: Check) -> None:
-    """Everything that stops, in one paragraph with its remedies."""
+    """Raises DataError with everything that stops, in one paragraph with its remedies."""
     if not found.stops:
         return
     named = [

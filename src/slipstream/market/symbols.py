@@ -7,62 +7,34 @@ from typing import Literal, NamedTuple
 
 MarketKind = Literal["fx", "24/7"]
 
-_FIAT = """
-    USD EUR JPY GBP AUD NZD CAD CHF SEK NOK DKK PLN CZK HUF RON TRY ZAR MXN BRL CNY CNH HKD SGD
-    KRW INR IDR THB MYR PHP TWD ILS RUB CLP COP SAR AED
+# Currencies, then metals, which are traded in the forex week against them: lowest and highest US
+# dollar value of one unit since 1995 (since its redenomination, if later); daily closes, rounded
+# outwards. Enough to tell a price from one in points, pips or cents.
+_CURRENCIES = """
+    USD 1.0 1.0, EUR 0.82 1.61, JPY 0.0061 0.0135, GBP 1.03 2.12, AUD 0.47 1.11, NZD 0.38 0.89,
+    CAD 0.61 1.11, CHF 0.54 1.40, SEK 0.088 0.172, NOK 0.084 0.21, DKK 0.11 0.22, PLN 0.19 0.51,
+    CZK 0.023 0.071, HUF 0.0022 0.009, RON 0.19 0.46, TRY 0.015 0.90, ZAR 0.05 0.30,
+    MXN 0.038 0.20, BRL 0.15 1.0, CNY 0.112 0.17, CNH 0.112 0.17, HKD 0.127 0.13, SGD 0.53 0.85,
+    KRW 0.0005 0.0014, INR 0.010 0.033, IDR 0.00005 0.0005, THB 0.017 0.042, MYR 0.20 0.42,
+    PHP 0.016 0.042, TWD 0.027 0.042, ILS 0.19 0.36, RUB 0.006 0.045, CLP 0.00095 0.0026,
+    COP 0.00018 0.0013, SAR 0.266 0.268, AED 0.272 0.273
 """
-FIAT = frozenset(_FIAT.split())
-METALS = frozenset({"XAU", "XAG", "XPT", "XPD"})  # traded in the forex week, against fiat
+_METALS = "XAU 250.0 6000.0, XAG 3.5 150.0, XPT 330.0 3000.0, XPD 110.0 3500.0"
+
+
+def _dollars(table: str) -> dict[str, tuple[float, float]]:
+    """Lowest and highest value by code."""
+    rows = (row.split() for row in table.split(","))
+    return {code: (float(low), float(high)) for code, low, high in rows}
+
+
+FIAT, METALS = frozenset(_dollars(_CURRENCIES)), frozenset(_dollars(_METALS))
+_DOLLARS = _dollars(f"{_CURRENCIES},{_METALS}")
 _CRYPTO_QUOTES = ("USDT", "USDC", "BUSD", "FDUSD", "TUSD", "DAI", "BTC", "ETH", "BNB")
 
 # Quotes that a coin's last letter and USD look like, too: DOTUSD is no "DO" in TUSD. A base has at
 # least three letters there, and none that makes one of these coins.
 _LIKE_DOLLARS = {"BUSD": ("SHI",), "TUSD": ()}
-
-# Lowest and highest US dollar value of one unit since 1995 (since its redenomination, if later);
-# daily closes, rounded outwards. Enough to tell a price from one in points, pips or cents.
-_DOLLARS = {
-    "USD": (1.0, 1.0),
-    "EUR": (0.82, 1.61),
-    "JPY": (0.0061, 0.0135),
-    "GBP": (1.03, 2.12),
-    "AUD": (0.47, 1.11),
-    "NZD": (0.38, 0.89),
-    "CAD": (0.61, 1.11),
-    "CHF": (0.54, 1.40),
-    "SEK": (0.088, 0.172),
-    "NOK": (0.084, 0.21),
-    "DKK": (0.11, 0.22),
-    "PLN": (0.19, 0.51),
-    "CZK": (0.023, 0.071),
-    "HUF": (0.0022, 0.009),
-    "RON": (0.19, 0.46),
-    "TRY": (0.015, 0.90),
-    "ZAR": (0.05, 0.30),
-    "MXN": (0.038, 0.20),
-    "BRL": (0.15, 1.0),
-    "CNY": (0.112, 0.17),
-    "CNH": (0.112, 0.17),
-    "HKD": (0.127, 0.13),
-    "SGD": (0.53, 0.85),
-    "KRW": (0.0005, 0.0014),
-    "INR": (0.010, 0.033),
-    "IDR": (0.00005, 0.0005),
-    "THB": (0.017, 0.042),
-    "MYR": (0.20, 0.42),
-    "PHP": (0.016, 0.042),
-    "TWD": (0.027, 0.042),
-    "ILS": (0.19, 0.36),
-    "RUB": (0.006, 0.045),
-    "CLP": (0.00095, 0.0026),
-    "COP": (0.00018, 0.0013),
-    "SAR": (0.266, 0.268),
-    "AED": (0.272, 0.273),
-    "XAU": (250.0, 6000.0),
-    "XAG": (3.5, 150.0),
-    "XPT": (330.0, 3000.0),
-    "XPD": (110.0, 3500.0),
-}
 
 
 class Pair(NamedTuple):
@@ -115,7 +87,7 @@ def pair_in(symbol: str) -> Pair | None:
 
 
 def market_kind(symbol: str) -> MarketKind:
-    """``"fx"`` for two fiat currencies (or a metal in one), else ``"24/7"``."""
+    """Trading hours: ``"fx"`` for two fiat currencies (or a metal in one), else ``"24/7"``."""
     pair = pair_in(symbol)
     fx = pair is not None and pair.base in FIAT | METALS and pair.quote in FIAT
     return "fx" if fx else "24/7"

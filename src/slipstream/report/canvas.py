@@ -115,7 +115,7 @@ def dates(time: Ints) -> NDArray[np.datetime64]:
 
 
 class DateLabels(Formatter):
-    """Hour, day, month or year of each tick; below, where it changes, what that is part of.
+    """Labels each tick by hour, day, month or year; below, where it changes, by its whole.
 
     Matplotlib's concise labels hang the year of the last tick, seen or not, on the axis' corner:
     November 2017 was labelled 2018.
@@ -152,7 +152,7 @@ def _minute(value: float) -> datetime:
 
 
 def _patterns(moments: Sequence[datetime]) -> tuple[str, str]:
-    """How fine the ticks are, and what is said once below them."""
+    """Returns how fine the ticks are labelled, and what is said once below them."""
     if any(moment.hour or moment.minute for moment in moments):
         return "{hour}", "{day} {month} {year}"
     if any(moment.day > 1 for moment in moments):
@@ -172,7 +172,7 @@ def _text(moment: datetime, pattern: str) -> str:
 
 
 def time_axis(axes: Axes) -> None:
-    """Dates with few, short labels, UTC; the axis ends with the data, and so do its labels."""
+    """Labels an axis with few, short dates, UTC; it ends with the data, and so do its labels."""
     for panel in axes.get_shared_x_axes().get_siblings(axes):
         panel.margins(x=0.0)
     axes.xaxis.set_major_locator(AutoDateLocator(tz=UTC, minticks=3, maxticks=7))
@@ -194,7 +194,7 @@ def growth_axis(axes: Axes) -> None:
 
 
 def percent_axis(axes: Axes, axis: str = "y") -> None:
-    """Values are fractions, labels percent."""
+    """Labels an axis of fractions in percent."""
     target = axes.yaxis if axis == "y" else axes.xaxis
     target.set_major_formatter(FuncFormatter(lambda v, _: percent_label(float(v))))
 
@@ -206,13 +206,13 @@ def percent_label(value: float) -> str:
 
 
 def count_axis(axes: Axes, axis: str = "x") -> None:
-    """Values are counts, such as steps, with short labels."""
+    """Labels an axis of counts, such as steps, with short numbers."""
     target = axes.yaxis if axis == "y" else axes.xaxis
     target.set_major_formatter(FuncFormatter(count))
 
 
 def count(value: float, _: object) -> str:
-    """ "1.5 M" for a tick."""
+    """A count as short text: "1.5 M"."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g} {letter}"
@@ -220,7 +220,7 @@ def count(value: float, _: object) -> str:
 
 
 def legend(axes: Axes, columns: int = 4) -> None:
-    """Names of the lines above the panel."""
+    """Writes the names of the lines above the panel."""
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.01, 0.98),

@@ -15,7 +15,7 @@ from slipstream.report.statistics import Floats, Ints
 
 
 class Window(TypedDict, total=False):
-    """Which bars are scored instead of a run's own splits.
+    """Bars that are scored instead of a run's own splits.
 
     Attributes:
         data: folder of other prices; symbols: which of them, those of the run unless given.
@@ -251,6 +251,6 @@ class RunEvaluation:
 
     @property
     def shown_is(self) -> str:
-        """Which member's decisions are shown, and why."""
+        """Says which member's decisions are shown, and why."""
         reason = f", {self.member_reason}" if self.member_reason else ""
         return f"Shown is member {self.number(self.member)}{reason}."

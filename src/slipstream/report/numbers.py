@@ -16,7 +16,7 @@ _MOST_DIGITS = 6  # after the point
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """ "0.8"; "n/a" where there is none; never "-0.0"."""
+    """A number as text: "0.8"; "n/a" where there is none; never "-0.0"."""
     if value is None or math.isnan(value):
         return NOTHING
     if math.isinf(value):
@@ -26,25 +26,25 @@ def number(value: float | None, digits: int = 1) -> str:
 
 
 def share(value: float | None, digits: int = 0) -> str:
-    """ "62 %" of a fraction: never with a plus."""
+    """A fraction in percent: "62 %", never with a plus."""
     return NOTHING if value is None else f"{number(100.0 * value, digits)} %"
 
 
 def spread(values: Collection[float], digits: int = 1) -> str:
-    """ "-0.3 to 1.2, median 0.8"."""
+    """The range and the median of values: "-0.3 to 1.2, median 0.8"."""
     low, middle, high = np.quantile(list(values), (0.0, 0.5, 1.0))
     return f"{interval((low, high), digits)}, median {number(float(middle), digits)}"
 
 
 def interval(values: Collection[float] | None, digits: int = 1) -> str:
-    """ "-1.1 to 2.7": the lowest and the highest value; "n/a" where there are none."""
+    """The lowest and the highest value: "-1.1 to 2.7"; "n/a" where there are none."""
     if not values:
         return NOTHING
     return f"{number(min(values), digits)} to {number(max(values), digits)}"
 
 
 def band(values: Collection[float], digits: int = 1) -> str:
-    """ "0.70 to 0.76", or the one value."""
+    """The lowest and the highest value, "0.70 to 0.76", or the one that both are."""
     low, high = number(min(values), digits), number(max(values), digits)
     return low if low == high else f"{low} to {high}"
 
@@ -57,18 +57,18 @@ class Measured(NamedTuple):
 
     @classmethod
     def of(cls, values: Floats) -> Measured:
-        """Of [n] values."""
+        """Measures [n] values."""
         return cls(float(values.mean()), standard_error(values))
 
     @property
     def digits(self) -> int:
-        """After the point: the error shows two significant digits, a sure number four."""
+        """Digits after the point: the error shows two significant ones, a sure number four."""
         if self.error:
             return _digits(self.error, 2)
         return 1 if self.mean == 0.0 else min(_digits(self.mean, 4), 3)
 
     def __str__(self) -> str:
-        """ "-0.051 ± 0.015"."""
+        """The mean and its error: "-0.051 ± 0.015"."""
         if math.isnan(self.mean):
             return NOTHING
         mean = number(self.mean, self.digits)

@@ -49,7 +49,7 @@ def daily_equity(equity: Floats, day: Ints) -> Floats:
 
 
 def sharpe(returns: Floats, periods: float) -> float | None:
-    """Mean over deviation times the root of periods per year; None where the deviation is zero."""
+    """Mean over deviation times the root of periods a year; None where the deviation is zero."""
     if len(returns) < 2:
         return None
     deviation = float(np.std(returns, ddof=1))
@@ -72,7 +72,7 @@ def sharpe_interval(
 
 
 def sortino(returns: Floats, periods: float) -> float | None:
-    """As the Sharpe ratio with the downside deviation over all returns (gains count as 0)."""
+    """Sharpe ratio with the downside deviation over all returns (gains count as 0)."""
     if len(returns) < 2:
         return None
     downside = math.sqrt(float(np.mean(np.minimum(returns, 0.0) ** 2)))
@@ -82,7 +82,7 @@ def sortino(returns: Floats, periods: float) -> float | None:
 
 
 def volatility(returns: Floats, periods: float) -> float | None:
-    """Annualised deviation."""
+    """Annualised standard deviation; None with fewer than two returns."""
     return float(np.std(returns, ddof=1)) * math.sqrt(periods) if len(returns) > 1 else None
 
 
@@ -166,7 +166,7 @@ def rolling_sharpe(returns: Floats, periods: float, window: int) -> Floats:
 
 
 def correlation(first: Floats, second: Floats) -> float | None:
-    """Of two series of returns; None with fewer than three or where one never moves."""
+    """Correlation of two series of returns; None with fewer than three or where one never moves."""
     if len(first) < 3 or not min(float(np.std(first)), float(np.std(second))) > 1e-15:
         return None
     return float(np.corrcoef(first, second)[0, 1])

@@ -124,7 +124,7 @@ def _moves(bars: Bars, bar_seconds: int) -> list[Finding]:
 
 
 def _bounce(bars: Bars) -> list[Finding]:
-    """Signs that a fill at the close that was just seen would earn the bid-ask bounce."""
+    """Finds signs that a fill at the close just seen would earn the bid-ask bounce."""
     signs = []
     tick, median = smallest_step(bars.close), float(np.median(bars.close))
     if tick / median > _COARSE_TICK:
@@ -197,7 +197,7 @@ def _wide(bars: Bars) -> list[Finding]:
 
 @dataclass(frozen=True, eq=False)
 class Holes:
-    """Places where the next bar is late.
+    """Places in a series of bars where the next one is late.
 
     Attributes:
         row: row of the bar before each hole, int64 [k].
@@ -224,7 +224,7 @@ def find_holes(time: IntArray, bar_seconds: int, kind: MarketKind) -> Holes:
 
 
 def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Finding]:
-    """Weekends counted; holidays, outages and gaps reported, gaps by size."""
+    """Counts weekends, and reports holidays, outages and gaps, gaps by size."""
     if bar_seconds > DAY:
         return []
     holes = find_holes(bars.time, bar_seconds, kind)

@@ -65,7 +65,7 @@ _OTHER_END = {"open": "close", "close": "open"}
 
 
 class Edges(NamedTuple):
-    """Where weeks end and begin in the readings of one file or of several.
+    """Stamps at which weeks end and begin in the readings of one file or of several.
 
     Attributes:
         last, first: stamps of the bars before and after each weekend, seconds of the file's clock,
@@ -88,7 +88,7 @@ class Edges(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """How well one reading of the stamps fits the week.
+    """One reading of the stamps, and how well it fits the week.
 
     Attributes:
         zone, time_is: the reading.
@@ -417,7 +417,7 @@ def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
 
 
 def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Finding]:
-    """MetaTrader's epochs that nothing places."""
+    """Finds MetaTrader's epochs that nothing places."""
     broker = table.dialect.name == "MetaTrader" and table.readings.origin == "epoch"
     if not broker or config.time_zone is not None:
         return []
@@ -433,7 +433,7 @@ def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Find
 
 
 def _weekend_bars(bars: Bars, bar_seconds: int, hint: str | None) -> list[Finding]:
-    """Bars while the market is closed; at half the weekends they are no vendor's mistakes.
+    """Finds bars while the market is closed; at half the weekends these are no mistakes.
 
     Args:
         bars: of one symbol.

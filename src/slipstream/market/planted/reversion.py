@@ -110,7 +110,7 @@ class PlantedReversion(PlantedAssets):
 
 
 def _mean_above(floor: float, groups: Sequence[tuple[float, int]], deviation: float) -> float:
-    """E max(floor, all X), X ~ N(mean, deviation^2), `count` independent ones of each mean."""
+    """Mean of max(floor, all X), X ~ N(mean, deviation^2), `count` independent of each mean."""
     half = 0.5 * (max(floor, max(mean for mean, _ in groups)) + 12.0 * deviation - floor)
     z = floor + half * (1.0 + _NODES)
     below = np.ones(len(z))

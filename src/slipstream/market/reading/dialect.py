@@ -47,7 +47,7 @@ _HEADERLESS = {
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file is written.
+    """The way in which a file is written.
 
     Attributes:
         name: ``MetaTrader``, ``HistData``, ``Dukascopy``, ``Binance``, ``CSV``, ``Parquet`` or
@@ -169,7 +169,7 @@ def refuse_twins(names: Sequence[str], label: str) -> None:
 
 
 def _rank(name: str) -> int:
-    """Aliases in their order of preference, so that <TICKVOL> beats <VOL>."""
+    """Sorts aliases in their order of preference, so that <TICKVOL> beats <VOL>."""
     plain = simple(name)
     ours = _OURS.get(plain)
     return ALIASES[ours].split(", ").index(plain) if ours else 99

@@ -46,7 +46,7 @@ class Readings:
 
 @dataclass(frozen=True, eq=False)
 class Stamps:
-    """Moments.
+    """Moments, and which of them no clock showed.
 
     Attributes:
         time: UTC seconds, int64 [n]; MISSING where there is none.
@@ -112,7 +112,7 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> Readings:
 
 
 def _readings(seconds: pl.Series, naive: BoolArray | None, origin: Origin) -> Readings:
-    """`naive`: rows without a zone, where only some have none."""
+    """Makes readings of seconds; `naive` are rows without a zone, where only some have none."""
     local = seconds.fill_null(MISSING).to_numpy().astype(np.int64)
     absent = (local < _OLDEST) | (local >= _LATEST)
     if naive is None:

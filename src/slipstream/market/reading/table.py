@@ -42,7 +42,7 @@ _SIZES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
 class Spread(NamedTuple):
-    """Where spreads come from.
+    """Spreads of a file, and where they come from.
 
     Attributes:
         width: full spread in price units, float64 [n], NaN where missing.
@@ -102,7 +102,7 @@ class RawTable:
 
     @cached_property
     def stamps(self) -> stamps.Stamps:
-        """Its moments, before `time_is` is applied; as if in UTC where the zone is not known."""
+        """Moments of the rows, before `time_is` is applied; as if in UTC where no zone is known."""
         return stamps.placed(self.readings, self.zone or "UTC")
 
     @property
@@ -259,7 +259,7 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
 
 
 def _as_utf8(content: bytes, errors: str = "strict") -> bytes:
-    """Without a mark of the byte order; MetaTrader writes UTF-16."""
+    """Bytes of a text as UTF-8 without a mark of the byte order; MetaTrader writes UTF-16."""
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         content = content.decode("utf-16", errors).encode()
     return content.removeprefix(b"\xef\xbb\xbf")
@@ -405,7 +405,7 @@ def bare_names(frame: pl.DataFrame) -> list[str]:
 
 
 def _bare(name: str) -> str:
-    """``C:EUR/USD`` -> ``EURUSD``; a name that is letters and digits already stays as it is."""
+    """A name without prefix and marks: ``C:EUR/USD`` -> ``EURUSD``."""
     return re.sub(r"[^A-Z0-9]", "", re.sub(r"^[CXI]:", "", name.upper()))
 
 

@@ -55,7 +55,7 @@ def _outcomes(run: Run, member: int, name: str, tracks: Sequence[Track], several
 
 
 def won(met: Outcomes) -> KeyFigure:
-    """How often it was beaten, for the first screen."""
+    """The key figure that says how often one opponent was beaten."""
     games = met.won + met.drawn + met.lost
     low, high = (f"{100 * end:.0f}" for end in wilson(met.won, games)[1:])
     return KeyFigure(f"Won against {met.opponent}", share(met.won / games), f"{low} to {high} %")

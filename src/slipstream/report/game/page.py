@@ -164,7 +164,7 @@ def _choice(chosen: Chosen | None) -> list[str]:
 
 
 def _returns(returns: Floats) -> list[str]:
-    """Mean with its error, lowest, median, highest."""
+    """Cells of returns: mean with its error, lowest, median, highest."""
     mean = Measured.of(returns)
     digits = max(mean.digits - 1, 0)  # a single episode's figures, less sure than their mean
     rest = (returns.min(), np.median(returns), returns.max())
@@ -247,7 +247,7 @@ def _collapse(
 
 
 def _which_policy(game: Game, shown: Chosen, agent: Measured, episodes: int) -> list[str]:
-    """Which policy is shown and why its figures are of other episodes than those that chose it."""
+    """Says which policy is shown, and why its figures are of episodes that did not choose it."""
     tried = f"the best of {game.validations} validations" if game.validations > 1 else "validated"
     score = number(shown.score, max(agent.digits, 1))
     lines = [
@@ -266,7 +266,7 @@ def _which_policy(game: Game, shown: Chosen, agent: Measured, episodes: int) -> 
 
 
 def _sampling(agent: Measured, sampled: Floats) -> str:
-    """Why the training curve differs from the evaluations."""
+    """Says why the training curve differs from the evaluations."""
     if not len(sampled):
         return (
             "While training, some actions are random, so that the agent explores; evaluations take "
@@ -283,7 +283,7 @@ def _sampling(agent: Measured, sampled: Floats) -> str:
 
 
 def _over_members(run: RunEvaluation, agents: Sequence[Measured]) -> list[str]:
-    """How far the members are apart."""
+    """Says how far the members are apart."""
     if len(agents) < 2:
         return []
     means = spread([agent.mean for agent in agents], max(agent.digits for agent in agents))

@@ -68,7 +68,7 @@ class Account:
 
     @property
     def total_return(self) -> float:
-        """Fraction of the start."""
+        """What the whole account made, a fraction of the start."""
         return float(self.equity[-1] / self.equity[0]) - 1.0
 
     @property
@@ -243,7 +243,7 @@ class Slice:
 
 
 def t_value(returns: Floats) -> float | None:
-    """Mean over its standard error."""
+    """The t value of returns: their mean over its standard error."""
     return st.sharpe(returns, float(len(returns)))
 
 
@@ -284,26 +284,26 @@ def by_hour(of: Account) -> list[Slice]:
 
 
 def _slice(name: str, change: Floats, returns: Floats, exposure: Floats) -> Slice:
-    """Of a part of the account: what it added, whether that is luck, its bars."""
+    """A row of a part of the account: what it added, whether that is luck, its bars."""
     return Slice(name, float(change.sum()), t_value(returns), float(exposure.mean()), len(exposure))
 
 
 @dataclass(frozen=True)
 class SplitView:
-    """Everything is marked on the clock of the full passes, also where an agent ended early."""
+    """One split of a run as accounts, all marked on the clock of the full passes."""
 
     name: str
     run: RunEvaluation
 
     @property
     def market(self) -> MarketSpec:
-        """Annualisation and currency."""
+        """The market of the split: annualisation and currency."""
         assert self.run.market is not None
         return self.run.market
 
     @property
     def prices(self) -> Prices:
-        """Clock and closes."""
+        """The clock and the closes of all symbols."""
         assert self.run.prices is not None
         return self.run.prices
 
@@ -384,7 +384,7 @@ class SplitView:
         return [st.correlation(one.daily_returns, market[1].daily_returns) for one in self.members]
 
     def net_exposure(self, member: int) -> float:
-        """Mean over all bars, shorts below 0."""
+        """Mean exposure of one member over all bars, shorts below 0."""
         return float(np.mean(self.members[member].net_exposure))
 
     @cached_property

@@ -108,7 +108,7 @@ def _doubt(held: SplitView) -> str:
 
 
 def figures(held: SplitView) -> list[KeyFigure]:
-    """Return, Sharpe ratio, what could be confirmed, the rank among random traders, costs."""
+    """The row of the first screen: return, Sharpe ratio, what could be confirmed, rank, costs."""
     found, run, yearly = held.found, held.run, held.market.days_per_year
     looked = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
     bars = f"{held.name}, {span(found.days, yearly)}{looked}"
@@ -162,7 +162,7 @@ def caveats(held: SplitView) -> list[str]:
 
 
 def never_traded(held: SplitView) -> bool:
-    """No order was filled and nothing was ever held."""
+    """Whether no order was filled and nothing was ever held."""
     return not total(held.tracks, "fills") and not held.found.exposure
 
 
@@ -198,7 +198,7 @@ def opening(
 
 
 def seed_band(held: SplitView) -> list[str]:
-    """Sharpe ratios over the members."""
+    """Says how the Sharpe ratios of the members differ."""
     count, run = len(held.members), held.run
     if count < 2:
         return []
@@ -214,7 +214,7 @@ def seed_band(held: SplitView) -> list[str]:
 
 
 def members_and_the_market(held: SplitView) -> list[str]:
-    """Whose figures are the market's own move rather than timing: it explains a wide seed band."""
+    """Says whose figures are the market's move rather than timing: it explains a wide seed band."""
     if held.market_line is None or len(held.members) < 2:
         return []
     name, account = held.market_line
@@ -237,7 +237,7 @@ def members_and_the_market(held: SplitView) -> list[str]:
 
 
 def _members(held: SplitView, mine: Sequence[int]) -> str:
-    """ "Members 1, 2 and 5 move"."""
+    """Names members and what they do: "Members 1, 2 and 5 move"."""
     numbers = [str(held.run.number(index)) for index in mine]
     if len(mine) == len(held.members):
         return "All members move"

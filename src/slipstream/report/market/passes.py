@@ -249,7 +249,7 @@ def ema(values: Floats, span: int) -> Floats:
 
 
 def ema_cross(passes: Passes, record: int) -> NDArray[np.int64]:
-    """Long while the average of 20 closes is above that of 50, else short; decided on each bar.
+    """Positions that are long while the average of 20 closes is above that of 50, else short.
 
     The averages start up to 1,000 bars before the pass, where the same symbol has them.
     """

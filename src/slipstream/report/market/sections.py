@@ -41,7 +41,7 @@ ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer show noise only
 
 
 def results(splits: Sequence[SplitView]) -> Section:
-    """Figures of all splits, and the members."""
+    """The section of the figures of all splits, and of the members."""
     members = [_members(splits[0])] if len(splits[0].members) > 1 else []
     return Section("Result", (), [_by_split(splits), *members])
 
@@ -119,7 +119,7 @@ def equity(held: SplitView) -> Picture:
 def against(
     held: SplitView, rules: Sequence[str] = (), draws: str = "traders", costs: Sequence[str] = ()
 ) -> Section:
-    """Baselines, random timing, other costs.
+    """The section of baselines, random timing and other costs.
 
     Args:
         held: the hold-out.
@@ -145,7 +145,7 @@ def against(
 
 
 def _rules(held: SplitView) -> list[str]:
-    """How single positions are compared."""
+    """Says how single positions are compared."""
     text = (
         "All baselines trade the same bars under the same rules and pay the same costs, at "
         "exposure 1 and without the agent's own stops and limits. The oracle knows all future "
@@ -162,7 +162,7 @@ def _rules(held: SplitView) -> list[str]:
 
 
 def _slope(held: SplitView) -> list[str]:
-    """Alpha and beta to the market; alpha is a year's, or the split's own where that is shorter."""
+    """Says alpha and beta to the market; alpha is a year's, or the split's if shorter."""
     if held.market_line is None:
         return []
     name, market = held.market_line
@@ -227,7 +227,7 @@ def _stress(of: Stress) -> Table:
 
 
 def trades(held: SplitView, traded: Table | None = None) -> Section:
-    """What was traded, beside what it cost by kind."""
+    """The section of what was traded, beside what it cost by kind."""
     drawn = picture(
         "costs",
         f"Return before and after costs, and costs by kind, on the {held.name} split",
@@ -293,7 +293,7 @@ def _costs(of: Account) -> Table:
 
 
 def calendar(held: SplitView) -> Section:
-    """Months, falls, symbols (where each has its own passes), weekdays, hours."""
+    """The section of months, falls, symbols (each with its own passes), weekdays and hours."""
     mine = held.agent
     weekdays, hours = by_weekday(mine), by_hour(mine)
     shown = [
@@ -321,7 +321,7 @@ def calendar(held: SplitView) -> Section:
 
 
 def _months(returns: Mapping[tuple[int, int], float]) -> Table:
-    """Years down, months across, percent."""
+    """The table of monthly returns, percent: years down, months across."""
     rows = []
     for year in sorted({year for year, _ in returns}):
         cells = [returns.get((year, month)) for month in range(1, 13)]
@@ -333,7 +333,7 @@ def _months(returns: Mapping[tuple[int, int], float]) -> Table:
 
 
 def _drawdowns(of: Sequence[Drawdown]) -> Table:
-    """Deepest first."""
+    """The table of the worst drawdowns, deepest first."""
     rows = []
     for d in of:
         recovered = "not yet" if d.recovered is None else str(d.recovered)
@@ -342,13 +342,13 @@ def _drawdowns(of: Sequence[Drawdown]) -> Table:
 
 
 def _slices(caption: str, score: str, of: Sequence[Slice]) -> Table:
-    """A row a slice; `score` names its figure beside the result."""
+    """A table with a row a slice; `score` names its figure beside the result."""
     rows = [[*_cells(s), number(s.bars, 0)] for s in of]
     return Table(caption, ("", "result", score, "exposure", "bars"), rows)
 
 
 def _hours(of: Sequence[Slice]) -> Table:
-    """Two hours a row: the table stays short."""
+    """The table by hour, two hours a row: it stays short."""
     half = (len(of) + 1) // 2
     rows = []
     for first, second in zip_longest(of[:half], of[half:]):
@@ -362,7 +362,7 @@ def _cells(of: Slice) -> list[str]:
 
 
 def positions(held: SplitView) -> Section:
-    """One picture a symbol."""
+    """The section of positions, one picture a symbol."""
     pictures = [
         picture(
             f"positions_{''.join(c if c.isalnum() else '_' for c in track.name)}",

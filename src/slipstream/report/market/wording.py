@@ -22,7 +22,7 @@ BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders from which 
 
 
 def against(mine: float, other: float) -> str:
-    """ "-3.1 % against +2.0 %", with as many digits as it takes to tell them apart."""
+    """Two returns, "-3.1 % against +2.0 %", with as many digits as it takes to tell them apart."""
     for digits in (1, 2, 3, 4):
         first, second = percent(mine, digits), percent(other, digits)
         if first != second:
@@ -173,7 +173,7 @@ def comparisons(
 
 
 def random_traders(percentile: float | None, draws: int) -> list[str]:
-    """Where the agent stands among traders that differ from it only in their timing."""
+    """Says where the agent stands among traders that differ from it only in their timing."""
     if percentile is None:
         return []
     text = (
@@ -186,7 +186,7 @@ def random_traders(percentile: float | None, draws: int) -> list[str]:
 
 
 def breaks_even(multiple: float | None) -> str:
-    """At which costs nothing is left."""
+    """Says at which costs nothing is left."""
     if multiple is None:
         return "These decisions lose even without any costs."
     if math.isinf(multiple):

@@ -51,7 +51,7 @@ def portfolio_page(run: RunEvaluation) -> Page:
 
 
 def _timing(held: SplitView) -> list[str]:
-    """The agent among single assets, and among its own decisions at other places."""
+    """Ranks the agent among single assets, and among its own decisions at other places."""
     better = sum(one.total_return < held.agent.total_return for one in held.assets.values())
     timing = [
         f"Of {len(held.assets)} assets bought and held, {better} end below the agent and "
@@ -80,7 +80,7 @@ def _idle(held: SplitView) -> list[str]:
 
 
 def _round_trips(trips: Sequence[RoundTrip]) -> list[str]:
-    """Cost of buying and selling each asset."""
+    """Says what buying and selling each asset costs."""
     costs = [number(trip.basis_points) for trip in trips]
     if len(trips) > 1 and len(set(costs)) == 1:
         return [f"Round trip: {costs[0]} bp in each of {len(trips)} assets."]
@@ -89,7 +89,7 @@ def _round_trips(trips: Sequence[RoundTrip]) -> list[str]:
 
 
 def _rules(held: SplitView) -> list[str]:
-    """How portfolios are compared."""
+    """Says how portfolios are compared."""
     oracle = (
         "There is no oracle: with fees that follow volume, a reserve, or assets that come and go, "
         "the best plan is not a simple programme."

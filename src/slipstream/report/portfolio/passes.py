@@ -55,7 +55,7 @@ class PortfolioPasses(Passes):
 
     @property
     def assets(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the assets."""
         names: tuple[str, ...] = self.declared[0].names
         return names
 
@@ -80,7 +80,7 @@ class PortfolioPasses(Passes):
 
     @property
     def comparable(self) -> bool:
-        """Always: weights are replayed as they are."""
+        """Always true: weights are replayed as they are."""
         return True
 
     def round_trips(self) -> list[RoundTrip]:
@@ -245,7 +245,7 @@ def best_weights(one: PortfolioPass) -> Hindsight:
 
 
 def _programme(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> Hindsight:
-    """Largest sum of logarithms.
+    """Finds the largest sum of logarithms by dynamic programming.
 
     Args:
         moves: log price change from each fill to the next, the last to the final close [f, A].

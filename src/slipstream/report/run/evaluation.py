@@ -176,7 +176,7 @@ def gather(
 def _with_prices(
     environment: KernelEnvironment, run: RunEvaluation, holdout: str, backend: str, draws: int
 ) -> RunEvaluation:
-    """With market, prices, baselines and stress tests."""
+    """Adds market, prices, baselines and stress tests to a run."""
     kernel, loaded = environment.kernel, environment.loaded
     passes = {name: passes_of(kernel, loaded, name, backend) for name in run.tracks}
     held, agent = passes[holdout], run.tracks[holdout][run.member]
@@ -222,7 +222,7 @@ def random_policy(
 
 
 def game(run: Run, environment: Environment, members: Sequence[int], shown: int) -> Game:
-    """How the policies of a run without prices were chosen."""
+    """Collects how the policies of a run without prices were chosen."""
     training, agent = run.config.training, run.config.agent
     plan = EvaluationPlan.of(run.config, environment)
     last = {one["member"]: one for one in (run.result or {}).get("members", [])}
@@ -267,7 +267,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
 
 
 def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
-    """Who is left out, and whether a chosen window is not new to the run."""
+    """Says who is left out, and whether a chosen window is not new to the run."""
     left_out = sorted(set(range(run.config.training.members)) - set(run.best.present))
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
@@ -294,7 +294,7 @@ def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequ
 
 
 def provenance(run: Run, environment: Environment) -> dict[str, str]:
-    """Where the run comes from, each fact a line."""
+    """Lines that say where the run comes from, each a fact."""
     training = run.config.training
     work = (
         f"{training.total_steps:,} steps per member, {training.members} member(s), "
