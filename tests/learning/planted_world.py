@@ -14,7 +14,7 @@ from slipstream.files.track import Track
 from slipstream.market.config import DataConfig
 from slipstream.market.panel import load_panel
 from slipstream.market.planted.crypto import PlantedCrypto
-from slipstream.market.planted.prices import BASIS_POINT, PlantedAssets
+from slipstream.market.planted.prices import BASIS_POINT, PlantedMarket
 from slipstream.market.planted.reversion import PlantedReversion
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
@@ -22,7 +22,7 @@ FEATURES = ["log_return_5" if name == "log_open" else name for name in FEATURE_S
 
 
 STANDARD = PlantedCrypto()
-MARKETS: dict[str, PlantedAssets] = {
+MARKETS: dict[str, PlantedMarket] = {
     "regimes, 20 bp": PlantedCrypto(strength=20.0 * BASIS_POINT),
     "reversion, fee 1 bp": PlantedReversion(fee=1.0 * BASIS_POINT),
     "reversion, fee 10 bp": PlantedReversion(fee=10.0 * BASIS_POINT),
@@ -42,7 +42,7 @@ def environment_of(
     bars: int,
     seed: int,
     split: tuple[float, float, float],
-    market: PlantedAssets = STANDARD,
+    market: PlantedMarket = STANDARD,
 ) -> Environment:
     """A fresh path, cut into train, validation and test."""
     market.write(folder, bars, seed)
@@ -61,7 +61,7 @@ def share_of_optimum(
     track: Track,
     environment: Environment,
     folder: Path,
-    market: PlantedAssets = STANDARD,
+    market: PlantedMarket = STANDARD,
 ) -> float:
     """Conditional drift of what a pass on a folder's path held, after fees, over the optimum's."""
     drift = market.drift(market.state(load_panel(DataConfig(folder=str(folder)))))

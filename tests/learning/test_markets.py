@@ -105,7 +105,7 @@ def _stopped_trading(track):
     nothing, but in 20,000 bars it gains or loses some 7 % by chance.
     """
     turnover = track.metrics["turnover"]
-    return turnover / track.length <= 0.01 and turnover * NO_EDGE.cost <= 1.5 * 2 * NO_EDGE.cost
+    return turnover / track.length <= 0.01 and turnover * NO_EDGE.fee <= 1.5 * 2 * NO_EDGE.fee
 
 
 def test_without_an_edge_the_agent_stops_trading(train, tmp_path):

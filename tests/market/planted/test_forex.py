@@ -81,7 +81,6 @@ def test_scores():
     positions = np.array([1.0, 1.0, 0.0])
     expected = 2 * (1e-4 - 0.5 * 25e-8) - 2e-4 * 2
     assert MARKET.score(positions, signal) == pytest.approx(expected)
-    assert MARKET.score(positions, signal, initial_position=1.0) == pytest.approx(expected + 2e-4)
     path = MARKET.path(20_000, seed=9)[0].extra["signal"]
     per_bar = MARKET.score(MARKET.optimal_positions(path), path) / len(path)
     assert per_bar == pytest.approx(MARKET.optimum().gain, rel=0.05)

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.market.bars import FloatArray
-from slipstream.market.planted.prices import BASIS_POINT, LOG_VOLUME, Drawn, PlantedAssets
+from slipstream.market.planted.prices import BASIS_POINT, LOG_VOLUME, Drawn, PlantedMarket
 
 
 @dataclass(frozen=True)
-class PlantedCrypto(PlantedAssets):
+class PlantedCrypto(PlantedMarket):
     """Parameters of the generator, as fractions (1 bp = 1e-4).
 
     Its state, the column `hot`, is 1 in bars in which the asset is hot.

@@ -5,7 +5,7 @@ A signal x_t walks on seven levels in [-1, 1] and moves the price of the next ba
     open[t+1] = close[t]
     log(close[t+1] / open[t+1]) = beta x[t] - sigma^2 / 2 + sigma eps[t+1]
 
-An agent that sees x_t and pays `cost` per unit of exposure change has an average-reward optimum on
+An agent that sees x_t and pays `fee` per unit of exposure change has an average-reward optimum on
 the 21-state chain (signal, position). With `beta = 0` the market has no edge.
 """
 
@@ -48,14 +48,13 @@ class PlantedForex(PlantedMarket):
     Attributes:
         beta: log drift of the next bar per unit of signal.
         sigma: standard deviation of a bar's log return.
-        cost: fraction of equity paid per unit of exposure change.
     """
 
-    name, stream = "planted-forex", 0x91A27ED
+    name, column, stream = "planted-forex", "signal", 0x91A27ED
     symbols, bars, bar_seconds, first_price = ("EURUSD",), 60_000, 900, 1.1
+    fee: float = 2.0 * BASIS_POINT
     beta: float = 1.0 * BASIS_POINT
     sigma: float = 5.0 * BASIS_POINT
-    cost: float = 2.0 * BASIS_POINT
 
     def draw(self, bars: int, assets: int, random: np.random.Generator) -> Drawn:
         """Draws the signal of one pair."""
@@ -65,7 +64,7 @@ class PlantedForex(PlantedMarket):
         growth = self.beta * seen - 0.5 * self.sigma**2
         growth = growth + self.sigma * random.standard_normal(bars)
         noise = random.standard_normal((NOISE_COLUMNS, bars))
-        extra = {"signal": signal, **{f"noise_{k}": noise[k] for k in range(NOISE_COLUMNS)}}
+        extra = {self.column: signal, **{f"noise_{k}": noise[k] for k in range(NOISE_COLUMNS)}}
         columns = {name: column[:, None] for name, column in extra.items()}
         return Drawn(growth[:, None], random.standard_normal((bars, 1)), columns)
 
@@ -87,16 +86,13 @@ class PlantedForex(PlantedMarket):
         """The average-reward optimum by relative value iteration, to a span of 1e-14.
 
         In state (x, position) the agent chooses a; it earns
-        a beta x - a^2 sigma^2 / 2 - cost |a - position|, then x moves. Rewards are scaled to
+        a beta x - a^2 sigma^2 / 2 - fee |a - position|, then x moves. Rewards are scaled to
         units of `sigma` so that 1e-14 is a meaningful span.
         """
         scale = self.sigma
-        earned = (
-            POSITIONS[None, :] * self.beta * LEVELS[:, None]
-            - 0.5 * (POSITIONS[None, :] * self.sigma) ** 2
-        ) / scale  # [x, a]
+        earned = self.earned(POSITIONS[None, :], LEVELS[:, None]) / scale  # [x, a]
         change = np.abs(POSITIONS[None, :] - POSITIONS[:, None])
-        paid = self.cost * change / scale  # [position, a]
+        paid = self.fee * change / scale  # [position, a]
         moves = transition()
         value = np.zeros((len(LEVELS), len(POSITIONS)))
         while True:
@@ -109,35 +105,24 @@ class PlantedForex(PlantedMarket):
         gain = 0.5 * (grown.max() + grown.min()) * scale
         return Optimum(float(gain), POSITIONS[choices.argmax(axis=2)])
 
-    def optimal_positions(self, signal: FloatArray, initial_position: float = 0.0) -> FloatArray:
-        """The optimal policy's positions along a path of signals, float64 [n]."""
+    def drift(self, state: FloatArray) -> FloatArray:
+        """Log drift in the bar after each of these signals, but for the variance's part, [n]."""
+        return self.beta * np.asarray(state, dtype=np.float64)
+
+    def earned(self, held: FloatArray, state: FloatArray) -> FloatArray:
+        """What positions earn in expectation: position beta x - position^2 sigma^2 / 2, [n]."""
+        return super().earned(held, state) - 0.5 * (held * self.sigma) ** 2
+
+    def optimal_positions(self, signal: FloatArray) -> FloatArray:
+        """The optimal policy's positions along a path of signals, begun flat, float64 [n]."""
         policy = self.optimum().policy
         levels = np.rint((np.asarray(signal) + 1.0) * 3.0).astype(np.int64)
         positions = np.empty(len(levels))
-        held = round(initial_position) + 1
+        held = 1
         for row, level in enumerate(levels):
             positions[row] = policy[level, held]
             held = int(positions[row]) + 1
         return positions
-
-    def score(
-        self, positions: FloatArray, signal: FloatArray, initial_position: float = 0.0
-    ) -> float:
-        """What positions earn in expectation: conditional drift, not the noisy return.
-
-        Args:
-            positions: exposure decided on bar t and held through bar t + 1, fractions of equity,
-                [n].
-            signal: x_t of the same bars, [n].
-            initial_position: exposure before the first decision.
-
-        Returns:
-            Sum over bars of position beta x - position^2 sigma^2 / 2 - cost |change|.
-        """
-        held = np.asarray(positions, dtype=np.float64)
-        change = np.abs(np.diff(held, prepend=initial_position))
-        drift = held * self.beta * np.asarray(signal) - 0.5 * (held * self.sigma) ** 2
-        return float(np.sum(drift - self.cost * change))
 
 
 def transition() -> FloatArray:

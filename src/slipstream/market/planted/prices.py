@@ -49,20 +49,28 @@ class PlantedMarket(ABC):
 
     Attributes:
         name: what it is called, as in `slipstream data planted-forex`.
+        column: the extra column that holds the state.
         stream: number of its random stream.
         symbols, bars, bar_seconds, first_price: what it writes unless asked for something else.
+        fee: fraction of what is bought or sold.
     """
 
     name: ClassVar[str]
+    column: ClassVar[str]
     stream: ClassVar[int]
     symbols: ClassVar[tuple[str, ...]] = ("AAVE", "AVAX", "BTC", "ETH", "LINK", "LTC", "UNI")
     bars: ClassVar[int] = 125_000
     bar_seconds: ClassVar[int] = 300
     first_price: ClassVar[float] = 100.0
+    fee: float = 0.0
 
     @abstractmethod
     def draw(self, bars: int, assets: int, random: np.random.Generator) -> Drawn:
         """Draws the signal and what it moves."""
+
+    @abstractmethod
+    def drift(self, state: FloatArray) -> FloatArray:
+        """Log drift in the bar after each of these states, float64 of their shape."""
 
     @property
     @abstractmethod
@@ -117,23 +125,6 @@ class PlantedMarket(ABC):
         drawn = self.path(bars or self.bars, seed, symbols, bar_seconds)
         return tuple(_write(Path(folder), one) for one in drawn)
 
-
-@dataclass(frozen=True)
-class PlantedAssets(PlantedMarket):
-    """A planted market of several assets, whose weights earn by their conditional drift.
-
-    Attributes:
-        column: the extra column that holds the state.
-        fee: fraction of notional, each side.
-    """
-
-    column: ClassVar[str]
-    fee: float = 0.0
-
-    @abstractmethod
-    def drift(self, state: FloatArray) -> FloatArray:
-        """Log drift of every asset in the bar after each of these states, float64 [n, A]."""
-
     def state(self, panel: Panel) -> FloatArray:
         """The state at each row of a planted panel, float64 [T, A].
 
@@ -148,26 +139,28 @@ class PlantedAssets(PlantedMarket):
             )
         return panel.extra[self.column]
 
-    def score(
-        self, weights: FloatArray, state: FloatArray, traded: FloatArray | None = None
-    ) -> float:
-        """What weights earn in expectation: conditional drift, not the noisy return.
+    def earned(self, held: FloatArray, state: FloatArray) -> FloatArray:
+        """What shares of equity earn in expectation in the bar after each state, before fees."""
+        return held * self.drift(state)
+
+    def score(self, held: FloatArray, state: FloatArray, traded: FloatArray | None = None) -> float:
+        """What a policy earns in expectation: conditional drift, not the noisy return.
 
         Args:
-            weights: shares of equity held through bar t + 1, decided on bar t, [n, A]; the rest
-                is cash.
-            state: of the bars on which they were decided, [n, A].
-            traded: share of equity bought plus sold at each bar, [n]. None: what the weights
-                change, from cash alone before the first bar, without the drift of weights that
+            held: shares of equity held through bar t + 1, decided on bar t, [n, A], or [n] of one
+                symbol; the rest is cash.
+            state: of the bars on which they were decided, of the same shape.
+            traded: share of equity bought plus sold at each bar, [n]. None: what the shares
+                change, from cash alone before the first bar, without the drift of shares that
                 nobody trades.
 
         Returns:
-            Sum over bars of weights . drift - fee x traded.
+            Sum over bars of what is earned - fee x traded.
         """
-        held = np.asarray(weights, dtype=np.float64)
+        held = np.asarray(held, dtype=np.float64)
         if traded is None:
-            traded = np.abs(np.diff(held, axis=0, prepend=0.0)).sum(axis=1)
-        return float((held * self.drift(state)).sum() - self.fee * np.sum(traded))
+            traded = np.abs(np.diff(held, axis=0, prepend=0.0))
+        return float(self.earned(held, state).sum() - self.fee * np.sum(traded))
 
 
 def _write(folder: Path, bars: Bars) -> Path:

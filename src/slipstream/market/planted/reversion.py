@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.market.bars import FloatArray
-from slipstream.market.planted.prices import BASIS_POINT, LOG_VOLUME, Drawn, PlantedAssets
+from slipstream.market.planted.prices import BASIS_POINT, LOG_VOLUME, Drawn, PlantedMarket
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(400)  # of the integrals: exact to rounding
 
@@ -41,7 +41,7 @@ class ReversionOptimum:
 
 
 @dataclass(frozen=True)
-class PlantedReversion(PlantedAssets):
+class PlantedReversion(PlantedMarket):
     """Parameters of the generator, as fractions (1 bp = 1e-4).
 
     Its state, the column `shock`, is the part of a bar's growth that was new.
@@ -73,7 +73,7 @@ class PlantedReversion(PlantedAssets):
         """Log growth a bar of the best policy that sees the shocks of all assets."""
         return self.optimum().gain
 
-    def optimum(self, assets: int = len(PlantedAssets.symbols)) -> ReversionOptimum:
+    def optimum(self, assets: int = len(PlantedMarket.symbols)) -> ReversionOptimum:
         """The average-reward optimum (Puterman 1994, chapter 8), exact but for rounding.
 
         Growth less fees is linear in the weights, so all in one asset or all in cash is best.
