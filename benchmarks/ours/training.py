@@ -19,9 +19,9 @@ from benchmarks.worker import steps_per_second
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.tasks import in_sequence
 from slipstream.environments.factory import resolve_environment
-from slipstream.runs.best import best_policy
 from slipstream.runs.games import Player, play
 from slipstream.runs.listeners.events import Evaluated, Event, Started, Updated
+from slipstream.runs.policies import best_policy
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig
 from slipstream.training.shard import Shard

@@ -17,10 +17,10 @@ from slipstream.runs.games import (
     play,
     player_of,
     read_games,
+    round_robin,
     wilson,
     write_games,
 )
-from slipstream.runs.ranking import round_robin
 
 SMALL = {
     "env": {"name": "hockey", "opponents": {"weak": 1.0}},

@@ -14,8 +14,7 @@ import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
 from slipstream.files import lock
-from slipstream.runs.listeners.events import Started
-from slipstream.runs.listeners.progress import Progress
+from slipstream.runs.listeners.events import Progress, Started
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
 

@@ -16,8 +16,8 @@ from slipstream.core.discover import USER_MODULE
 from slipstream.core.errors import CheckpointError, TrustError
 from slipstream.files import checkpoint
 from slipstream.files.files import write_sealed
-from slipstream.runs.deployed import DeployedPolicy
 from slipstream.runs.games import opponent_of
+from slipstream.runs.policies import DeployedPolicy
 from slipstream.runs.run import Run
 from slipstream.settings.trust import check_trust
 from slipstream.studies.record.folder import StudyFolder

@@ -278,7 +278,7 @@ def test_the_result_is_of_episodes_that_chose_nothing(tmp_path):
     assert evaluation.test_seed != evaluation.seed
     environment = resolve_environment("gym:CartPole-v1", {})
     for member in run.result["members"]:
-        from slipstream.runs.best import best_policy
+        from slipstream.runs.policies import best_policy
 
         evaluator = Evaluator(environment, "test", games=20, seed=evaluation.test_seed)
         values = evaluator.values(best_policy(run, member["member"]))[0]

@@ -7,7 +7,7 @@ from slipstream.core.errors import KernelError
 from slipstream.environments import gymnasium_environment
 from slipstream.environments.factory import resolve_environment
 from slipstream.report.run.evaluation import game, random_policy
-from slipstream.runs.best import evaluate_best
+from slipstream.runs.policies import evaluate_best
 from slipstream.settings.config import resolve
 from slipstream.training import shard, trainer
 from slipstream.training.processes.workers import make_workers

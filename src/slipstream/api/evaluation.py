@@ -14,13 +14,14 @@ from slipstream.environments.self_play.config import SNAPSHOTS
 from slipstream.files import checkpoint
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
-from slipstream.runs.best import (
+from slipstream.runs.policies import (
+    DeployedPolicy,
     Tracks,
     best_policy,
+    deployed_folder,
     evaluate_best,
     other_data,
 )
-from slipstream.runs.deployed import DeployedPolicy, deployed_folder
 from slipstream.runs.run import Run
 
 if TYPE_CHECKING:

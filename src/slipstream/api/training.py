@@ -19,8 +19,7 @@ from slipstream.files.provenance import changed_facts, other_bits
 from slipstream.runs.listeners.console import ConsoleListener
 from slipstream.runs.listeners.events import Listener
 from slipstream.runs.listeners.output import somebody_watches
-from slipstream.runs.run import Run
-from slipstream.runs.run_path import free_path
+from slipstream.runs.run import Run, free_path
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.remarks import remarks
 from slipstream.settings.sizing import check_memory, resolve_num_envs

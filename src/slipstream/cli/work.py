@@ -174,7 +174,7 @@ def evaluate(
     A study's folder, or the folder of the policy that it deployed, on other prices or newer bars.
     """
     from slipstream import api
-    from slipstream.runs.deployed import deployed_folder
+    from slipstream.runs.policies import deployed_folder
     from slipstream.runs.run import Run
 
     progress = _console()

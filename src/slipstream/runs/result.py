@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from slipstream.environments.environment import Environment
 from slipstream.files.track import counted, standard_error
-from slipstream.runs.listeners.progress import Progress
+from slipstream.runs.listeners.events import Progress
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import is_there, read_json
 from slipstream.core.text import Summarised, printable_lines
 from slipstream.files import checkpoint, provenance
-from slipstream.files.best_policies import BestPolicies
+from slipstream.files.best_policies import BEST, BestPolicies
 from slipstream.files.bulk import drop_chunks
 from slipstream.files.files import (
     disk_errors,
+    is_partial,
     make_folder,
     not_older,
     remove,
@@ -25,26 +28,20 @@ from slipstream.files.files import (
     write_text,
 )
 from slipstream.files.interruption import forget_stop
-from slipstream.files.lock import take_lock
+from slipstream.files.lock import LOCK, take_lock
 from slipstream.files.logbook import Logbook
-from slipstream.files.status import read_status
+from slipstream.files.status import EVENTS, LOG, STATUS, read_status
 from slipstream.files.table import read
 from slipstream.runs.listeners.events import Event
 from slipstream.runs.listeners.metrics import EVALUATIONS, METRICS, TableWriter
 from slipstream.runs.listeners.telling import Telling
 from slipstream.runs.listeners.tensorboard import TensorBoardWriter, hyper_parameters
-from slipstream.runs.run_path import (
-    CHECKPOINTS,
-    CONFIG,
-    PROVENANCE,
-    free_path,
-    holds_no_run,
-)
 from slipstream.runs.state_version import SHAPE, check_state_version, state_version
 from slipstream.settings.config import RunConfig
 from slipstream.settings.target import read_config
 from slipstream.settings.trust import check_trust, enter
 
+CONFIG, PROVENANCE, CHECKPOINTS = "config.yaml", "provenance.json", "checkpoints"
 RESULT, TENSORBOARD, REPORT = "result.json", "tensorboard", "report.html"
 
 
@@ -388,3 +385,54 @@ class Run(Summarised):
 def _read_json(path: Path) -> dict[str, Any] | None:
     remedy = "Restore it, or delete it: `slipstream resume` then goes on without what it said."
     return read_json(path, CheckpointError, remedy, _SHAPES[path.name])
+
+
+def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool = False) -> Path:
+    """The absolute path of a new run: `out`, else `training.out`, else a name by the time.
+
+    Args:
+        config, out: see above.
+        overwrite: a run may be there already; anything else may not.
+
+    Raises:
+        ConfigError: there is something already.
+    """
+    wanted = out if out is not None else config.training.out
+    if not wanted:
+        return _fresh_name(config.short_name)
+    path = Path(wanted).expanduser().absolute()
+    if is_there(path) and not path.is_dir():
+        raise ConfigError(
+            f"{path} is a file, and a run is written into a directory of its own: name one that "
+            "does not exist with --out."
+        )
+    if overwrite and is_there(path / CONFIG) and is_there(path / PROVENANCE):
+        return path
+    if is_there(path) and not holds_no_run(path):
+        held = "holds a run" if is_there(path / CONFIG) else "is not empty"
+        raise ConfigError(
+            f"{path} {held} already and is not overwritten. Go on with it by `slipstream resume "
+            f"{path}`, or name another directory with --out."
+        )
+    return path
+
+
+def holds_no_run(path: Path) -> bool:
+    """Whether a directory is empty, or holds no more than a run that was killed as it began."""
+    with disk_errors(path):
+        names = {one.name for one in path.iterdir() if not is_partial(one)}
+        begun = not any(
+            any((path / name).iterdir()) for name in (CHECKPOINTS, BEST) if (path / name).is_dir()
+        )
+    return begun and names <= {CHECKPOINTS, BEST, PROVENANCE, LOCK, STATUS, EVENTS, LOG}
+
+
+def _fresh_name(name: str) -> Path:
+    """``runs/<env>-<date>-<time>``, numbered where two begin in one second."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    base = Path(os.getcwd()) / "runs" / f"{name}-{stamp}"
+    path, number = base, 2
+    while path.exists():
+        path = base.with_name(f"{base.name}-{number}")
+        number += 1
+    return path

@@ -18,7 +18,6 @@ from slipstream.environments.factory import resolve_environment
 from slipstream.files.interruption import Interrupted, Interruption, StoppedError
 from slipstream.files.machine import MachineSampler
 from slipstream.files.track import counted
-from slipstream.runs.best import best_policy
 from slipstream.runs.listeners.events import (
     Checkpointed,
     Entered,
@@ -27,11 +26,13 @@ from slipstream.runs.listeners.events import (
     Failed,
     Finished,
     Listener,
+    Progress,
     Started,
+    StepClock,
     Updated,
 )
-from slipstream.runs.listeners.progress import Progress, StepClock
 from slipstream.runs.openings import look
+from slipstream.runs.policies import best_policy
 from slipstream.runs.result import Scores, finite, result_of, scores_of
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig

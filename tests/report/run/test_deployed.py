@@ -19,7 +19,7 @@ from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack
 from slipstream.report.run import report
 from slipstream.report.run.evaluation import evaluate_deployed
-from slipstream.runs.deployed import DeployedPolicy
+from slipstream.runs.policies import DeployedPolicy
 from slipstream.settings.config import RunConfig
 from slipstream.studies.outcome.winner import save_policy
 

@@ -15,7 +15,7 @@ from slipstream.report.inputs import Curve
 from slipstream.report.learning import curves, episode_curves, episode_sections
 from slipstream.report.run.evaluation import evaluate_run
 from slipstream.report.run.report import report_run
-from slipstream.runs import best
+from slipstream.runs import policies
 from slipstream.runs.run import Run
 
 
@@ -172,14 +172,14 @@ def test_other_prices_of_other_symbols(trader, market_folder, tmp_path):
 
 
 def test_prices_of_another_shape_are_refused(trader, monkeypatch):
-    run, plain = Run.open(trader), best.best_policy
+    run, plain = Run.open(trader), policies.best_policy
 
     def other_shape(run, member):
         policy = plain(run, member)
         policy.observation_shape = (3,)
         return policy
 
-    monkeypatch.setattr(best, "best_policy", other_shape)
+    monkeypatch.setattr(policies, "best_policy", other_shape)
     with pytest.raises(ConfigError, match=r"trained on observations of shape \(3,\)"):
         evaluate_run(run)
 

@@ -16,10 +16,11 @@ from slipstream.runs.listeners.events import (
     Evaluated,
     Failed,
     Finished,
+    Progress,
     Started,
+    StepClock,
     Updated,
 )
-from slipstream.runs.listeners.progress import Progress, StepClock
 from slipstream.runs.listeners.telling import result_lines
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve

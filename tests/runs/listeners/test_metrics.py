@@ -12,9 +12,8 @@ from slipstream import api
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.files import table
 from slipstream.files.files import AppendedFile
-from slipstream.runs.listeners.events import Evaluated, Events, Finished, Started, Updated
+from slipstream.runs.listeners.events import Evaluated, Events, Finished, Progress, Started, Updated
 from slipstream.runs.listeners.metrics import TableWriter
-from slipstream.runs.listeners.progress import Progress
 from slipstream.runs.listeners.tensorboard import TensorBoardWriter, hyper_parameters
 from slipstream.settings.config import resolve
 

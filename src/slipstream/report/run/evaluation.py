@@ -25,9 +25,8 @@ from slipstream.report.market.passes import RANDOM_DRAWS, stress
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
-from slipstream.runs import best
-from slipstream.runs.deployed import DeployedPolicy
 from slipstream.runs.games import read_games
+from slipstream.runs.policies import DeployedPolicy, best_policy, evaluate_best, other_data
 from slipstream.runs.run import Run
 from slipstream.settings.remarks import remarks
 from slipstream.settings.sizing import EvaluationPlan
@@ -75,7 +74,7 @@ def evaluate_run(
     seats = NUMBERS if environment.opponent_names else ()  # whose means say nothing
     found = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
-        tracks=best.evaluate_best(run, environment, record=market),
+        tracks=evaluate_best(run, environment, record=market),
         unseen=unseen,
         numbers=tuple(members),
         member=members.index(run.best.highest),
@@ -241,7 +240,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
                 settings={name: float(column[member]) for name, column in differing.items()},
             )
         )
-    policy, sampled = best.best_policy(run, shown), np.empty(0)
+    policy, sampled = best_policy(run, shown), np.empty(0)
     if policy.actions.drawn:
         evaluator = Evaluator(
             environment,
@@ -272,7 +271,7 @@ def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
         notes.append(_NOT_NEW.format("run's validation ends"))
-    return (*notes, *best.other_data(run, environment), *remarks(run.config, environment))
+    return (*notes, *other_data(run, environment), *remarks(run.config, environment))
 
 
 def _all_new(run: Run, environment: Environment) -> bool:

@@ -12,7 +12,7 @@ from slipstream.report.market.page import market_page
 from slipstream.report.page import Page, write
 from slipstream.report.portfolio.page import portfolio_page
 from slipstream.report.run.evaluation import evaluate_deployed, evaluate_run
-from slipstream.runs.deployed import DeployedPolicy
+from slipstream.runs.policies import DeployedPolicy
 from slipstream.runs.run import Run
 
 

@@ -12,7 +12,7 @@ from slipstream.files import lines
 from slipstream.files.lines import many, spread, summary
 from slipstream.files.status import Status
 from slipstream.runs.listeners import events as on
-from slipstream.runs.listeners.progress import Progress
+from slipstream.runs.listeners.events import Progress
 from slipstream.runs.listeners.recent_episodes import PREFIX
 
 _SHOWN = 2  # of an environment's own metrics; the tables have all

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slipstream.files.files import AppendedFile, disk_errors
-from slipstream.runs.listeners.events import Evaluated, Event, Finished, Started, Updated
-from slipstream.runs.listeners.progress import Progress
+from slipstream.runs.listeners.events import Evaluated, Event, Finished, Progress, Started, Updated
 from slipstream.runs.listeners.recent_episodes import PREFIX
 
 if TYPE_CHECKING:
