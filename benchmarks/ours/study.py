@@ -19,7 +19,7 @@ from slipstream.core.discover import load_kernel
 from slipstream.files import table, yaml_file
 from slipstream.market.folds import FoldPlan
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.reader import StudyReader
+from slipstream.studies.record.ledger import Ledger
 
 _WORK = ("env", "policy", "update")
 _STORE = 512 * 2**20  # bytes of each Ray node's: left alone, each takes a third of the memory
@@ -93,10 +93,10 @@ def _command(*words: str) -> None:
 def _read(path: Path, report: float) -> Ran:
     study = StudyFolder(path)
     held = [one for one in table.read(study.machine)["memory_gib"] if isinstance(one, float)]
-    with StudyReader(study) as reader:
-        seconds, totals, trials = reader.fact("seconds"), reader.totals("search"), reader.trials()
-        folds = reader.provenance["environment"]["folds"]
-        cpu, stretches, carried = (reader.fact(name) or {} for name in ("cpu", "answers", "bytes"))
+    folds = study.provenance["environment"]["folds"]
+    with Ledger(study.ledger, read_only=True) as ledger:
+        seconds, totals, trials = ledger.fact("seconds"), ledger.totals("search"), ledger.trials()
+        cpu, stretches, carried = (ledger.fact(name) or {} for name in ("cpu", "answers", "bytes"))
     stages = [len(trial.stages) for trial in trials if trial.state != "failed"]
     return Ran(
         search=float(seconds["search"]),

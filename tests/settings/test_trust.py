@@ -22,7 +22,6 @@ from slipstream.runs.run import Run
 from slipstream.settings.trust import check_trust
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ask, Ledger
-from slipstream.studies.record.reader import StudyReader
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kernels"
 RAN = "import pathlib\npathlib.Path(__file__).with_name('{}.ran').touch()\n"
@@ -274,13 +273,13 @@ def test_a_strangers_study_says_what_would_run(study, capsys):
     folder, file = study
     code, told = command(capsys, "study", "resume", folder.path)
     assert code == 2 and f"names: {file}" in told and not ran(file), told
-    with StudyReader(StudyFolder.open(str(folder.path))) as reader:
-        assert reader.study.n_trials == 2
-        with pytest.raises(TrustError):  # pages, and the best trial's config, need it
-            assert reader.config
-        assert not ran(file)
-    with StudyReader(StudyFolder.open(str(folder.path), trust=True)) as reader:
-        assert reader.config.env_name == str(file) and ran(file)
+    found = StudyFolder.open(str(folder.path))
+    assert found.study.n_trials == 2
+    with pytest.raises(TrustError):  # pages, and the best trial's config, need it
+        assert found.base
+    assert not ran(file)
+    found = StudyFolder.open(str(folder.path), trust=True)
+    assert found.base.env_name == str(file) and ran(file)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from slipstream.settings.config import resolve
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.record.ledger import Verdict
-from slipstream.studies.search.plan import StudyPlan, iterations, rows_of
+from slipstream.studies.search.plan import StudyPlan, iterations
 from slipstream.studies.space.space import SearchSpace
 
 MARKET = MarketSpec(("A", "B"), "USD", 1e4, 300, 105_120.0, 365.0, "00:00 UTC", benchmark=True)
@@ -95,7 +95,7 @@ class FakePool:
 
     def _outcome(self, member: Member, milestone: int) -> Outcome:
         self.trained.append((member.name, milestone))
-        steps = milestone * rows_of(member.config)
+        steps = milestone * member.config.iteration_steps
         seconds = {"env": 0.1, "policy": 0.1, "update": 0.2, "evaluate": 0.05, "overhead": 0.01}
         if member.name in self._fails:
             return Outcome(member.name, milestone, None, True, "its loss is NaN", steps, seconds)

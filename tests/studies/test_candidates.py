@@ -21,8 +21,8 @@ from slipstream.studies.outcome.confirmation import (
 )
 from slipstream.studies.outcome.sentences import openings, promotion
 from slipstream.studies.outcome.winner import final_slots, holdout_facts
+from slipstream.studies.record.folder import check_data, check_same, difference, identity
 from slipstream.studies.record.ledger import Ledger, Slot, Verdict
-from slipstream.studies.record.study_file import check_data, check_same, difference, identity
 from slipstream.studies.search.session import train_all
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.paths import FoldMap

@@ -19,7 +19,7 @@ def folder(tmp_path):
 
 
 def read(folder):
-    return folder.result, folder.provenance, folder.stop_request()
+    return folder.result, folder.provenance, folder.asked_to_cut
 
 
 @pytest.mark.parametrize("name", ["result.json", "provenance.json", "stop.json"])
@@ -46,4 +46,6 @@ def test_facts_survive_and_altered_ones_are_not_believed(folder):
     with pytest.raises(CheckpointError, match="hash"):
         _ = folder.provenance
     folder.ask_to_stop(True)
-    assert folder.stop_request()["now"] is True
+    assert not folder.asked_to_cut
+    folder.ask_to_stop(False)
+    assert folder.asked_to_cut

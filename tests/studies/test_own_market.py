@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.core.errors import KernelError
-from slipstream.studies.engine.pass_loop import PassLoop
-from slipstream.studies.engine.passes import score
+from slipstream.studies.engine.passes import PassLoop, score
 from slipstream.studies.engine.population import Place, policy_of
 
 TOY = str(Path(__file__).with_name("toy_market.py"))

@@ -17,15 +17,15 @@ from fake_pool import FakePool, HalfJudge, plan
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.storage import Mirror, open_storage, storage_url
+from slipstream.studies.record.storage import Mirror, begun_trial, open_storage, storage_url
 from slipstream.studies.search.search import Search
 
 PRUNING = {"startup": 3}
 
 
-def mirror(folder: Path, setup, url: str | None = None, said: list | None = None) -> Mirror:
+def mirror(folder: Path, url: str | None = None, said: list | None = None) -> Mirror:
     say = (said if said is not None else []).append
-    made = Mirror(url, folder, "one", {"space": "s"}, setup.space.distributions, say)
+    made = Mirror(url, folder, "one", {"space": "s"}, say)
     made.pause, made.share = 0.0, 1e9
     return made
 
@@ -37,7 +37,7 @@ def run(
     setup = setup or plan(pruning=PRUNING)
     pool = FakePool(order, fails)
     with Ledger(folder / "ledger.db") as ledger:
-        storage = mirror(folder, setup) if store else None
+        storage = mirror(folder) if store else None
         search = Search(setup, ledger, pool, HalfJudge(setup.study), storage, trials)
         search.run(tick or (lambda s: None))
         if storage:
@@ -132,17 +132,19 @@ def test_a_storage_that_lags_is_brought_up_to_date(tmp_path, url):
     """The process died between the ledger's row and the storage's: no trial stays RUNNING."""
     setup = plan(pruning=PRUNING)
     (asks, _, _), _, search = run(tmp_path, store=False)
-    late = mirror(tmp_path, setup, url)
+    late = mirror(tmp_path, url)
     late.adopt({})
     early = {n: told for n, told in search._told.items() if n < 5}
     for number, told in early.items():
-        cut = type(told)(told.params) if number >= 2 else told  # 2, 3 and 4 were running
+        cut = (
+            begun_trial(told.params, told.distributions) if number >= 2 else told
+        )  # 2, 3 and 4 were running
         late.tell(number, cut)
     late.flush(last=True)
     late.close()
     said: list[str] = []
     with Ledger(tmp_path / "ledger.db") as ledger:
-        again = mirror(tmp_path, setup, url, said)
+        again = mirror(tmp_path, url, said)
         Search(setup, ledger, FakePool(), HalfJudge(setup.study), again, 12).run()
         again.flush(last=True)
     study = optuna.load_study(study_name="one", storage=open_storage(storage_url(url, tmp_path)))
@@ -167,30 +169,29 @@ def test_what_the_ledger_lost_is_not_in_the_storage(tmp_path, monkeypatch):
                     raise ResourceError("the disk is full")
 
         monkeypatch.setattr(ledger, "at_once", full)
-        store = mirror(tmp_path, setup)
+        store = mirror(tmp_path)
         search = Search(setup, ledger, FakePool(1), HalfJudge(setup.study), store, 40)
         with pytest.raises(ResourceError, match="full"):
             search.run()
         store.flush(last=True)
         params = {number: ask.params for number, ask in ledger.asks().items()}
         assert 0 < len(params) < len(search.asked())
-    mirror(tmp_path, setup).adopt(params)
+    mirror(tmp_path).adopt(params)
 
 
 def test_another_study_of_that_name_is_refused_with_the_difference(tmp_path):
-    setup = plan()
-    Mirror(None, tmp_path, "one", {"space": {"a": 1}}, setup.space.distributions, print).close()
+    Mirror(None, tmp_path, "one", {"space": {"a": 1}}, print).close()
     with pytest.raises(ConfigError, match=r"`space\.a` was 1 and is 2"):
-        Mirror(None, tmp_path, "one", {"space": {"a": 2}}, setup.space.distributions, print)
+        Mirror(None, tmp_path, "one", {"space": {"a": 2}}, print)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
 def test_a_kill_before_it_is_said_whose_a_study_is(tmp_path, kind):
     """Between the two writings the storage has a study that nobody made."""
-    setup, url = plan(), storage_url(kind, tmp_path)
+    url = storage_url(kind, tmp_path)
     optuna.create_study(study_name="one", storage=open_storage(url), direction="maximize")
-    mirror(tmp_path, setup, url=url).close()
-    mirror(tmp_path, setup, url=url).close()
+    mirror(tmp_path, url=url).close()
+    mirror(tmp_path, url=url).close()
     again = optuna.load_study(study_name="one", storage=open_storage(url))
     assert "slipstream" in again.user_attrs
 
@@ -200,16 +201,16 @@ def test_a_study_of_somebody_elses_is_not_taken(tmp_path):
     theirs = optuna.create_study(study_name="one", storage=open_storage(url), direction="maximize")
     setup.space.ask(theirs)
     with pytest.raises(ConfigError, match="not made by slipstream"):
-        mirror(tmp_path, setup, url=url)
+        mirror(tmp_path, url=url)
 
 
 def test_trials_that_the_ledger_does_not_know_are_refused(tmp_path):
     setup = plan()
-    store = mirror(tmp_path, setup)
+    store = mirror(tmp_path)
     study = optuna.load_study(study_name="one", storage=open_storage(store.url))
     setup.space.ask(study)
     with pytest.raises(ConfigError, match="not in this study's folder"):
-        mirror(tmp_path, setup).adopt({})
+        mirror(tmp_path).adopt({})
 
 
 SCRIPT = """
@@ -225,7 +226,7 @@ pool = t.FakePool(int(sys.argv[2]), (), float(sys.argv[3]))
 with t.Ledger(folder / "ledger.db") as ledger:
     print("begun", flush=True)
     signal.setitimer(signal.ITIMER_REAL, float(sys.argv[4]))
-    store = t.mirror(folder, setup)
+    store = t.mirror(folder)
     t.Search(setup, ledger, pool, t.HalfJudge(setup.study), store, 12).run()
     store.flush(last=True)
 print("ended", flush=True)
@@ -289,7 +290,7 @@ class IdleJudge(HalfJudge):
 def test_a_trial_that_hardly_trades_is_marked_and_never_the_best(tmp_path):
     setup = plan(pruning={"enabled": False})
     with Ledger(tmp_path / "ledger.db") as ledger:
-        storage = mirror(tmp_path, setup)
+        storage = mirror(tmp_path)
         search = Search(setup, ledger, FakePool(), IdleJudge(setup.study), storage, 6)
         search.run()
         storage.close()

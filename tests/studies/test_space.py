@@ -7,8 +7,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.settings.config import resolve
-from slipstream.studies.space.range import Range
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space.space import Range, SearchSpace
 
 ROLLOUT_ROWS = "agent.rollout_rows"
 optuna.logging.set_verbosity(optuna.logging.WARNING)

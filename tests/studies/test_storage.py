@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import optuna
@@ -14,18 +15,25 @@ from optuna.storages import RDBStorage
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.studies.record.ledger import Ledger
-from slipstream.studies.record.storage import Mirror, Told, open_storage, shown, storage_url
+from slipstream.studies.record.storage import Mirror, begun_trial, open_storage, shown, storage_url
 from slipstream.studies.search.search import Search
 
 
 def open_mirror(folder: Path, url: str | None, said: list[str], timeout: float = 1.0) -> Mirror:
-    distributions = plan().space.distributions
-    mirror = Mirror(url, folder, "one", {"a": 1}, distributions, said.append, timeout)
+    mirror = Mirror(url, folder, "one", {"a": 1}, said.append, timeout)
     mirror.pause, mirror.share = 0.0, 1e9
     return mirror
 
 
 PARAMS = {"agent.learning_rate": 1e-3, "agent.epochs": 2, "agent.activation": "tanh"}
+
+
+def told(values=(), attributes=(), state=optuna.trial.TrialState.RUNNING, score=None):
+    """A trial as the search tells it."""
+    trial = begun_trial(PARAMS, plan().space.distributions, dict(attributes))
+    trial.intermediate_values, trial.state, trial.value = dict(values), state, score
+    trial.datetime_complete = datetime.now() if state.is_finished() else None
+    return trial
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,7 @@ def test_a_storage_that_is_locked_for_a_while_costs_nothing(tmp_path):
     mirror = open_mirror(tmp_path, None, said, timeout=0.2)
     with closing(sqlite3.connect(tmp_path / "study.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        mirror.tell(0, Told(PARAMS))
+        mirror.tell(0, told())
         mirror.flush()
         mirror.flush()
         other.execute("ROLLBACK")
@@ -100,11 +108,14 @@ def test_a_storage_that_is_locked_for_a_while_costs_nothing(tmp_path):
 
 def test_a_short_trial_is_written_in_one_go(tmp_path):
     """Not at every change; what is written is the same."""
-    told = [Told(PARAMS, {8: 0.5}, {"folds": [1.0]}), Told(PARAMS, {8: 0.5, 16: 0.7})]
-    told[1].state, told[1].score = optuna.trial.TrialState.COMPLETE, 0.7
+    complete = optuna.trial.TrialState.COMPLETE
+    every = [
+        told({8: 0.5}, {"folds": [1.0]}),
+        told({8: 0.5, 16: 0.7}, state=complete, score=0.7),
+    ]
     mirror = open_mirror(tmp_path, None, [])
     mirror.pause = 3600.0
-    for one in told:
+    for one in every:
         mirror.tell(0, one)
         mirror.flush()
     storage = open_storage(mirror.url)
@@ -112,7 +123,7 @@ def test_a_short_trial_is_written_in_one_go(tmp_path):
     mirror.flush(last=True)
     (trial,) = optuna.load_study(study_name="one", storage=open_storage(mirror.url)).trials
     assert (trial.value, trial.intermediate_values) == (0.7, {8: 0.5, 16: 0.7})
-    mirror.tell(0, told[1])
+    mirror.tell(0, every[1])
     mirror.flush(last=True)  # it has ended: nothing is written again
     mirror.close()
 
@@ -122,7 +133,7 @@ def test_writing_takes_its_share(tmp_path):
     mirror = open_mirror(tmp_path, None, [])
     mirror.share = 0.0
     for k in range(4):
-        mirror.tell(k, Told(PARAMS))
+        mirror.tell(k, told())
     for written, last in ((1, False), (2, False), (4, True)):
         mirror.flush(last)
         found = optuna.load_study(study_name="one", storage=open_storage(mirror.url)).trials
@@ -139,19 +150,19 @@ def test_what_was_told_piece_by_piece_stands_in_every_column(url, tmp_path, requ
     running = optuna.trial.TrialState.RUNNING
     rounds = (
         {
-            0: Told(PARAMS, {8: 0.5}, {"folds": [1.0, None]}),
-            1: Told(PARAMS, {}, {"failed": "it diverged"}, fail),
-            2: Told(PARAMS, {8: 0.1}),
+            0: told({8: 0.5}, {"folds": [1.0, None]}),
+            1: told({}, {"failed": "it diverged"}, fail),
+            2: told({8: 0.1}),
         },
-        {2: Told(PARAMS, {8: 0.1, 16: float("inf")}, {"folds": [0.1]}, complete, 0.7)},
-        {0: Told(PARAMS, {8: 0.5}, {"folds": [2.0]}, complete, 0.2), 3: Told(PARAMS)},
+        {2: told({8: 0.1, 16: float("inf")}, {"folds": [0.1]}, complete, 0.7)},
+        {0: told({8: 0.5}, {"folds": [2.0]}, complete, 0.2), 3: told()},
     )
     distributions = plan().space.distributions
     name = f"pieces {tmp_path}"
-    for told in rounds:  # each by another process, which finds what the one before left
-        mirror = Mirror(url, tmp_path, name, {}, distributions, pytest.fail)
+    for each in rounds:  # each by another process, which finds what the one before left
+        mirror = Mirror(url, tmp_path, name, {}, pytest.fail)
         mirror.adopt(dict.fromkeys(range(4), PARAMS))
-        for k, one in told.items():
+        for k, one in each.items():
             mirror.tell(k, one)
         mirror.flush(last=True)
         mirror.close()
@@ -174,7 +185,7 @@ def test_trials_added_by_others_end_the_mirror_not_the_study(tmp_path):
     said: list[str] = []
     mirror = open_mirror(tmp_path, None, said)
     optuna.load_study(study_name="one", storage=open_storage(mirror.url)).enqueue_trial({})
-    mirror.tell(0, Told(PARAMS))
+    mirror.tell(0, told())
     mirror.flush()
     mirror.flush(last=True)
     assert len(said) == 1 and "someone else added trials" in said[0]
@@ -194,7 +205,7 @@ def test_a_study_on_postgresql(server, tmp_path):
     setup = plan(pruning={"startup": 3})
     said: list[str] = []
     with Ledger(tmp_path / "ledger.db") as ledger:
-        mirror = Mirror(server, tmp_path, "pg", {}, setup.space.distributions, said.append)
+        mirror = Mirror(server, tmp_path, "pg", {}, said.append)
         search = Search(setup, ledger, FakePool(), HalfJudge(setup.study), mirror, 8)
         search.run()
         mirror.flush(last=True)
@@ -206,4 +217,4 @@ def test_a_study_on_postgresql(server, tmp_path):
     assert isinstance(storage, RDBStorage)
     assert type(storage.engine.pool).__name__ == "NullPool"
     with pytest.raises(ConfigError, match="another one"):
-        Mirror(server, tmp_path, "pg", {"b": 2}, setup.space.distributions, said.append)
+        Mirror(server, tmp_path, "pg", {"b": 2}, said.append)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from slipstream.studies.record.reader import _guarded
+from slipstream.studies.record.status import _guarded
 
 
 def test_looking_at_a_study_loads_no_library_for_training():

@@ -203,7 +203,7 @@ def export(
     """Writes all trials: numbers, states, scores, folds and params."""
     from slipstream.files.files import write_text
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.studies.record.reader import FORMATS, export_text
+    from slipstream.studies.record.status import FORMATS, export_text
 
     kind = out.suffix.removeprefix(".") if out is not None else format_
     if kind not in FORMATS:

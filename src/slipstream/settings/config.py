@@ -94,9 +94,13 @@ class RunConfig:
     @property
     def iteration_steps(self) -> int:
         """Steps of a member in an iteration, all copies together; `num_envs` is a number."""
-        n = self.training.num_envs
-        assert isinstance(n, int)
-        return self.agent.iteration_steps(n) * n
+        return self.agent.iteration_steps(self.num_envs) * self.num_envs
+
+    @property
+    def num_envs(self) -> int:
+        """Copies of a member, N; it is not left to ``auto``."""
+        assert isinstance(self.training.num_envs, int)
+        return self.training.num_envs
 
     def check_sizes(self) -> None:
         """Refuses per-member lists of a wrong length, sizes of the agent that do not fit, and a

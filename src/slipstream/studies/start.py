@@ -19,8 +19,7 @@ from slipstream.files.status import Status
 from slipstream.settings.config import RunConfig, switch_agent
 from slipstream.settings.target import copied, override, read_config, read_target
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.study_file import STUDY, read_study, study_section
+from slipstream.studies.record.folder import STUDY, StudyFolder, read_study, study_section
 from slipstream.studies.search.machinery import Pools
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.study import Resources, Study

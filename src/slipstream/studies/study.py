@@ -21,10 +21,15 @@ from slipstream.studies.engine.pool import Pool
 from slipstream.studies.outcome.confirmation import confirm_best
 from slipstream.studies.outcome.result import result_of
 from slipstream.studies.outcome.winner import deploy
-from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.folder import (
+    StudyFolder,
+    check_data,
+    check_same,
+    identity,
+    write_study,
+)
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, shown, storage_url
-from slipstream.studies.record.study_file import check_data, check_same, identity, write_study
 from slipstream.studies.search.forecast import (
     check_disk,
     check_memory,
@@ -206,8 +211,7 @@ class Study:
         try:
             with self._machinery.pool(self.folder) as pool:
                 self._forecast(plan, survey, ledger, pool, asked)
-                training = plan.base.training
-                self._say(vectorized_line(int(training.num_envs), survey.backend))
+                self._say(vectorized_line(plan.base.num_envs, survey.backend))
                 session = Session(
                     self.folder,
                     plan,
@@ -256,14 +260,7 @@ class Study:
                     "kept: give --storage again."
                 )
             wanted = before
-        mirror = Mirror(
-            wanted,
-            self.folder.path,
-            self.folder.name,
-            self._identity,
-            self._space.distributions,
-            self._say,
-        )
+        mirror = Mirror(wanted, self.folder.path, self.folder.name, self._identity, self._say)
         ledger.record(storage=shown(mirror.url))
         return mirror
 

@@ -50,10 +50,10 @@ def test_days_compound_to_what_the_kernel_replayed(market):
     assert np.prod(1 + returns) != pytest.approx(once, rel=1e-6)  # it is another line
 
 
-def reader_of(digest=DIGEST):
+def folder_of(digest=DIGEST):
     return SimpleNamespace(
         study=StudyConfig(),
-        config=resolve("cartpole", {}),
+        base=resolve("cartpole", {}),
         provenance={"environment": {"market_sha256": digest}},
     )
 
@@ -74,7 +74,7 @@ def test_why_there_is_no_second_line(market, monkeypatch):
     monkeypatch.setattr(replay, "EnvironmentSource", Source)
 
     def told(days, digest=DIGEST):
-        found, why = replay.study_environment(reader_of(digest), {})
+        found, why = replay.study_environment(folder_of(digest), {})
         return (None, why) if found is None else rebalanced_returns(found, days, "serial")
 
     here[:] = [KernelEnvironment.of("portfolio", kernel, loaded)]

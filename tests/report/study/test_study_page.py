@@ -28,8 +28,8 @@ from slipstream.studies.outcome.sentences import (
     holdout_bound,
     on_holdout,
 )
-from slipstream.studies.record.reader import StudyReader, export_text
-from slipstream.studies.record.status import best_config, status_lines
+from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.status import best_config, export_text, status_lines
 from slipstream.studies.statistics.overfitting import expected_best, expected_maximum
 from slipstream.studies.statistics.paths import daily_mix
 
@@ -138,7 +138,8 @@ def test_the_table_of_trials_fits_the_page(view):
     axes = [*view.axes, *(Axis(f"agent.other_{k}") for k in range(12))]
     ranked = list(view.complete)
     for trial in ranked:
-        trial.params.update({axis.name: 0.123456 for axis in axes if axis.name not in trial.params})
+        params = trial.ask.params
+        params.update({axis.name: 0.123456 for axis in axes if axis.name not in params})
     table = cells(study_page(replace(view, axes=axes)), "Best finished trials")
     assert len(table.columns) == 2 + 8
     assert table.columns[2] == "learning_rate"
@@ -271,8 +272,8 @@ def sharpe_of(returns):
 def test_the_deflated_ratio_is_the_smaller_of_excess_and_own(view, skilled):
     """The market of this world rises by 4e-3 a day: in excess of it, trials show less."""
     told = view.result["evidence"]["deflated_sharpe"]
-    with StudyReader(skilled) as reader:
-        passes = reader.passes("search")
+    with Ledger(skilled.ledger, read_only=True) as ledger:
+        passes = ledger.passes("search")
     folds = [passes[told["trial"], 0, fold] for fold in range(6)]
     own = daily_mix(folds)[1]
     excess = own - daily_mix([replace(one, returns=one.benchmark) for one in folds])[1]
@@ -487,7 +488,7 @@ def test_counts_and_failures(view, page):
 
 def test_folds_show_their_benchmark(view, page):
     table = cells(page, f"Trial {view.shown} by fold, search seed")
-    fold = view.trial(view.shown).folds[2]
+    fold = view.trial(view.shown).last.folds[2]
     assert table.rows[2][1:4] == [
         f"{fold[name]:.2f}" for name in ("score", "sharpe", "benchmark_sharpe")
     ]
@@ -496,7 +497,7 @@ def test_folds_show_their_benchmark(view, page):
 def test_a_terminal_shows_each_folds_benchmark_and_what_the_data_can_show(view):
     told = view.result["sentences"]
     (line,) = [text for text in told if text.startswith(f"Folds of trial {view.shown}, ")]
-    folds = view.trial(view.shown).folds
+    folds = view.trial(view.shown).last.folds
     parts = [f"{fold['sharpe']:.2f} ({fold['benchmark_sharpe']:.2f})" for fold in folds]
     assert line.endswith(f"annual Sharpe ratio (equal weight's): {', '.join(parts)}.")
     years = [4 * study_world.DAYS / 365.25, study_world.HOLDOUT / 365]

@@ -30,7 +30,7 @@ from slipstream.report.canvas import (
 )
 from slipstream.report.statistics import Floats
 from slipstream.report.study.view import Axis, Lines
-from slipstream.studies.record.reader import Trial
+from slipstream.studies.record.ledger import Trial
 
 _COLOURS = "viridis"
 _STATES = (("complete", BLUE, "o"), ("pruned", GREY, "x"), ("inactive", ORANGE, "s"))
@@ -61,7 +61,7 @@ def history(trials: Sequence[Trial]) -> Figure:
 
 def kind(trial: Trial) -> str:
     """Its state, or "inactive" where it finished and hardly traded."""
-    return "inactive" if trial.state == "complete" and trial.inactive else trial.state
+    return "inactive" if trial.state == "complete" and trial.last.inactive else trial.state
 
 
 def importance(shares: Mapping[str, float]) -> Figure:
@@ -98,7 +98,7 @@ def slices(trials: Sequence[Trial], axes_of: Sequence[Axis]) -> Figure:
 
 def _places(trials: Sequence[Trial], axis: Axis) -> tuple[Floats, list[str]]:
     """Where trials stand on an axis, and the names of its choices."""
-    values = [trial.params[axis.name] for trial in trials]
+    values = [trial.ask.params[axis.name] for trial in trials]
     if not axis.choices:
         return np.array(values, np.float64), []
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(values))
@@ -156,8 +156,8 @@ def _unit(trials: Sequence[Trial], axis: Axis) -> Floats:
     """Values of an axis between 0 and 1."""
     if axis.choices:
         most = max(len(axis.choices) - 1, 1)
-        return np.array([axis.choices.index(t.params[axis.name]) / most for t in trials])
-    values = np.array([trial.params[axis.name] for trial in trials], np.float64)
+        return np.array([axis.choices.index(t.ask.params[axis.name]) / most for t in trials])
+    values = np.array([trial.ask.params[axis.name] for trial in trials], np.float64)
     values = np.log(values) if axis.log else values
     spread = float(np.ptp(values)) if len(values) else 0.0
     return (values - values.min()) / spread if spread > 0.0 else np.full(len(values), 0.5)
@@ -166,13 +166,15 @@ def _unit(trials: Sequence[Trial], axis: Axis) -> Floats:
 def _ends(trials: Sequence[Trial], axis: Axis) -> tuple[str, str]:
     if axis.choices:
         return _clip(str(axis.choices[0])), _clip(str(axis.choices[-1]))
-    values = [trial.params[axis.name] for trial in trials]
+    values = [trial.ask.params[axis.name] for trial in trials]
     return f"{min(values):.3g}", f"{max(values):.3g}"
 
 
 def folds(trials: Sequence[Trial], market: bool) -> Figure:
     """Fold scores of the best trials: whether they are good everywhere or in one place."""
-    table = np.array([[fold["score"] for fold in trial.folds] for trial in trials], np.float64).T
+    table = np.array(
+        [[fold["score"] for fold in trial.last.folds] for trial in trials], np.float64
+    ).T
     most = max(float(np.nanmax(np.abs(table))), 1e-9)
     figure, (axes,) = canvas(
         f"Score by fold, the best {len(trials)} trials", 1.3 + 0.34 * len(table)

@@ -202,7 +202,7 @@ def _search(view: StudyView) -> Section:
     if any(trial.score is not None for trial in view.trials):
         drawn = figures.history(view.trials)
         pictures.append(picture("trials", "Score of every trial", drawn))
-    whole = [trial for trial in ranked[:_MOST_COLUMNS] if trial.folds]
+    whole = [trial for trial in ranked[:_MOST_COLUMNS] if trial.last.folds]
     if whole:
         drawn = figures.folds(whole, view.market)
         pictures.append(picture("folds", "Fold scores of the best trials", drawn))

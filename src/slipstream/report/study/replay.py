@@ -33,7 +33,6 @@ from slipstream.settings.config import resolve
 from slipstream.studies.engine.passes import join_passes, pass_growth
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.reader import StudyReader
 from slipstream.studies.search.plan import HOLDOUT
 
 _SAME = 1e-6  # of a day's return: weights are float32
@@ -53,21 +52,21 @@ class RandomTraders:
 
 
 def study_environment(
-    reader: StudyReader, overrides: Mapping[str, Any]
+    folder: StudyFolder, overrides: Mapping[str, Any]
 ) -> tuple[Environment | None, str]:
     """The environment of a trial with the very prices that the study read.
 
     Args:
-        reader: of the study.
+        folder: of the study.
         overrides: of the trial.
 
     Returns:
         It; or None and why there is none.
     """
-    study, facts = reader.study, reader.provenance.get("environment") or {}
+    study, facts = folder.study, folder.provenance.get("environment") or {}
     try:
         source = EnvironmentSource(study.folds, study.fold_seeds)
-        environment = source.environment(resolve(reader.config, overrides))
+        environment = source.environment(resolve(folder.base, overrides))
     except (SlipstreamError, OSError):
         return None, "the prices are no longer where the study read them"
     if environment.provenance.get("market_sha256") != facts.get("market_sha256"):

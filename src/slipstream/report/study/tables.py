@@ -16,7 +16,7 @@ from slipstream.report.page import Table
 from slipstream.report.statistics import Floats, max_drawdown, sharpe, sharpe_interval
 from slipstream.report.study.figures import kind
 from slipstream.report.study.view import Axis, Lines, StudyView
-from slipstream.studies.record.reader import Trial
+from slipstream.studies.record.ledger import Trial
 from slipstream.studies.search.judge import rung_at
 
 MOST_TRIALS = 30
@@ -105,13 +105,13 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
     """Each fold of a trial with its benchmark, if there is one."""
     caption = f"Trial {trial.number} by fold, search seed"
     if not market:
-        rows = [[f"fold {k}", number(fold["score"], 2)] for k, fold in enumerate(trial.folds)]
+        rows = [[f"fold {k}", number(fold["score"], 2)] for k, fold in enumerate(trial.last.folds)]
         return Table(caption, ("", "mean return"), rows)
     columns = ["", "score", "Sharpe", "return", "exposure", "fills", "days"]
     if benchmark:
         columns[3:4] = ["equal weight's", "return", "equal weight's"]
     rows = []
-    for k, fold in enumerate(trial.folds):
+    for k, fold in enumerate(trial.last.folds):
         ratio = [number(fold["score"], 2), number(fold.get("sharpe"), 2)]
         growth = [percent(fold.get("growth"))]
         if benchmark:
@@ -213,7 +213,7 @@ def trials(
     hidden, axes = axes[most:], axes[:most]
     rows = []
     for trial in ranked[:MOST_TRIALS]:
-        values = [_value(trial.params.get(axis.name)) for axis in axes]
+        values = [_value(trial.ask.params.get(axis.name)) for axis in axes]
         rows.append([str(trial.number), number(trial.score, 3), *values])
     left = len(every) - len(rows)
     parts = [f"{left} more trials"] if left else []

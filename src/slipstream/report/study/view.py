@@ -15,11 +15,10 @@ from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study import replay
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.reader import StudyReader, Trial, best_trials
-from slipstream.studies.search.plan import iterations, rows_of
+from slipstream.studies.record.ledger import Ledger, Trial, best_trials
+from slipstream.studies.search.plan import steps_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.space.space import SearchSpace
-from slipstream.studies.statistics.importance import importances
 from slipstream.studies.statistics.paths import FoldMap, backtest_paths
 
 DAY = 86_400
@@ -138,17 +137,17 @@ def read_view(folder: StudyFolder) -> StudyView:
     Raises:
         CheckpointError: it has not ended, or its files cannot be read.
     """
-    with StudyReader(folder) as reader:
-        result = reader.result
-        if result is None:
-            raise CheckpointError(
-                f"The study {folder.name} has no result yet; go on with `slipstream study resume "
-                f"{folder.handle}`, or look at it with `slipstream study status {folder.handle}`."
-            )
-        trials = reader.trials()
-        space = SearchSpace.from_mapping(reader.study.space, reader.config)
-        scored = [(trial.params, trial.score) for trial in trials if trial.score is not None]
-        environment = reader.provenance.get("environment") or {}
+    result, known = folder.result, folder.provenance
+    if result is None:
+        raise CheckpointError(
+            f"The study {folder.name} has no result yet; go on with `slipstream study resume "
+            f"{folder.handle}`, or look at it with `slipstream study status {folder.handle}`."
+        )
+    with Ledger(folder.ledger, read_only=True) as ledger:
+        trials = ledger.trials()
+        space = SearchSpace.from_mapping(folder.study.space, folder.base)
+        scored = [(trial.ask.params, trial.score) for trial in trials if trial.score is not None]
+        environment = known.get("environment") or {}
         facts = environment.get("folds")
         shown = (result.get("shown") or {}).get("trial")
         view = StudyView(
@@ -159,18 +158,18 @@ def read_view(folder: StudyFolder) -> StudyView:
                 Axis(name, bool(getattr(one, "log", False)), tuple(getattr(one, "choices", ())))
                 for name, one in space.distributions.items()
             ],
-            importance=importances(scored, space.distributions),
+            importance=space.importances(scored),
             days_per_year=result.get("days_per_year"),
             shown=shown,
             fold_dates=_dates(facts),
-            provenance=_provenance(reader),
-            notes=tuple(reader.provenance.get("notes") or ()),
+            provenance=_provenance(folder),
+            notes=tuple(known.get("notes") or ()),
             accepted=tuple(environment.get("accepted") or ()),
             machine=_machine(folder),
         )
         if not view.market or facts is None or shown is None:
             return view
-        return _with_lines(view, reader, FoldMap.of(facts), shown)
+        return _with_lines(view, folder, ledger, FoldMap.of(facts), shown)
 
 
 def _machine(folder: StudyFolder) -> dict[str, Floats]:
@@ -181,9 +180,11 @@ def _machine(folder: StudyFolder) -> dict[str, Floats]:
         return {}
 
 
-def _with_lines(view: StudyView, reader: StudyReader, layout: FoldMap, shown: int) -> StudyView:
+def _with_lines(
+    view: StudyView, folder: StudyFolder, ledger: Ledger, layout: FoldMap, shown: int
+) -> StudyView:
     folds = range(len(layout.groups))
-    search, confirm, final = (reader.passes(phase) for phase in ("search", "confirm", "final"))
+    search, confirm, final = (ledger.passes(phase) for phase in ("search", "confirm", "final"))
 
     def whole(passes: _Passes, repeat: int) -> list[DailyReturns]:
         found = [passes.get((shown, repeat, fold)) for fold in folds]
@@ -205,14 +206,14 @@ def _with_lines(view: StudyView, reader: StudyReader, layout: FoldMap, shown: in
     if held:
         returns = np.array([one.returns for one in held])
         lines = _lines(view, held[0].days, returns, held[0].benchmark)
-        view = _beside(replace(view, holdout=lines), reader, held[0])
+        view = _beside(replace(view, holdout=lines), folder, held[0])
     return view
 
 
-def _beside(view: StudyView, reader: StudyReader, deployed: DailyReturns) -> StudyView:
+def _beside(view: StudyView, folder: StudyFolder, deployed: DailyReturns) -> StudyView:
     """With what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
-    environment, why = replay.study_environment(reader, view.trial(view.shown).overrides)
+    environment, why = replay.study_environment(folder, view.trial(view.shown).ask.overrides)
     if environment is None or environment.spec.market is None:
         why = why or "this environment has no prices"
         lines = replace(view.holdout, missing=why) if view.benchmark else view.holdout
@@ -221,7 +222,7 @@ def _beside(view: StudyView, reader: StudyReader, deployed: DailyReturns) -> Stu
     if view.benchmark:
         more, missing = replay.rebalanced_returns(environment, deployed.days)
         lines = replace(lines, rebalanced=more, missing=missing)
-    random, why = replay.random_traders(reader.folder, environment, deployed.days, deployed.returns)
+    random, why = replay.random_traders(folder, environment, deployed.days, deployed.returns)
     return replace(view, holdout=lines, random=random, random_missing=why)
 
 
@@ -239,23 +240,23 @@ def _day(seconds: int) -> str:
     return str(np.datetime64(int(seconds), "s").astype("datetime64[D]"))
 
 
-def _provenance(reader: StudyReader) -> dict[str, str]:
-    facts, study = reader.provenance, reader.study
+def _provenance(folder: StudyFolder) -> dict[str, str]:
+    facts, study = folder.provenance, folder.study
     work = (
         f"seed {study.seed}, sampler {study.sampler}, {study.trials_in_flight} trials in flight, "
-        f"{_steps(reader)} steps a member"
+        f"{_steps(folder)} steps a member"
     )
     digest = (facts.get("environment") or {}).get("market_sha256")
     return origin(facts, {"Study": work}, facts.get("config_hash"), digest)
 
 
-def _steps(reader: StudyReader) -> str:
+def _steps(folder: StudyFolder) -> str:
     """Asked for, and trained where whole rollouts are more; a space that varies sizes says more."""
-    config = reader.config
-    asked, trained = config.training.total_steps, iterations(config) * rows_of(config)
+    config = folder.base
+    asked, trained = config.training.total_steps, steps_of(config)
     agent = config.agent
     sizes = {"training.total_steps", NUM_ENVS}
     sizes |= {AGENT + name for name in (*agent.LENGTHS, *agent.FITTED)}
-    if asked == trained or sizes & set(reader.study.space or ()):
+    if asked == trained or sizes & set(folder.study.space or ()):
         return f"{asked:,}"
     return f"{trained:,} (whole iterations; {asked:,} asked for)"

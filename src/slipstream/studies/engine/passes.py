@@ -1,8 +1,17 @@
-"""Test passes of members, all at once, and their daily returns, group by group."""
+"""Test passes of members, all at once, and their daily returns, group by group.
+
+Passes over prices run without a step of Python where kernel and network allow it: networks and
+environments in one compiled loop, a template like `vector/loop.py` that is rendered once for each
+kernel. A member runs through many steps before the next one's turn, so that its weights stay in the
+processor's nearest memory. Who decides is compiled into the loop: a call by symbol hands on a
+hundred numbers that describe arrays, which is 5 % of a step of two rows. The numbers are, bit for
+bit, those of `Policy.act` and the environments' own loop.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -10,17 +19,19 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
 from slipstream.core.spec import MarketSpec
+from slipstream.environments import evaluation
 from slipstream.environments.episodes import Seen, run_episodes
-from slipstream.environments.evaluation import decide
 from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.machine import render
 from slipstream.market.calendar import DayRoll, day_number
+from slipstream.nets.modes import decide_box, decide_choices
 from slipstream.nets.policy import Policy
 from slipstream.settings.sizing import EvaluationPlan
 from slipstream.studies.config import seed_of
 from slipstream.studies.engine.member import DailyReturns
-from slipstream.studies.engine.pass_loop import PassLoop
 from slipstream.studies.engine.population import Place, joined
 from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import FAULT, HOLD
 from slipstream.vector.vector_env import Episodes, StepOut
 
 Floats = NDArray[np.float64]
@@ -28,6 +39,12 @@ _ADDED = ("count", "account currency", "bars")  # units of what is added up; oth
 _NOTED: tuple[str, ...] = ("equity", "benchmark")
 _COPIES = 128  # of games, per member at most
 _LOOK = 1_000  # steps between two looks at whether to go on
+
+
+# Bound by the renderer.
+advance: Any = None  # of the kernel's batch loop
+decide: Any = None  # of `nets/modes.py`
+note: Any = None  # (s, row): copies what is recorded after each step; written for the kernel
 
 
 class PassGrowth(NamedTuple):
@@ -251,6 +268,80 @@ def _run(
     return {name: values[..., k] for k, name in enumerate(noted)}, ended
 
 
+def run_passes(
+    begin: int, end: int, copies: int, by: Any, mask: Any, batch: Any, out: Any, values: Any
+) -> None:
+    """Steps `begin` to `end` of all members, `copies` environments each.
+
+    Args:
+        by, mask: who decides, and what is allowed; see `nets/modes.py`.
+        batch, out: of the kernel's loop; out[1] shows what the environments look like.
+        values: float64 [steps, E, noted], written.
+    """
+    state, obs = batch[2], out[1].reshape(len(out[1]), out[1].size // len(out[1]))
+    for m in range(values.shape[1] // copies):
+        lo, hi = m * copies, (m + 1) * copies
+        for t in range(begin, end):
+            decide(by, m, lo, hi, obs, mask, out[0])
+            advance(lo, hi, t, HOLD, batch, out)
+            if batch[7][FAULT] != 0:  # a reward is NaN or infinite: left as it is, to be named
+                return
+            for e in range(lo, hi):
+                note(state[e], values[t, e])
+
+
+class PassLoop:
+    """The compiled loop for some copies and the policies that act in them.
+
+    Args:
+        env: M x R copies that hold at an episode's end.
+        policy: of M members.
+        noted: STATE fields recorded after each step.
+    """
+
+    def __init__(self, env: KernelVectorEnv, policy: Policy, noted: tuple[str, ...]) -> None:
+        self._env, self._copies = env, env.num_envs // policy.members
+        self._decider = policy.actor(self._copies).decider
+        batch, self._out = env.arguments()
+        self._mask = self._out[5] if env.mask_width else np.zeros((0, 0), np.bool_)
+        lines = ["def note(s, row):"]
+        lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
+        text = "\n\n\n".join(["\n".join(lines), render.source_of([run_passes])]) + "\n"
+        examples = (0, 0, 0, self._decider, self._mask, batch, self._out, np.zeros((1, 1, 1)))
+        decide = decide_box if policy.actions.continuous else decide_choices
+        module = render.compile_module(
+            f"{env.kernel.name}_passes",
+            text,
+            {"run_passes": examples},
+            {"decide": cast(FunctionType, decide)},
+            {"Any": Any, "HOLD": HOLD, "FAULT": FAULT},
+            linked={"advance": env.loop.advance},
+        )
+        self._run = module["run_passes"]
+
+    @staticmethod
+    def fits(env: KernelVectorEnv, policy: Policy) -> bool:
+        """Whether it covers this kernel and network."""
+        return env.backend == "compiled" and env.spec.players == 1 and not policy.is_image
+
+    def reset(self) -> None:
+        """Begins all passes."""
+        self._env.reset(self._out[1], self._mask if self._env.mask_width else None)
+
+    def run(self, begin: int, end: int, values: NDArray[np.float64]) -> None:
+        """Takes steps `begin` to `end` and writes what is noted into values [steps, E, noted].
+
+        Raises:
+            KernelError: a number that nobody can train on, or an index beyond an array.
+        """
+        batch, _ = self._env.arguments()
+        try:
+            self._run(begin, end, self._copies, self._decider, self._mask, batch, self._out, values)
+        except Exception as error:
+            raise self._env.named(error, self._out[0]) from error
+        self._env.check(self._out[0])
+
+
 def step_passes(
     env: KernelVectorEnv,
     policy: Policy,
@@ -268,7 +359,7 @@ def step_passes(
     env.reset(obs, mask)
     episode = np.tile(np.arange(e // policy.members), policy.members)
     for t in range(len(values)):
-        env.step(decide(policy, Seen(obs, mask, episode, np.full(e, t)), seed), out, t)
+        env.step(evaluation.decide(policy, Seen(obs, mask, episode, np.full(e, t)), seed), out, t)
         for k, now in enumerate(env.read(noted).values()):
             values[t, :, k] = now
         if t % _LOOK == 0:
@@ -296,7 +387,9 @@ def _games(
     members, backend = len(places), _backend(places[0])
 
     def act(seen: Seen) -> NDArray[Any]:
-        return decide(policy, seen, seed if places[0].member.config.evaluation.drawn else None)
+        return evaluation.decide(
+            policy, seen, seed if places[0].member.config.evaluation.drawn else None
+        )
 
     with together.evaluation("train", copies, members, backend, longest) as env:
         tracks = run_episodes(env, act, episodes, seed, members=members, record=False, go_on=go_on)

@@ -47,12 +47,6 @@ class Place:
         return self.environment.spec_of(self.records)
 
     @property
-    def num_envs(self) -> int:
-        """Copies."""
-        assert isinstance(self.member.config.training.num_envs, int)
-        return self.member.config.training.num_envs
-
-    @property
     def rows(self) -> int:
         """Steps of an iteration."""
         return self.member.config.iteration_steps
@@ -60,7 +54,7 @@ class Place:
     @property
     def memory(self) -> int:
         """Bytes that a member more in a batch takes."""
-        agent, n = self.member.config.agent, self.num_envs
+        agent, n = self.member.config.agent, self.member.config.num_envs
         learning = agent.bytes(self.environment.spec, 1, n)
         return learning + kept_bytes(agent, self.environment, 1, n)
 
@@ -74,7 +68,7 @@ def shape_of(member: Member, source: EnvironmentSource) -> str:
         source.data_number(place.environment),
         config.agent.shape,
         config.agent_name,
-        place.num_envs,
+        config.num_envs,
         config.training.backend,
         config.training.learner,
         config.training.device,
@@ -123,7 +117,7 @@ class Population:
                 AgentConfig.join([place.member.config.agent for place in places]),
                 [place.member.seed for place in places],
                 range(len(places)),
-                first.num_envs,
+                first.member.config.num_envs,
                 training.chosen_backend,
                 specs=[place.spec for place in places],
                 learner=training.learner,

@@ -47,7 +47,7 @@
     forecast                   what was said before the start
     sentences                  the outcome in words, most important first
 
-Daily returns are not in it: `slipstream.studies.record.reader.StudyReader.passes` gives them.
+Daily returns are not in it: `slipstream.studies.record.ledger.Ledger.passes` gives them.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ from slipstream.studies.outcome.confirmation import Confirmed
 from slipstream.studies.outcome.sentences import sentences
 from slipstream.studies.outcome.winner import Deployed
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger, Verdict
-from slipstream.studies.record.reader import StudyReader, Trial, best_trials, counts_of
+from slipstream.studies.record.ledger import Ledger, Trial, Verdict, best_trials, counts_of
 from slipstream.studies.search.plan import StudyPlan, iterations
 from slipstream.studies.statistics.overfitting import (
     Floats,
@@ -89,9 +88,8 @@ def result_of(
     deployed: Deployed,
 ) -> dict[str, Any]:
     """What `result.json` says."""
-    with StudyReader(folder) as reader:
-        trials = reader.trials()
-        evidence = evidence_of(plan, reader, trials) if plan.market is not None else None
+    trials = ledger.trials()
+    evidence = evidence_of(plan, ledger, trials) if plan.market is not None else None
     ranked = best_trials(trials)
     chosen = {trial.number: trial for trial in trials}
     confirmation = plan.study.confirmation
@@ -110,7 +108,7 @@ def result_of(
         "folds": plan.folds,
         "trials": {
             "asked": len(trials),
-            **counts_of(trials),
+            **counts_of(trial.last for trial in trials),
             "limit": plan.study.n_trials,
             "cut": ledger.fact("cut"),
         },
@@ -148,7 +146,7 @@ def _ends(facts: Mapping[str, Any]) -> str | None:
 
 
 def _best(trial: Trial) -> dict[str, Any]:
-    folds = [dict(fold) for fold in trial.folds]
+    folds = [dict(fold) for fold in trial.last.folds]
     return {"trial": trial.number, "score": trial.score, "folds": folds}
 
 
@@ -158,7 +156,7 @@ def _shown(
     first = ranked[0].number if ranked else None
     for number in (deployed.winner, confirmed.best, first):
         if number is not None:
-            return {"trial": number, "folds": [dict(fold) for fold in trials[number].folds]}
+            return {"trial": number, "folds": [dict(fold) for fold in trials[number].last.folds]}
     return None
 
 
@@ -226,8 +224,8 @@ def _winner(chosen: Mapping[int, Trial], deployed: Deployed) -> dict[str, Any] |
     trial = chosen[deployed.winner]
     return {
         "trial": trial.number,
-        "params": dict(trial.params),
-        "overrides": dict(trial.overrides),
+        "params": dict(trial.ask.params),
+        "overrides": dict(trial.ask.overrides),
         "forced": deployed.forced,
     }
 
@@ -241,7 +239,7 @@ def _seconds(ledger: Ledger, phase: str) -> dict[str, float]:
     return {kind: value for kind, value in totals.items() if kind not in ("steps", "outcomes")}
 
 
-def evidence_of(plan: StudyPlan, reader: StudyReader, trials: Sequence[Trial]) -> dict[str, Any]:
+def evidence_of(plan: StudyPlan, ledger: Ledger, trials: Sequence[Trial]) -> dict[str, Any]:
     """PBO and deflated Sharpe over the trials that finished all folds at full budget.
 
     PBO ranks trials among each other by their net returns. The deflated Sharpe ratio is the smaller
@@ -251,7 +249,7 @@ def evidence_of(plan: StudyPlan, reader: StudyReader, trials: Sequence[Trial]) -
     Returns:
         `pbo` and `deflated_sharpe`: their figures, or `reason` where they are not computed.
     """
-    passes = reader.passes("search")
+    passes = ledger.passes("search")
     complete = [trial.number for trial in trials if trial.state == "complete"]
     columns = [[passes[number, 0, fold] for fold in range(plan.folds)] for number in complete]
     days, matrix = daily_matrix(columns)
@@ -268,7 +266,7 @@ def _deflated(
     returns: Mapping[str, Floats], complete: Sequence[int], trials: Sequence[Trial]
 ) -> dict[str, Any]:
     """The smaller ratio, and `of` which returns it is; none where one cannot be computed."""
-    scores = {trial.number: trial.score for trial in trials if not trial.inactive}
+    scores = {trial.number: trial.score for trial in trials if not trial.last.inactive}
     known = [number for number in complete if scores.get(number) is not None]
     if not known:
         return {"reason": "no active trial finished"}

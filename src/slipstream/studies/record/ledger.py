@@ -118,10 +118,74 @@ class Verdict:
         return any(fold.get("inactive") for fold in self.folds)
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One trial as it stands.
+
+    Attributes:
+        ask: its number, `params` by searched name, and what the config gets for them.
+        stages: all verdicts on it, by stage.
+    """
+
+    ask: Ask
+    stages: Sequence[Verdict] = ()
+
+    @property
+    def number(self) -> int:
+        """0, 1, ..."""
+        return self.ask.trial
+
+    @property
+    def last(self) -> Verdict:
+        """The newest verdict; before the first, one that it goes on."""
+        at = self.ask.time
+        return (
+            self.stages[-1] if self.stages else Verdict(self.number, -1, 0, at, "continued", None)
+        )
+
+    @property
+    def state(self) -> str:
+        """``running``, ``complete``, ``pruned`` or ``failed``."""
+        return "running" if self.last.kind == "continued" else self.last.kind
+
+    @property
+    def score(self) -> float | None:
+        """At its end, or where it stands; None before the first stage and where it failed."""
+        return self.last.score
+
+    @property
+    def reason(self) -> str:
+        """Why it was pruned or failed."""
+        return "" if self.state == "running" else self.last.reason
+
+
 def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Complete trials that are active in every fold, the best first: only such a one can win."""
+    """Last verdicts of complete trials that are active in every fold, the best first.
+
+    Only such a trial can win; equal scores go by number.
+    """
     able = [one for one in verdicts if one.kind == "complete" and not one.inactive]
     return sorted(able, key=lambda one: (-(one.score or 0.0), one.trial))
+
+
+def best_trials(trials: Sequence[Trial]) -> list[Trial]:
+    """Trials that can win, see `ranked`."""
+    by_number = {trial.number: trial for trial in trials}
+    return [by_number[one.trial] for one in ranked(trial.last for trial in trials)]
+
+
+def counts_of(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """How many trials are complete, pruned, failed and, of the complete ones, inactive.
+
+    Args:
+        verdicts: the last one on each trial.
+    """
+    counts = dict.fromkeys(("complete", "pruned", "failed", "inactive"), 0)
+    for one in verdicts:
+        if one.kind in counts:
+            counts[one.kind] += 1
+            counts["inactive"] += one.kind == "complete" and one.inactive
+    return counts
 
 
 def ask_row(ask: Ask) -> tuple[Any, ...]:
@@ -325,6 +389,29 @@ class Ledger:
         """All decisions in virtual order."""
         rows = self._read("SELECT * FROM verdicts ORDER BY time, trial")
         return [verdict_of(row) for row in rows]
+
+    def trials(self) -> list[Trial]:
+        """All trials asked so far, by number."""
+        verdicts: dict[int, list[Verdict]] = {}
+        for verdict in self.verdicts():
+            verdicts.setdefault(verdict.trial, []).append(verdict)
+        return [Trial(ask, verdicts.get(number, ())) for number, ask in self.asks().items()]
+
+    def passes(self, phase: str) -> dict[tuple[int, int, int], DailyReturns]:
+        """Test passes with final weights by (trial, repeat, fold).
+
+        Phases: ``search`` (repeat 0; complete trials only), ``confirm`` (repeat = which fresh
+        seed), ``final`` (fold 0: the hold-out). Pruned and failed members are not in it.
+        """
+        ends = {name: one for (name, _), one in self.outcomes(phase).items()}  # the last one stays
+        complete = {one.trial: one.milestone for one in self.verdicts() if one.kind == "complete"}
+        found: dict[tuple[int, int, int], DailyReturns] = {}
+        for name, one in ends.items():
+            slot = Slot.parse(name)
+            ended = phase != "search" or complete.get(slot.trial) == one.milestone
+            if one.passes is not None and ended:
+                found[slot.trial, slot.repeat, slot.fold] = one.passes
+        return found
 
     def open_holdout(self, what: str) -> int:
         """Notes that the hold-out is looked at for `what`; the same `what` is one opening.

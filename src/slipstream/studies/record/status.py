@@ -1,7 +1,13 @@
-"""What people ask of a run or study by its name: where it stands, its best config, to stop it."""
+"""What people ask of a run or study by its name.
+
+Where it stands, its best config, its trials as a table, to stop it.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,25 +16,28 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import is_there
 from slipstream.core.text import printable
 from slipstream.files import register
+from slipstream.files.files import plain
 from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lines import folder_lines, number, run_lines, stamp
 from slipstream.files.lock import is_locked
 from slipstream.files.status import Status, read_status
 from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.reader import StudyReader, best_trials, counts_of
+from slipstream.studies.record.ledger import Ledger, Trial, best_trials, counts_of
 
+FORMATS = ("csv", "json")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
 _SHOWN = 5
 
 
 def status_lines(folder: StudyFolder) -> list[str]:
     """Where a study stands, in lines."""
-    with StudyReader(folder) as reader:
-        trials, result = reader.trials(), folder.result
+    with Ledger(folder.ledger, read_only=True) as ledger:
+        trials, result = ledger.trials(), folder.result
         status, ranked = read_status(folder.path), best_trials(trials)
         if status is not None and not folder.locked:  # the ledger knows what a kill left unsaid
-            counts = counts_of(trials)
-            limit = int(reader.fact("cut") or reader.study.n_trials)
+            counts = counts_of(trial.last for trial in trials)
+            limit = int(ledger.fact("cut") or folder.study.n_trials)
             done = sum(trial.state != "running" for trial in trials)
             best = status.best
             if ranked and best.get("trial") != ranked[0].number:
@@ -39,7 +48,8 @@ def status_lines(folder: StudyFolder) -> list[str]:
         if ranked:
             lines.append("Best so far (chosen on the folds' tests: optimistic by construction):")
         for trial in ranked[:_SHOWN]:
-            params = ", ".join(f"{name} {_short(value)}" for name, value in trial.params.items())
+            told = trial.ask.params.items()
+            params = ", ".join(f"{name} {_short(value)}" for name, value in told)
             lines.append(f"  trial {trial.number}: {number(trial.score or 0.0)}  {params}")
         failed = [trial for trial in trials if trial.state == "failed"]
         lines += [f"  failed: trial {trial.number}: {trial.reason}" for trial in failed[:_SHOWN]]
@@ -53,9 +63,9 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
     Raises:
         CheckpointError: no trial has finished, or there is none of that number.
     """
-    with StudyReader(folder) as reader:
-        trials = {trial.number: trial for trial in reader.trials()}
-        winner = (reader.result or {}).get("winner") or {}
+    with Ledger(folder.ledger, read_only=True) as ledger:
+        trials = {trial.number: trial for trial in ledger.trials()}
+        winner = (folder.result or {}).get("winner") or {}
         why = "as asked for"
         if number is None and winner:
             number, why = int(winner["trial"]), "the confirmed winner"
@@ -79,7 +89,7 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
             raise CheckpointError(
                 f"The study {folder.name} has no trial {number}; it has {len(trials)}, from 0 on."
             )
-        config = resolve(reader.config, trials[number].overrides)
+        config = resolve(folder.base, trials[number].ask.overrides)
         score = trials[number].score
         told = "none" if score is None else f"{score:.6g}"
         head = f"# Study {printable(folder.name)}, trial {number}: {why}; score {told}.\n"
@@ -88,6 +98,64 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def export_text(folder: StudyFolder, kind: str) -> str:
+    """All trials by number.
+
+    Args:
+        folder: the study's.
+        kind: ``csv`` (a column for each param and fold; a text that a spreadsheet would run as a
+            formula has an apostrophe before it) or ``json`` (everything, as it is).
+    """
+    with Ledger(folder.ledger, read_only=True) as ledger:
+        trials = ledger.trials()
+    if kind == "json":
+        rows = {"study": folder.name, "trials": [_record(trial) for trial in trials]}
+        return json.dumps(plain(rows), indent=2, allow_nan=False) + "\n"
+    records = [_row(trial) for trial in trials]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_guarded(name) for name in names])
+    writer.writerows([[_guarded(record.get(name)) for name in names] for record in records])
+    return text.getvalue()
+
+
+def _guarded(value: Any) -> Any:
+    """Numbers as they are; text, such as a choice or a reason, never as a formula."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    told = str(value)
+    return f"'{told}" if told.startswith(_FORMULA) else told
+
+
+def _facts(trial: Trial) -> dict[str, Any]:
+    return {
+        "number": trial.number,
+        "state": trial.state,
+        "score": trial.score,
+        "inactive": trial.last.inactive,
+        "reason": trial.reason,
+    }
+
+
+def _record(trial: Trial) -> dict[str, Any]:
+    rung = ("milestone", "kind", "score", "reason")
+    return _facts(trial) | {
+        "params": trial.ask.params,
+        "overrides": trial.ask.overrides,
+        "folds": list(trial.last.folds),
+        "rungs": [{name: getattr(one, name) for name in rung} for one in trial.stages],
+        "asked_at": trial.ask.at,
+        "ended_at": None if trial.state == "running" else trial.last.at,
+    }
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    params = {f"params.{name}": value for name, value in trial.ask.params.items()}
+    folds = {f"folds.{k}": fold.get("score") for k, fold in enumerate(trial.last.folds)}
+    return _facts(trial) | params | folds
 
 
 def status(name: str | Path) -> Status | None:

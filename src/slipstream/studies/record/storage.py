@@ -6,10 +6,10 @@ fills its disk costs no result, and a resumed study leaves no trial RUNNING that
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,11 @@ from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.pool import NullPool
 
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
-from slipstream.studies.record.folder import DATABASE
-from slipstream.studies.record.study_file import difference
+from slipstream.studies.record.folder import DATABASE, difference
 
 JOURNAL = "study.log"
 _IDENTITY = "slipstream"
@@ -35,27 +34,24 @@ _SHARE = 0.01  # of a core while workers wait for their work
 _TROUBLE = (OptunaError, sqlalchemy.exc.SQLAlchemyError, OSError)
 
 
-@dataclass
-class Told:
-    """What a storage shall say about a trial.
+def begun_trial(
+    params: Mapping[str, Any],
+    distributions: Mapping[str, BaseDistribution],
+    attributes: Mapping[str, Any] | None = None,
+) -> FrozenTrial:
+    """A running trial with these suggestions, as Optuna keeps it.
 
-    Attributes:
+    Args:
         params: suggestions by searched name.
-        values: score by steps of a member, at rungs and the end.
-        attributes: JSON-able facts: fold scores, `pruned`, `failed`.
-        state: RUNNING, COMPLETE or FAIL.
-        score: of a COMPLETE trial.
+        distributions: what is searched.
+        attributes: JSON-able facts.
     """
-
-    params: Mapping[str, Any]
-    values: dict[int, float] = field(default_factory=dict)
-    attributes: dict[str, Any] = field(default_factory=dict)
-    state: TrialState = TrialState.RUNNING
-    score: float | None = None
-
-    def copy(self) -> Told:
-        """As it is now."""
-        return replace(self, values=dict(self.values), attributes=dict(self.attributes))
+    return optuna.create_trial(
+        state=TrialState.RUNNING,
+        params={name: params[name] for name in distributions},
+        distributions=dict(distributions),
+        user_attrs=dict(attributes or {}),
+    )
 
 
 class Mirror:
@@ -67,7 +63,6 @@ class Mirror:
         folder: the study's folder.
         name: the study's name.
         identity: JSON-able facts that must not differ between two starts of a study.
-        distributions: what is searched.
         say: told in a sentence when the storage has to wait.
         timeout: seconds to wait for a locked file.
 
@@ -88,16 +83,14 @@ class Mirror:
         folder: Path,
         name: str,
         identity: Mapping[str, Any],
-        distributions: Mapping[str, BaseDistribution],
         say: Callable[[str], None],
         timeout: float = 10.0,
     ) -> None:
         self.url = storage_url(url, folder)
         self._name, self._say = name, say
-        self._distributions = dict(distributions)
-        self._told: dict[int, Told] = {}
+        self._told: dict[int, FrozenTrial] = {}
         self._waiting: set[int] = set()
-        self._written: dict[int, Told] = {}
+        self._written: dict[int, FrozenTrial] = {}
         self._retry, self._flushed = 0.0, time.monotonic()
         self._given_up = False
         try:
@@ -150,17 +143,10 @@ class Mirror:
                     "deleted, or was added by someone else. Put the folder back, or name this "
                     "study otherwise with --study-name."
                 )
-            done = trial.state.is_finished()
-            self._written[number] = Told(
-                trial.params,
-                dict(trial.intermediate_values),
-                dict(trial.user_attrs),
-                trial.state,
-                trial.value if done and trial.state == TrialState.COMPLETE else None,
-            )
+            self._written[number] = trial
 
-    def tell(self, trial: int, told: Told) -> None:
-        """What is known of a trial now; written by the next `flush`."""
+    def tell(self, trial: int, told: FrozenTrial) -> None:
+        """What is known of a trial now; written by the next `flush`, as it is by then."""
         self._told[trial] = told
         self._waiting.add(trial)
 
@@ -203,39 +189,25 @@ class Mirror:
             return
         self._retry = 0.0
 
-    def _write(self, number: int, told: Told) -> None:
+    def _write(self, number: int, told: FrozenTrial) -> None:
         """Tells the storage what is new about a trial."""
-        before = self._written.get(number)
+        storage, before = self._storage, self._written.get(number)
         if before is None:
             self._create(number, told)
-            self._written[number] = told.copy()
-            return
-        if before.state.is_finished():
-            return
-        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
-        for step, value in told.values.items():
-            if step not in before.values:
-                self._storage.set_trial_intermediate_value(trial_id, step, value)
-                before.values[step] = value
-        for key, fact in told.attributes.items():
-            if before.attributes.get(key) != fact:
-                self._storage.set_trial_user_attr(trial_id, key, fact)
-                before.attributes[key] = fact
-        if told.state.is_finished():
-            values = None if told.score is None else [told.score]
-            self._storage.set_trial_state_values(trial_id, told.state, values)
-            before.state, before.score = told.state, told.score
+        elif not before.state.is_finished():
+            trial_id = storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+            for step, value in told.intermediate_values.items():
+                if step not in before.intermediate_values:
+                    storage.set_trial_intermediate_value(trial_id, step, value)
+            for key, fact in told.user_attrs.items():
+                if before.user_attrs.get(key) != fact:
+                    storage.set_trial_user_attr(trial_id, key, fact)
+            if told.state.is_finished():
+                storage.set_trial_state_values(trial_id, told.state, told.values)
+        self._written[number] = copy.deepcopy(told)
 
-    def _create(self, number: int, told: Told) -> None:
-        template = optuna.create_trial(
-            state=told.state,
-            value=told.score,
-            params={name: told.params[name] for name in self._distributions},
-            distributions=self._distributions,
-            user_attrs=dict(told.attributes),
-            intermediate_values=dict(told.values),
-        )
-        trial_id = self._storage.create_new_trial(self._study_id, template)
+    def _create(self, number: int, told: FrozenTrial) -> None:
+        trial_id = self._storage.create_new_trial(self._study_id, told)
         if not self._numbered(number, trial_id):
             if not told.state.is_finished():
                 self._storage.set_trial_state_values(trial_id, TrialState.FAIL)

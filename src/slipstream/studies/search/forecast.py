@@ -24,7 +24,7 @@ from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.record.ledger import Slot
-from slipstream.studies.search.plan import StudyPlan, iterations, rows_of, steps_of
+from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.statistics.overfitting import findable, findable_sentence, tested_years
 
@@ -72,7 +72,7 @@ def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
             f"The replay of one member needs {kept / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of "
             "memory are free. Lower agent.replay_size (or its range in study.space)."
         )
-    alone = max(config.agent.bytes(spec, 1, copies_of(config)) for config in plan.draws) + kept
+    alone = max(config.agent.bytes(spec, 1, config.num_envs) for config in plan.draws) + kept
     if alone > free:
         raise ResourceError(
             f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies, and "
@@ -83,7 +83,7 @@ def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
 
 def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
     """What members keep of their experience, what is lost by that, and what it takes."""
-    plans = [plan for config in draws if (plan := config.agent.replay(copies_of(config)))]
+    plans = [plan for config in draws if (plan := config.agent.replay(config.num_envs))]
     most = max(plan.capacity for plan in plans)
     text = f"Of it are replays: a member keeps its last {most:,} transitions"
     if most < max(steps_of(config) for config in draws):
@@ -96,15 +96,8 @@ def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
 
 def kept_bytes(config: RunConfig, spec: Spec, observed: int | None) -> int:
     """What of it is a replay, which is saved with the member's state."""
-    n = copies_of(config)
-    plan = config.agent.replay(n)
+    plan, n = config.agent.replay(config.num_envs), config.num_envs
     return 0 if plan is None else replay_bytes(plan, spec, 1, n, observed)
-
-
-def copies_of(config: RunConfig) -> int:
-    """N of a config whose number is known."""
-    assert isinstance(config.training.num_envs, int)
-    return config.training.num_envs
 
 
 @dataclass(frozen=True)
@@ -168,7 +161,7 @@ def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
     test_seconds = (time.perf_counter() - began) / count
     for member in members:
         pool.drop(member.name)
-    steps = count * rows_of(plan.base) * (_MEASURED - _WARM) / max(seconds, 1e-9)
+    steps = count * plan.base.iteration_steps * (_MEASURED - _WARM) / max(seconds, 1e-9)
     spent = {kind: sum(one.seconds.get(kind, 0.0) for one in trained) for kind in _WORK}
     total = sum(spent.values())
     shares = {kind: value / total for kind, value in spent.items()} if total else {"env": 1.0}
@@ -220,7 +213,8 @@ def forecast(
     search = searched * (train + stages * test) / 60
     confirm = confirmed * (train + test) / 60
     kept = max(kept_bytes(config, spec, observed) for config in draws)
-    memory = speed.members * (max(_bytes(config, spec) for config in draws) + kept)
+    alone = max(config.agent.bytes(spec, 1, config.num_envs) for config in draws)
+    memory = speed.members * (alone + kept)
     disk = _disk(plan, spec, speed.passes, kept)
     check_disk(folder, disk)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
@@ -229,67 +223,71 @@ def forecast(
     if len(budgets) > 1:
         steps = f"{budgets[0]:,} to {budgets[-1]:,} steps, {plan.mean_steps:,.0f} on average"
     size = f"{study.n_trials:,} trials x {plan.folds} folds x {steps}"
+    measured = f"{speed.steps:,.0f} steps/s measured"
+    own = plan.base.agent.weight_bytes(spec)
+    if any(config.agent.weight_bytes(spec) != own for config in draws):
+        measured += " with the config's own networks, scaled by size"
     sentences = [
-        f"Forecast: search {minutes(search)} ({size}; {_measured(plan, spec, speed)}), "
+        f"Forecast: search {minutes(search)} ({size}; {measured}), "
         f"confirmation to hold-out {minutes(confirm)}{pruning}.",
         f"Memory at most {memory / 2**30:.1f} GiB beside data and libraries, "
         f"disk about {disk / 2**30:.2f} GiB.",
+        *([kept_sentence(draws, kept)] if kept else []),
+        *_learning(plan, provenance),
+        *_findable(plan, speed, provenance),
     ]
-    if kept:
-        sentences.append(kept_sentence(draws, kept))
-    warnings: list[str] = []
-    _learning(plan, provenance, sentences, warnings)
-    if plan.market is not None:
-        _findable(plan, speed, provenance, sentences)
-    return Forecast(search, confirm, memory, disk, tuple(sentences), tuple(warnings))
+    return Forecast(search, confirm, memory, disk, tuple(sentences), _warnings(plan))
 
 
-def _learning(
-    plan: StudyPlan,
-    provenance: Mapping[str, Any],
-    sentences: list[str],
-    warnings: list[str],
-) -> None:
-    """Passes over the data and updates."""
-    counts = sorted({_updates(config) for config in plan.draws})
-    updates = counts[0]
-    many = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    text = f"Each member makes {many} updates"
+def _updates(plan: StudyPlan) -> tuple[int, int]:
+    """Fewest and most optimiser updates that a member makes."""
+    each = [iterations(config) * config.agent.updates(config.num_envs) for config in plan.draws]
+    return min(each), max(each)
+
+
+def _learning(plan: StudyPlan, provenance: Mapping[str, Any]) -> list[str]:
+    """Updates and passes over the data."""
+    least, most = _updates(plan)
+    text = f"Each member makes {least:,}{f' to {most:,}' * (most > least)} updates"
     folds = (provenance.get("folds") or {}).get("folds") or []
     bars = [fold["train_bars"] for fold in folds if fold.get("train_bars")]
     if bars:
         text += f" and {plan.mean_steps / float(np.mean(bars)):.1f} passes over its training bars"
-    sentences.append(text + ".")
-    if updates < MIN_UPDATES:
-        lengths = (NUM_ENVS, *(AGENT + name for name in plan.base.agent.LENGTHS))
-        warnings.append(
-            f"{'Each member' if len(counts) == 1 else 'Some member'} makes only {updates} updates; "
-            f"below {MIN_UPDATES} little is learned. "
-            f"Raise training.total_steps, or lower {' or '.join(lengths)}."
-        )
+    return [f"{text}."]
 
 
-def _findable(
-    plan: StudyPlan, speed: SliceSpeed, provenance: Mapping[str, Any], sentences: list[str]
-) -> None:
+def _warnings(plan: StudyPlan) -> tuple[str, ...]:
+    least, most = _updates(plan)
+    if least >= MIN_UPDATES:
+        return ()
+    lengths = (NUM_ENVS, *(AGENT + name for name in plan.base.agent.LENGTHS))
+    return (
+        f"{'Some' if most > least else 'Each'} member makes only {least} updates; below "
+        f"{MIN_UPDATES} little is learned. Raise training.total_steps, or lower "
+        f"{' or '.join(lengths)}.",
+    )
+
+
+def _findable(plan: StudyPlan, speed: SliceSpeed, provenance: Mapping[str, Any]) -> list[str]:
     """The effect that the test data can show, and how long a position must be held to pay."""
-    market, folds = plan.market, provenance.get("folds") or {}
-    assert market is not None
+    market, folds, found = plan.market, provenance.get("folds"), list[str]()
+    if market is None:
+        return found
     if folds:
         confirmation = plan.study.confirmation
         candidates = min(confirmation.top, plan.study.n_trials)
-        years, per_year = tested_years(folds), market.days_per_year
-        told = findable(years, candidates, per_year, confirmation.level)
-        sentences.append(findable_sentence(told))
+        told = findable(tested_years(folds), candidates, market.days_per_year, confirmation.level)
+        found.append(findable_sentence(told))
     trip, bar = round_trip(provenance), bar_move(market, speed, provenance)
     if trip and bar:
         bars = max(1.0, (trip / bar) ** 2)
         held = bars * market.bar_seconds / 3600
-        sentences.append(
+        found.append(
             f"A round trip costs {trip:.1f} basis points and a bar moves {bar:.1f}: a position "
             f"breaks even against its cost once held about {plural(round(bars), 'bar')} "
             f"({held:,.1f} h)."
         )
+    return found
 
 
 def bar_move(market: MarketSpec, speed: SliceSpeed, provenance: Mapping[str, Any]) -> float | None:
@@ -310,20 +308,10 @@ def round_trip(provenance: Mapping[str, Any]) -> float | None:
     return float(np.mean([one["basis_points"] for one in found.values()])) if found else None
 
 
-def _updates(config: RunConfig) -> int:
-    """Optimiser updates of a member of this config."""
-    return iterations(config) * config.agent.updates(copies_of(config))
-
-
-def _bytes(config: RunConfig, spec: Spec) -> int:
-    """What a member more takes while it is trained."""
-    return config.agent.bytes(spec, 1, copies_of(config))
-
-
 def _reuse(config: RunConfig) -> float:
     """How often a member learns from a step."""
-    n = copies_of(config)
-    return config.agent.updates(n) * config.agent.rows(n) / rows_of(config)
+    n = config.num_envs
+    return config.agent.updates(n) * config.agent.rows(n) / config.iteration_steps
 
 
 def _seconds(
@@ -342,29 +330,18 @@ def _seconds(
     return steps_of(config) / speed.steps * step, speed.test_seconds * test
 
 
-def _measured(plan: StudyPlan, spec: Spec, speed: SliceSpeed) -> str:
-    """What the minutes rest on."""
-    text = f"{speed.steps:,.0f} steps/s measured"
-    sizes = {config.agent.weight_bytes(spec) for config in plan.draws}
-    if sizes != {plan.base.agent.weight_bytes(spec)}:
-        text += " with the config's own networks, scaled by size"
-    return text
-
-
 def _disk(plan: StudyPlan, spec: Spec, passes: DailyReturns | None, kept: int) -> int:
     """The folder at its largest: final weights, live states (with replays `kept`), ledger."""
     study = plan.study
     sizes = [config.agent.weight_bytes(spec) for config in plan.draws]
     members = study.n_trials * plan.folds + confirm_members(plan, study.n_trials)
-    n = plan.base.training.num_envs
-    assert isinstance(n, int)
     observation = 4 * int(np.prod(spec.observation_shape))
     live = max(study.trials_in_flight * plan.folds, confirm_members(plan, study.n_trials))
     days = 32 * len(passes.days) if passes is not None else 0
     rows = members * len(plan.stages(plan.base).milestones)
     return int(
         members * float(np.mean(sizes))
-        + 2 * live * (4 * max(sizes) + n * (observation + 1_000) + kept)
+        + 2 * live * (4 * max(sizes) + plan.base.num_envs * (observation + 1_000) + kept)
         + 2 * rows * (_OUTCOME_BYTES + days)
     )
 

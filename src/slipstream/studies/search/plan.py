@@ -70,14 +70,12 @@ class StudyPlan:
 
     def stages(self, config: RunConfig) -> Stages:
         """Rungs and end of a trial with this config."""
-        pruning = self.study.pruning
-        rows = rows_of(config)
-        end = iterations(config)
+        pruning, end = self.study.pruning, iterations(config)
         shares = pruning.rungs if pruning.enabled or pruning.record else ()
         rungs = {math.ceil(share * end): share for share in reversed(shares)}
         rungs.pop(end, None)
         milestones = (*sorted(rungs), end)
-        steps = tuple(milestone * rows for milestone in milestones)
+        steps = tuple(milestone * config.iteration_steps for milestone in milestones)
         return Stages(milestones, steps, tuple(rungs[one] for one in milestones[:-1]))
 
     def member(self, slot: Slot, config: RunConfig) -> Member:
@@ -103,16 +101,11 @@ class StudyPlan:
         return [Slot("search", trial, 0, fold) for fold in range(self.folds)]
 
 
-def rows_of(config: RunConfig) -> int:
-    """Steps that a member makes in an iteration."""
-    return config.iteration_steps
-
-
 def iterations(config: RunConfig) -> int:
     """Iterations of a member's whole budget."""
-    return math.ceil(config.training.total_steps / rows_of(config))
+    return math.ceil(config.training.total_steps / config.iteration_steps)
 
 
 def steps_of(config: RunConfig) -> int:
     """Steps of a member's whole budget."""
-    return iterations(config) * rows_of(config)
+    return iterations(config) * config.iteration_steps

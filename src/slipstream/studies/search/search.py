@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError
 from slipstream.settings.config import RunConfig
@@ -19,7 +20,7 @@ from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.record.ledger import Ask, Ledger, Verdict, ranked
-from slipstream.studies.record.storage import Mirror, Told
+from slipstream.studies.record.storage import Mirror, begun_trial
 from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.plan import Stages, StudyPlan
 from slipstream.studies.search.scheduler import ASK, Event, Scheduler
@@ -56,14 +57,7 @@ class Asker:
 
     def recall(self, trial: int, params: Mapping[str, Any]) -> None:
         """Takes an earlier suggestion as asked, without sampling again."""
-        distributions = self._space.distributions
-        self._study.add_trial(
-            optuna.create_trial(
-                state=TrialState.RUNNING,
-                params={name: params[name] for name in distributions},
-                distributions=distributions,
-            )
-        )
+        self._study.add_trial(begun_trial(params, self._space.distributions))
         assert len(self._study.get_trials(deepcopy=False)) == trial + 1
 
     def tell(self, trial: int, score: float | None) -> None:
@@ -120,7 +114,7 @@ class Search:
         self._past = {(v.trial, v.stage): v for v in ledger.verdicts()}
         self._configs: dict[int, RunConfig] = {}
         self._stages: dict[int, Stages] = {}
-        self._told: dict[int, Told] = {}
+        self._told: dict[int, FrozenTrial] = {}
         self._submitted: set[tuple[int, int]] = set()
         self._ended: list[Verdict] = []  # since the last commit
         self._changed: set[int] = set()  # trials, since then
@@ -170,16 +164,16 @@ class Search:
         ask = self._asks.get(number)
         if ask is None:
             params = self._asker.ask(number)
-            overrides, notes = self._plan.space.overrides(params, self._plan.base)
-            ask = Ask(number, event.time, params, overrides, notes)
+            ask = Ask(
+                number, event.time, params, *self._plan.space.overrides(params, self._plan.base)
+            )
             self._ledger.add_ask(ask)
             self._asks[number] = ask
         else:
             self._asker.recall(number, ask.params)
-        attributes: dict[str, Any] = {"overrides": dict(ask.overrides)}
-        if ask.notes:
-            attributes["notes"] = list(ask.notes)
-        self._told[number] = Told(ask.params, attributes=attributes)
+        notes = {"notes": list(ask.notes)} if ask.notes else {}
+        attributes = {"overrides": dict(ask.overrides), **notes}
+        self._told[number] = begun_trial(ask.params, self._plan.space.distributions, attributes)
         try:
             config = self._plan.config(ask.overrides)
         except ConfigError as error:
@@ -202,9 +196,9 @@ class Search:
             self._ledger.add_verdict(verdict)
             self.on_verdict(verdict)
         self._judge.remember(verdict)
-        told = self._told[event.trial]
         if verdict.score is not None:
-            told.values[self._stages[event.trial].steps[event.stage]] = verdict.score
+            step = self._stages[event.trial].steps[event.stage]
+            self._told[event.trial].intermediate_values[step] = verdict.score
         if verdict.kind == "continued":
             self.verdicts[event.trial] = verdict
             self._changed.add(event.trial)
@@ -272,19 +266,17 @@ class Search:
 
     def _end(self, verdict: Verdict) -> None:
         number, told = verdict.trial, self._told[verdict.trial]
+        facts: dict[str, Any] = {"folds": [fold.get("score") for fold in verdict.folds]}
         self.ended_now += (number, verdict.stage) not in self._past
         self.verdicts[number] = verdict
         self._asker.tell(number, verdict.score)
-        told.attributes["folds"] = [fold.get("score") for fold in verdict.folds]
-        if verdict.kind == "failed":
-            told.attributes["failed"] = verdict.reason
-            told.state = TrialState.FAIL
-        else:
-            if verdict.kind == "pruned":
-                told.attributes["pruned"] = verdict.reason
-            elif verdict.inactive:
-                told.attributes["inactive"] = "hardly traded in a fold: it cannot win"
-            told.state, told.score = TrialState.COMPLETE, verdict.score
+        if verdict.kind in ("failed", "pruned"):
+            facts[verdict.kind] = verdict.reason
+        elif verdict.inactive:
+            facts["inactive"] = "hardly traded in a fold: it cannot win"
+        told.user_attrs |= facts
+        told.state = TrialState.FAIL if verdict.kind == "failed" else TrialState.COMPLETE
+        told.value, told.datetime_complete = verdict.score, datetime.now()
         self._changed.add(number)
         self._ended.append(verdict)
 

@@ -1,7 +1,9 @@
-"""SearchSpace: what a study searches, by dotted path, and how a suggestion becomes a config."""
+"""SearchSpace: ranges by dotted path, what Optuna is told of them, and configs of suggestions."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -9,20 +11,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from pydantic import Field, model_validator
 
-from slipstream.core.config import validate
+from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
 from slipstream.core.text import did_you_mean
 from slipstream.files import json_file, yaml_file
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.target import CONFIGS
-from slipstream.studies.space.range import Range
 from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 DEFAULT = "default"
 _EXTENDS = "extends"
+_FEWEST = 20  # trials; below that importances are the sampler's own pattern
 _DRAWS = 32  # random combinations: all must give valid configs, and they tell what a trial costs
 
 
@@ -31,6 +41,146 @@ class Overrides(NamedTuple):
 
     values: dict[str, Any]
     notes: tuple[str, ...]
+
+
+Number = int | float
+
+
+class Range(Config):
+    """Either both ends, or choices.
+
+    What is *suggested* by Optuna and the *value* in a config differ for powers (the exponent is
+    suggested) and for choices that are lists (their JSON text is).
+    """
+
+    low: Number | None = Field(None, description="smallest value")
+    high: Number | None = Field(None, description="largest value")
+    log: bool = Field(False, description="small values are as likely as large ones")
+    step: Number | None = Field(None, gt=0, description="distance of neighbouring values")
+    power_of: int | None = Field(None, ge=2, description="value = this ** (low..high)")
+    choices: tuple[Any, ...] | None = Field(None, description="instead of the ends")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Range:
+        if self.choices is not None:
+            others = self.model_fields_set - {"choices"}
+            if others:
+                raise ValueError(f"`choices` stands alone, without `{min(others)}`")
+            if not self.choices:
+                raise ValueError("`choices` is empty; list at least one value")
+            texts = [encode(choice) for choice in self.choices]
+            twice = [text for text in texts if [*map(repr, texts)].count(repr(text)) > 1]
+            if twice:
+                raise ValueError(f"`choices` lists {twice[0]} twice")
+            return self
+        if self.low is None or self.high is None:
+            raise ValueError("give `low` and `high`, or `choices`")
+        if self.low > self.high:
+            raise ValueError(f"`low` {self.low:g} is above `high` {self.high:g}")
+        if self.power_of is not None and (
+            self.log or self.step is not None or not self._integers(self.low, self.high)
+        ):
+            raise ValueError(
+                "with `power_of`, `low` and `high` are whole exponents and that is all"
+            )
+        if self.log and self.step is not None:
+            raise ValueError("`log` and `step` exclude each other")
+        if self.log and self.low <= 0:
+            raise ValueError(f"`log` needs a `low` above 0, it is {self.low:g}")
+        if self.step is not None:
+            steps = (self.high - self.low) / self.step
+            if abs(steps - round(steps)) > 1e-6:
+                raise ValueError(
+                    f"`step` {self.step:g} does not lead from {self.low:g} to {self.high:g}"
+                )
+        return self
+
+    @staticmethod
+    def _integers(*numbers: Number | None) -> bool:
+        return all(isinstance(n, int) for n in numbers if n is not None)
+
+    def fitted(self, whole: bool) -> Range:
+        """The same range for a setting that takes whole numbers only, or any numbers.
+
+        Raises:
+            ValueError: when whole numbers are needed and others given.
+        """
+        if self.choices is not None or self.power_of is not None:
+            if whole and self.power_of is not None and self.low is not None and self.low < 0:
+                raise ValueError("it takes whole numbers: `low` must be at least 0")
+            return self
+        if not whole:
+            ends = {"low": self.low, "high": self.high, "step": self.step}
+            floats = {k: float(v) for k, v in ends.items() if v is not None}
+            return self.model_copy(update=floats)
+        if not self._integers(self.low, self.high, self.step):
+            raise ValueError("it takes whole numbers: `low`, `high` and `step` must be whole")
+        return self
+
+    @property
+    def distribution(self) -> BaseDistribution:
+        """What Optuna samples from."""
+        if self.choices is not None:
+            return CategoricalDistribution([encode(choice) for choice in self.choices])
+        assert self.low is not None and self.high is not None
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            step = int(self.step) if self.step is not None else 1
+            return IntDistribution(self.low, self.high, log=self.log, step=step)
+        return FloatDistribution(self.low, self.high, log=self.log, step=self.step)
+
+    def value(self, suggested: Any) -> Any:
+        """What the config gets for what Optuna suggested.
+
+        Raises:
+            ValueError: when it is not in the range.
+        """
+        if self.choices is not None:
+            for choice in self.choices:
+                text = encode(choice)
+                if text == suggested and isinstance(text, bool) == isinstance(suggested, bool):
+                    return choice
+            raise ValueError(f"{suggested!r} is none of the choices")
+        if not self._holds(suggested):
+            raise ValueError(f"{suggested!r} is outside {self.words}")
+        return suggested if self.power_of is None else self.power_of**suggested
+
+    def _holds(self, number: Number) -> bool:
+        """Whether a number lies between the ends, and on a step where there are steps."""
+        assert self.low is not None and self.high is not None
+        step = self.step or (1 if self._integers(self.low, self.high) else None)
+        places = (number - self.low) / step if step else 0.0
+        return self.low <= number <= self.high and abs(places - round(places)) < 1e-8
+
+    @property
+    def extremes(self) -> tuple[Any, ...]:
+        """Values that must all be allowed: every choice, or both ends."""
+        if self.choices is not None:
+            return self.choices
+        assert self.low is not None and self.high is not None
+        if self.power_of is not None:
+            return self.power_of**self.low, self.power_of**self.high
+        return self.low, self.high
+
+    @property
+    def words(self) -> str:
+        """For messages: ``0.1 to 0.4``, ``one of [64, 64], [128, 128]``."""
+        if self.choices is not None:
+            return "one of " + ", ".join(json.dumps(choice) for choice in self.choices)
+        if self.power_of is not None:
+            return f"{self.power_of}^{self.low} to {self.power_of}^{self.high}"
+        how = " (log)" if self.log else f" in steps of {self.step:g}" if self.step else ""
+        return f"{self.low:g} to {self.high:g}{how}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values: what `Range` is made from again."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+def encode(choice: Any) -> bool | int | float | str | None:
+    """A choice as Optuna's storages keep it: lists and mappings become JSON text."""
+    if isinstance(choice, (list, tuple, dict)):
+        return json.dumps(choice, sort_keys=True)
+    return choice  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -153,6 +303,30 @@ class SearchSpace:
             for name, value in values.items()
             if name not in known or known[name].unread(of_trial) is None
         }
+
+    def importances(self, trials: Sequence[tuple[Mapping[str, Any], float]]) -> dict[str, float]:
+        """Shares of the trials' differences by setting, which add up to 1, the largest first.
+
+        Optuna's PED-ANOVA (Watanabe et al. 2023): how much the distribution of a setting among the
+        better trials differs from that among all of them. Empty with too few or equal trials.
+
+        Args:
+            trials: params by searched name and score; a trial that was stopped early counts with
+                its last score, or what made trials bad would be invisible.
+        """
+        fine = [(params, score) for params, score in trials if math.isfinite(score)]
+        if len(fine) < _FEWEST or len({score for _, score in fine}) < 2:
+            return {}
+        study = optuna.create_study(direction="maximize")
+        for params, score in fine:
+            study.add_trial(
+                optuna.create_trial(
+                    params=dict(params), distributions=self.distributions, value=score
+                )
+            )
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        found = optuna.importance.get_param_importances(study, evaluator=evaluator)
+        return {name: float(share) for name, share in found.items()}
 
     def difference(self, other: SearchSpace) -> str:
         """What `other` has differently, in words; empty if nothing."""
