@@ -218,7 +218,7 @@ def test_init_shows_what_a_study_does_unless_told_otherwise(slipstream, prices, 
     if before.training.num_envs != "auto":  # a study settles the number of copies itself
         assert base == before
     assert study == StudyConfig()
-    assert space == SearchSpace.defaults(base)
+    assert space == SearchSpace.from_mapping(None, base)
     for key in ("trials_in_flight", "holdout", "min_correlation", "block_days", "final_seeds"):
         assert f"  {key}: " in below
 

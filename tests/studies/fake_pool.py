@@ -108,10 +108,6 @@ class FakePool:
     def drop(self, name: str) -> None:
         self.dropped.add(name)
 
-    @property
-    def busy(self) -> int:
-        return len(self._queue)
-
 
 class HalfJudge:
     """Stops trials below the mean of what reached the rung earlier; scores are mean returns."""

@@ -10,7 +10,8 @@ from slipstream.core.errors import KernelError
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
 from slipstream.studies.engine.passes import PassLoop, alike, score, step_passes
-from slipstream.studies.engine.population import Place, Population, policy_of
+from slipstream.studies.engine.source import Place
+from slipstream.studies.engine.stretch import Population, policy_of
 from slipstream.vector.kernel_env import KernelVectorEnv
 
 

@@ -10,7 +10,7 @@ from slipstream.environments.environment import Environment
 from slipstream.nets.policy_file import unpack
 from slipstream.settings.config import resolve
 from slipstream.studies.engine.member import Member
-from slipstream.studies.engine.population import shape_of
+from slipstream.studies.engine.source import shape_of
 from slipstream.studies.engine.state import LiveStates
 from slipstream.training.shard import Shard
 

@@ -6,7 +6,8 @@ import pytest
 
 from slipstream.core.errors import KernelError
 from slipstream.studies.engine.passes import PassLoop, score
-from slipstream.studies.engine.population import Place, policy_of
+from slipstream.studies.engine.source import Place
+from slipstream.studies.engine.stretch import policy_of
 
 TOY = str(Path(__file__).with_name("toy_market.py"))
 BROKEN = {

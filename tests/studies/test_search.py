@@ -39,7 +39,7 @@ def run(
     with Ledger(folder / "ledger.db") as ledger:
         storage = mirror(folder) if store else None
         search = Search(setup, ledger, pool, HalfJudge(setup.study), storage, trials)
-        search.run(tick or (lambda s: None))
+        search.run((lambda: tick(search)) if tick else (lambda: None))
         if storage:
             storage.flush(last=True)
             storage.close()

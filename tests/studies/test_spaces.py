@@ -102,7 +102,7 @@ def test_unit_orders_settings_are_refused_with_target_weights():
 @pytest.mark.parametrize("orders", ["weights", "units"])
 def test_ranges_beside_the_portfolios_defaults(orders):
     base = resolve(base_of("finrl_crypto"), {"env.orders": orders})
-    space = SearchSpace.defaults(base)
+    space = SearchSpace.from_mapping(None, base)
     assert any(name.startswith("env.") for name in space.ranges)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     for _ in range(200):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import ConfigError, SlipstreamError
@@ -41,12 +42,7 @@ from slipstream.studies.search.judge import Judge, RungLog
 from slipstream.studies.search.machinery import Pools, Survey
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
-from slipstream.studies.search.session import (
-    RareInterval,
-    Session,
-    remaining_steps,
-    search_status,
-)
+from slipstream.studies.search.session import Session
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.processes.cluster import ClusterOptions
 
@@ -72,10 +68,11 @@ class Resources:
             )
 
 
+@dataclass
 class Study:
     """One study being run by this process.
 
-    Args:
+    Attributes:
         folder: its directory, new or not.
         base, config, space: what `prepare` made of the user's words.
         machinery: who loads and trains.
@@ -84,31 +81,27 @@ class Study:
         show: told where the study stands, often.
     """
 
-    def __init__(
-        self,
-        folder: StudyFolder,
-        base: RunConfig,
-        config: StudyConfig,
-        space: SearchSpace,
-        machinery: Pools,
-        resources: Resources,
-        say: Callable[[str], None],
-        show: Callable[[Status], None] = lambda status: None,
-    ) -> None:
-        self.folder, self.resources = folder, resources
-        self._base, self._config, self._space = base, config, space
-        self._machinery, self._told, self._show = machinery, say, show
-        self._identity = identity(base, config, space)
-        self._logbook = Logbook(folder.path, "study", say)
+    folder: StudyFolder
+    base: RunConfig
+    config: StudyConfig
+    space: SearchSpace
+    machinery: Pools
+    resources: Resources
+    say: Callable[[str], None]
+    show: Callable[[Status], None] = lambda status: None
 
-    def _say(self, sentence: str) -> None:
-        self._told(sentence)
+    def __post_init__(self) -> None:
+        self._identity = identity(self.base, self.config, self.space)
+        self._logbook = Logbook(self.folder.path, "study", self.say)
+
+    def _tell(self, sentence: str) -> None:
+        self.say(sentence)
         self._logbook.say(sentence)
 
     def _enter(self, phase: str) -> None:
         """Tells what begins and has no counts."""
         status = Status("study", phase=phase)
-        self._show(status)
+        self.show(status)
         self._logbook.show(status, at_once=True)
 
     def run(self) -> dict[str, Any]:
@@ -139,7 +132,7 @@ class Study:
             facts, handle = self.folder.provenance, self.folder.handle
             read = f"slipstream study report {handle}"
             again = f"slipstream tune {self.folder.config} --study-name NEW_NAME"
-            check_state_version(facts, self._base, f"The study {handle}", read, again)
+            check_state_version(facts, self.base, f"The study {handle}", read, again)
             check_same(handle, facts.get("identity") or {}, self._identity, read, again)
         elif self.folder.foreign:
             raise ConfigError(
@@ -155,53 +148,50 @@ class Study:
 
     def _run(self, resumed: bool) -> dict[str, Any]:
         self._enter("loading")
-        self._say(f"The study {self.folder.handle}: loading {self._base.short_name}.")
-        survey = self._machinery.survey(self._base, self._config)
+        self._tell(f"The study {self.folder.handle}: loading {self.base.short_name}.")
+        survey = self.machinery.survey(self.base, self.config)
         if resumed:
-            old = self.folder.provenance.get("environment") or {}
-            check_data(
-                self.folder.name, old.get("market_sha256"), survey.facts.get("market_sha256")
-            )
-            changed = provenance.changed_facts(_sources(old), _sources(survey.facts))
-            other = provenance.other_bits(
-                self.folder.provenance,
-                f"the study {self.folder.name}",
-                ("slipstream", "numba", "numpy", "optuna"),
-            )
-            if other:
-                self._say(other)
-                notes = self.folder.provenance.get("notes") or []
-                self.folder.record(notes=list(dict.fromkeys([*notes, other])))
-            if changed:
-                self._say(
-                    f"Since {self.folder.name} began, its environment changed "
-                    f"({', '.join(changed)}); trials before and after may not compare."
-                )
-        plan = StudyPlan(self._base, self._config, self._space, survey.folds, survey.spec.market)
+            self._compare(survey.facts)
+        plan = StudyPlan(self.base, self.config, self.space, survey.folds, survey.spec.market)
         for note in survey.notes:
-            self._say(f"Note: {note}")
+            self._tell(f"Note: {note}")
         with (
             Ledger(self._begin(survey), read_only=False) as ledger,
             Interruption(self.folder.path) as asked,
         ):
             return self._phases(plan, survey, ledger, asked)
 
-    def _begin(self, survey: Survey) -> Any:
+    def _compare(self, facts: Mapping[str, Any]) -> None:
+        """Refuses other prices; says what else is not as it was when the study began."""
+        before, name = self.folder.provenance, self.folder.name
+        old = before.get("environment") or {}
+        check_data(name, old.get("market_sha256"), facts.get("market_sha256"))
+        libraries = ("slipstream", "numba", "numpy", "optuna")
+        if other := provenance.other_bits(before, f"the study {name}", libraries):
+            self._tell(other)
+            self.folder.record(notes=list(dict.fromkeys([*(before.get("notes") or ()), other])))
+        if changed := provenance.changed_facts(_sources(old), _sources(facts)):
+            self._tell(
+                f"Since {name} began, its environment changed ({', '.join(changed)}); trials "
+                "before and after may not compare."
+            )
+
+    def _begin(self, survey: Survey) -> Path:
         """Writes the folder's first files, or renews what may change."""
         if not self.folder.exists:
             check_disk(self.folder.path, 0)
-            facts = {**provenance.describe(), "identity": self._identity}
             self.folder.record(
-                **facts,
+                **provenance.describe(),
+                identity=self._identity,
                 study=self.folder.name,
                 config_hash=digest(self._identity),
-                state=state_version(self._base),
+                state=state_version(self.base),
                 environment=dict(survey.facts),
                 notes=list(survey.notes),
             )
-            values = self._base.as_mapping()
-            enter(self.folder.path, "study", self._base.short_name, values, self._say)
-        write_text(self.folder.config, write_study(self._base, self._config, self._space))
+            values = self.base.as_mapping()
+            enter(self.folder.path, "study", self.base.short_name, values, self._tell)
+        write_text(self.folder.config, write_study(self.base, self.config, self.space))
         return self.folder.ledger
 
     def _phases(
@@ -209,9 +199,9 @@ class Study:
     ) -> dict[str, Any]:
         mirror = self._mirror(ledger)
         try:
-            with self._machinery.pool(self.folder) as pool:
+            with self.machinery.pool(self.folder) as pool:
                 self._forecast(plan, survey, ledger, pool, asked)
-                self._say(vectorized_line(plan.base.num_envs, survey.backend))
+                self._tell(vectorized_line(plan.base.num_envs, survey.backend))
                 session = Session(
                     self.folder,
                     plan,
@@ -219,8 +209,8 @@ class Study:
                     pool,
                     asked,
                     logbook=self._logbook,
-                    say=self._say,
-                    show=self._show,
+                    say=self._tell,
+                    show=self.show,
                     notes=survey.notes,
                 )
                 search = self._search(session, mirror)
@@ -260,7 +250,7 @@ class Study:
                     "kept: give --storage again."
                 )
             wanted = before
-        mirror = Mirror(wanted, self.folder.path, self.folder.name, self._identity, self._say)
+        mirror = Mirror(wanted, self.folder.path, self.folder.name, self._identity, self._tell)
         ledger.record(storage=shown(mirror.url))
         return mirror
 
@@ -282,7 +272,7 @@ class Study:
         if told is None:
             check_memory(plan, survey.spec, survey.observed_bytes)
             self._enter("measuring")
-            self._say(
+            self._tell(
                 "Training a slice to forecast minutes, memory and disk; what is compiled for the "
                 "first time takes up to a minute."
             )
@@ -293,26 +283,25 @@ class Study:
             told = asdict(found)
             ledger.record(forecast=told)
             for sentence in found.sentences:
-                self._say(sentence)
+                self._tell(sentence)
         for warning in told["warnings"]:
-            self._say(f"Warning: {warning}")
+            self._tell(f"Warning: {warning}")
 
     def _search(self, session: Session, mirror: Mirror | None) -> Search:
         plan, ledger = session.plan, session.ledger
         judge = Judge(plan.study, plan.market)
         search = Search(plan, ledger, session.pool, judge, mirror, self._limit(ledger))
         search.on_outcome = session.counting("search")
-        rungs = RungLog(plan.study.pruning, self._say)
+        rungs = RungLog(plan.study.pruning, self._tell)
         search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial))
-        interval = RareInterval(plan, search, session.meter)
 
         def after() -> float:
             return confirm_members(plan, search.scheduler.limit) * plan.mean_steps
 
         def look() -> Status:
-            return search_status(session, search, after(), interval)
+            return search.status(session, after())
 
-        def tick(search: Search) -> None:
+        def tick() -> None:
             session.leave("search")
             if search.scheduler.asked < search.scheduler.limit:
                 self._cut(search, session, after())
@@ -331,27 +320,27 @@ class Study:
     def _limit(self, ledger: Ledger) -> int:
         """Trials asked at most: as configured, or where an earlier call cut."""
         cut = ledger.fact("cut")
-        if cut is not None and ledger.fact("cut_of") == self._config.n_trials:
-            self._say(f"The search was cut after trial {cut - 1}.")
+        if cut is not None and ledger.fact("cut_of") == self.config.n_trials:
+            self._tell(f"The search was cut after trial {cut - 1}.")
             return int(cut)
         asked = len(ledger.asks())
         if self.folder.asked_to_cut and asked:  # made while no process ran the study
-            ledger.record(cut=asked, cut_of=self._config.n_trials)
+            ledger.record(cut=asked, cut_of=self.config.n_trials)
             self.folder.forget_stop()
-            self._say(f"The search ends after trial {asked - 1} (`study stop`).")
+            self._tell(f"The search ends after trial {asked - 1} (`study stop`).")
             return asked
-        return self._config.n_trials
+        return self.config.n_trials
 
     def _cut(self, search: Search, session: Session, after: float) -> None:
         """Follows `study stop`, and `--hours` as soon as what is in flight needs the rest."""
         reason = "`study stop`" if self.folder.asked_to_cut else ""
         hours, speed = self.resources.hours, session.meter.speed
         if hours is not None and speed:
-            in_flight = remaining_steps(search, session.plan, to_come=False)
+            in_flight = search.remaining_steps(to_come=False)
             if session.meter.elapsed + (in_flight + after) / speed > hours * 3600:
                 reason = f"--hours {hours:g}, with the confirmation's share kept"
         if reason:
-            session.ledger.record(cut_of=self._config.n_trials)
+            session.ledger.record(cut_of=self.config.n_trials)
             search.cut()
             self.folder.forget_stop()
             line = (
@@ -359,7 +348,7 @@ class Study:
                 "flight go on to their ends."
             )
             self._logbook.note("cut", line, trials=search.scheduler.limit, reason=reason)
-            self._told(line)
+            self.say(line)
 
 
 def _sources(facts: Mapping[str, Any]) -> dict[str, Any]:

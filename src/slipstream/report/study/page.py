@@ -86,8 +86,8 @@ def _figures(view: StudyView) -> list[KeyFigure]:
     told, trials = view.result["holdout"], view.result["trials"]
     ends = f"{trials['complete']} to the end, {trials['pruned']} cut"
     tried = KeyFigure("Trials", number(trials["asked"], 0), ends)
-    if view.holdout is not None and view.days_per_year is not None and told is not None:
-        return _holdout_figures(view, view.holdout, view.days_per_year, told)
+    if view.holdout is not None:
+        return _holdout_figures(view, view.holdout, told)
     if told is None or view.market:
         return [tried, *_search_figures(view)]
     known = [float(one["score"]) for one in told["seeds"] if not one["failed"]]
@@ -99,10 +99,8 @@ def _figures(view: StudyView) -> list[KeyFigure]:
     ]
 
 
-def _holdout_figures(
-    view: StudyView, lines: Lines, periods: float, told: Mapping[str, Any]
-) -> list[KeyFigure]:
-    mine, beside = lines.each[0], span(len(lines.time), periods)
+def _holdout_figures(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> list[KeyFigure]:
+    mine, periods, beside = lines.each[0], lines.periods, span(len(lines.time), lines.periods)
     if told["opening"] > 1:  # said first: choices made between the looks made it too good
         beside = f"opening {told['opening']} of these days; {beside}"
     if lines.benchmark is not None:
@@ -148,7 +146,7 @@ def _holdout(view: StudyView) -> list[Section]:
     if told is None:
         closed = Section("Hold-out", ("It was not opened: there is nothing to show it to.",))
         return [closed] if view.market else []
-    if view.holdout is None or view.days_per_year is None:
+    if view.holdout is None:
         rows = [
             [f"seed {one['seed']}", "diverged" if one["failed"] else number(one["score"], 2)]
             for one in told["seeds"]
@@ -158,7 +156,7 @@ def _holdout(view: StudyView) -> list[Section]:
     label = "first seed, deployable"
     drawn = figures.equity("Hold-out, after costs", view.holdout, "other seeds", label)
     shown = picture("holdout", f"Return of all seeds on the hold-out beside {view.rivals}", drawn)
-    table = tables.holdout(view.holdout, view.days_per_year, told["seeds"])
+    table = tables.holdout(view.holdout, told["seeds"])
     return [Section("Hold-out", (), [table], [shown])]
 
 

@@ -14,7 +14,6 @@ from slipstream.report.inputs import REBALANCED
 from slipstream.report.numbers import interval, number, share
 from slipstream.report.page import Table
 from slipstream.report.statistics import Floats, max_drawdown, sharpe, sharpe_interval
-from slipstream.report.study.figures import kind
 from slipstream.report.study.view import Axis, Lines, StudyView
 from slipstream.studies.record.ledger import Trial
 from slipstream.studies.search.judge import rung_at
@@ -23,9 +22,9 @@ MOST_TRIALS = 30
 _MOST_FAILED = 10
 
 
-def holdout(lines: Lines, periods: float, seeds: Sequence[Mapping[str, Any]]) -> Table:
+def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
     """One row for each seed, and what it is compared with."""
-    rows: list[list[str]] = []
+    rows, periods = list[list[str]](), lines.periods
     known = [seed for seed in seeds if not seed["failed"]]
     for returns, seed in zip(lines.each, known, strict=False):
         label = f"seed {seed['seed']}" + (", deployable" if seed is known[0] else "")
@@ -137,7 +136,7 @@ def evidence(view: StudyView) -> Table:
     else:
         rows.append(["Probability of backtest overfitting (PBO)", _not(pbo)])
     if "value" in deflated:
-        root = math.sqrt(view.days_per_year) if view.days_per_year else 1.0
+        root = math.sqrt(view.result["days_per_year"])
         ratio = "information ratio" if deflated["of"] == "excess" else "Sharpe ratio"
         effective = number(deflated["effective_trials"], 0)
         tried = f"{deflated['trials']:g} skill-less trials"
@@ -232,7 +231,7 @@ def _value(value: Any) -> str:
 
 def failed(every: Sequence[Trial]) -> list[Table]:
     """Why trials failed: reported, and never counted as zero."""
-    mine = [trial for trial in every if kind(trial) == "failed"]
+    mine = [trial for trial in every if trial.state == "failed"]
     rows = [[str(trial.number), trial.reason] for trial in mine[:_MOST_FAILED]]
     note = f"{len(mine) - len(rows)} more failed." if len(mine) > len(rows) else ""
     return [Table("Failed trials", (), rows, note=note)] if rows else []

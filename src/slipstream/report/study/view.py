@@ -55,6 +55,7 @@ class Lines:
         benchmark: [n]; None where equal weight is not traded beside it.
         rebalanced: equal weight's that is rebalanced [n]; of the hold-out, where it is known.
         missing: why that one is not known; empty where there is none to know.
+        periods: days of a year, for annual figures.
     """
 
     time: Ints
@@ -62,6 +63,7 @@ class Lines:
     benchmark: Floats | None
     rebalanced: Floats | None = None
     missing: str = ""
+    periods: float = 365.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,6 @@ class StudyView:
         trials: all of them, by number.
         axes: the searched settings.
         importance: share of each setting, the largest first; empty with too few trials.
-        days_per_year: for annual figures; None for games.
         shown: trial whose curves are drawn: the winner, else the best candidate, else the best.
         development: its backtest paths with the search's own seed.
         fresh: its mean over paths with each fresh seed of the confirmation.
@@ -93,7 +94,6 @@ class StudyView:
     trials: Sequence[Trial]
     axes: Sequence[Axis] = ()
     importance: Mapping[str, float] = field(default_factory=dict)
-    days_per_year: float | None = None
     shown: int | None = None
     development: Lines | None = None
     fresh: Lines | None = None
@@ -159,7 +159,6 @@ def read_view(folder: StudyFolder) -> StudyView:
                 for name, one in space.distributions.items()
             ],
             importance=space.importances(scored),
-            days_per_year=result.get("days_per_year"),
             shown=shown,
             fold_dates=_dates(facts),
             provenance=_provenance(folder),
@@ -227,7 +226,8 @@ def _beside(view: StudyView, folder: StudyFolder, deployed: DailyReturns) -> Stu
 
 
 def _lines(view: StudyView, days: Ints, each: Floats, benchmark: Floats) -> Lines:
-    return Lines((days + 1) * DAY, each, benchmark if view.benchmark else None)
+    beside = benchmark if view.benchmark else None
+    return Lines((days + 1) * DAY, each, beside, periods=view.result["days_per_year"])
 
 
 def _dates(facts: Mapping[str, Any] | None) -> list[str]:

@@ -48,8 +48,8 @@ def warnings(view: StudyView) -> list[str]:
         lines += sentences.why_none(result)
     if view.market and result["holdout"] is not None:
         lines += sentences.on_holdout(result)[1:]
-    if view.holdout is not None and view.days_per_year is not None:
-        lines += wording.few_days(len(view.holdout.time), view.days_per_year)
+    if view.holdout is not None:
+        lines += wording.few_days(len(view.holdout.time), view.holdout.periods)
     lines.append(OPTIMISTIC)
     lines += [text for text in (_pruning(view), _pbo(result), _left_out(result)) if text]
     if (result.get("deployed") or {}).get("refit"):
@@ -69,15 +69,15 @@ def opening(view: StudyView) -> list[str]:
     if not view.market:
         mean = number((told or {}).get("mean"), 2)
         return [f"{name} Mean return of its final seeds on fresh episodes: {mean}.", _tried(result)]
-    if view.holdout is None or view.days_per_year is None or told is None:
+    if view.holdout is None:
         return [f"{name} Every seed of its final training diverged.", _tried(result)]
-    lines = _held(view, view.holdout, view.days_per_year, told)
+    lines = _held(view, view.holdout, told)
     if winner["forced"]:
         lines = [sentences.no_winner(result), *lines, name]
     else:
         lines = [f"{name} {_short(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
-    more = [*sentences.on_holdout(result)[:1], *_seeds(view.holdout, view.days_per_year, label)]
+    more = [*sentences.on_holdout(result)[:1], *_seeds(view.holdout, label)]
     more += sentences.openings(told) if told["opening"] == 1 else []
     return [*lines, *more, *best_of(view), _tried(result)]
 
@@ -91,9 +91,9 @@ def _short(view: StudyView, lines: Lines) -> str:
     return "It was profitable on the hold-out."
 
 
-def _held(view: StudyView, lines: Lines, periods: float, told: Mapping[str, Any]) -> list[str]:
+def _held(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> list[str]:
     """Figures and comparisons of the deployable policy: the first seed, fixed in advance."""
-    mine, other = lines.each[0], lines.benchmark
+    mine, other, periods = lines.each[0], lines.benchmark, lines.periods
     interval = sharpe_interval(mine, periods)
     made = growth(mine)
     rivals, differences = {"cash": 0.0}, {"cash": interval}
@@ -115,8 +115,8 @@ def _held(view: StudyView, lines: Lines, periods: float, told: Mapping[str, Any]
     return found
 
 
-def _seeds(lines: Lines, periods: float, label: str) -> list[str]:
-    every = [sharpe(one, periods) for one in lines.each]
+def _seeds(lines: Lines, label: str) -> list[str]:
+    every = [sharpe(one, lines.periods) for one in lines.each]
     known = [value for value in every if value is not None]
     if len(known) < 2:
         return []
@@ -220,9 +220,9 @@ def best_of(view: StudyView) -> list[str]:
     trials = view.result["trials"]["asked"]
     told = (view.result.get("evidence") or {}).get("deflated_sharpe") or {}
     findable = view.result.get("findable")
-    bar = None
-    if "expected" in told and view.days_per_year is not None:
-        bar = float(told["expected"]) * math.sqrt(view.days_per_year)
+    bar, periods = None, view.result["days_per_year"]
+    if "expected" in told:
+        bar = float(told["expected"]) * math.sqrt(periods)
     elif findable is not None:
         bar = expected_best(trials, findable["folds"]["years"])
     if bar is None:
@@ -239,8 +239,8 @@ def best_of(view: StudyView) -> list[str]:
             "pruning are too alike), so the deviation of Sharpe ratios is taken to be at least one "
             "over the root of the number of days."
         )
-    elif "expected" in told and view.days_per_year is not None:
-        lines += _unlike(told, trials, view.days_per_year)
+    elif "expected" in told:
+        lines += _unlike(told, trials, periods)
     return lines
 
 
@@ -283,8 +283,8 @@ def search(view: StudyView) -> list[str]:
 
 def lacking(view: StudyView) -> list[str]:
     """What of it does not hold for the deployable policy, in words; empty: proven."""
-    holdout, periods, told = view.holdout, view.days_per_year, view.result["holdout"]
-    if holdout is None or periods is None or told is None:
+    holdout, told = view.holdout, view.result["holdout"]
+    if holdout is None:
         return ["the hold-out was not opened"]
     found = []
     if (view.result["winner"] or {}).get("forced"):
@@ -293,7 +293,7 @@ def lacking(view: StudyView) -> list[str]:
         found.append(f"this is opening {told['opening']} of these hold-out days")
     if not told.get("promoted"):
         found.append("it was not promoted")
-    found += _size(holdout.each[0], periods)
+    found += _size(holdout.each[0], holdout.periods)
     if view.random is None:
         why = f": {view.random_missing}" if view.random_missing else ""
         found.append(f"it is not known what random traders with its positions would have made{why}")
@@ -309,13 +309,11 @@ def outperformed(view: StudyView) -> Collection[str]:
     """Rivals that the deployable policy has been shown to be better than."""
     if lacking(view):
         return ()
-    assert view.holdout is not None and view.days_per_year is not None
-    rivals = {"cash"}
-    if view.holdout.benchmark is not None:
-        difference = view.holdout.each[0] - view.holdout.benchmark
-        if not _size(difference, view.days_per_year):
-            rivals.add("equal weight")
-    return rivals
+    lines = view.holdout
+    assert lines is not None
+    if lines.benchmark is None or _size(lines.each[0] - lines.benchmark, lines.periods):
+        return ("cash",)
+    return ("cash", "equal weight")
 
 
 def _size(returns: Floats, periods: float) -> list[str]:

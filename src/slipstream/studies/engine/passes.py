@@ -29,7 +29,7 @@ from slipstream.nets.policy import Policy
 from slipstream.settings.sizing import EvaluationPlan
 from slipstream.studies.config import seed_of
 from slipstream.studies.engine.member import DailyReturns
-from slipstream.studies.engine.population import Place, joined
+from slipstream.studies.engine.source import Place, joined
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import FAULT, HOLD
 from slipstream.vector.vector_env import Episodes, StepOut

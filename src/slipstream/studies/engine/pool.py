@@ -23,9 +23,8 @@ from slipstream.files.files import sweep
 from slipstream.machine import draws
 from slipstream.studies.engine.batches import Job, MemberBatch, Pace, Speeds, next_batch
 from slipstream.studies.engine.member import Member, Outcome
-from slipstream.studies.engine.population import Place, shape_of
 from slipstream.studies.engine.remote_worker import DataStore, RemoteWorker
-from slipstream.studies.engine.source import EnvironmentSource
+from slipstream.studies.engine.source import EnvironmentSource, Place, shape_of
 from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
@@ -105,12 +104,6 @@ class Pool:
     def nodes(self) -> Sequence[Mapping[str, Any]]:
         """As `Cluster.standing` says; empty where there is no cluster."""
         return () if self._cluster is None else self._cluster.standing()
-
-    @property
-    def busy(self) -> int:
-        """Members whose outcomes have not been collected yet."""
-        running = sum(len(batch.jobs) for batch in self._under_way())
-        return len(self._waiting) + running + len(self._done)
 
     def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
         """Trains each member up to its milestone (iterations done) and scores it there.

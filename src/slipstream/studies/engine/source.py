@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, trainable
 from slipstream.market.folds import FoldPlan
+from slipstream.nets.actions import ActionMap
 from slipstream.settings.config import RunConfig
+from slipstream.settings.sizing import kept_bytes
+from slipstream.studies.engine.member import Member
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -105,3 +110,72 @@ def _same(one: Environment, other: Environment) -> bool:
 def _bytes(array: Any) -> Any:
     """As numbers that compare equal where bits do: NaN is a value like any other here."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A member and its environment.
+
+    Attributes:
+        member: who.
+        environment: of its config.
+        records: what it trains on.
+    """
+
+    member: Member
+    environment: Environment
+
+    @property
+    def records(self) -> tuple[Any, ...]:
+        """Params records that it trains on, where there are any."""
+        return self.environment.records(f"{self.member.fold}/train")
+
+    @property
+    def spec(self) -> Spec:
+        """Of its records: folds differ in their scales, settings in their time limits."""
+        return self.environment.spec_of(self.records)
+
+    @property
+    def rows(self) -> int:
+        """Steps of an iteration."""
+        return self.member.config.iteration_steps
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a member more in a batch takes."""
+        agent, n = self.member.config.agent, self.member.config.num_envs
+        learning = agent.bytes(self.environment.spec, 1, n)
+        return learning + kept_bytes(agent, self.environment, 1, n)
+
+
+def shape_of(member: Member, source: EnvironmentSource) -> str:
+    """Members of equal shape can be trained side by side: their numbers may differ, sizes not."""
+    place = Place(member, source.environment(member.config))
+    spec, config = place.spec, member.config
+    facts = [
+        config.env_name,
+        source.data_number(place.environment),
+        config.agent.shape,
+        config.agent_name,
+        config.num_envs,
+        config.training.backend,
+        config.training.learner,
+        config.training.device,
+        spec.observation_shape,
+        spec.observation_dtype.name,
+        ActionMap(spec.action).description(),
+        spec.metrics,
+        spec.trace,
+        spec.stagger,
+        spec.scale_reward,
+        spec.players,
+        spec.max_episode_steps is None,
+    ]
+    if not place.environment.varied:
+        facts.append(config.env_settings)
+    return json.dumps(facts)
+
+
+def joined(places: Sequence[Place]) -> Environment:
+    """The environment of all copies, member after member."""
+    return places[0].environment.joined([place.records for place in places])

@@ -1,25 +1,147 @@
-"""A stretch: members from where they stand to their milestones, and their scores there."""
+"""A stretch: members from where they stand to their milestones, and their scores there.
+
+Members of any trials and folds that have one shape are put together to a population of the moment.
+"""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from slipstream.agents.agent import AgentConfig
+from slipstream.nets import initial
 from slipstream.nets.policy import Policy
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.passes import alike, score
-from slipstream.studies.engine.population import Place, Population, policy_of
-from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates, State, UnderWay
+from slipstream.studies.engine.source import EnvironmentSource, Place, joined
+from slipstream.studies.engine.state import BULK, LiveStates, State, Tensors, UnderWay
+from slipstream.training.shard import Shard, join_states, state_of
 
 SAVE_SECONDS = 60.0
 SAVE_SHARE = 0.03  # of the time at most: large replays are saved less often
 DIVERGED = "its gradient became NaN or infinite"
 PHASES = ("env", "policy", "update", "evaluate", "overhead")
+
+
+class Population:
+    """Members of one shape that are trained side by side.
+
+    Args:
+        places: who, [M].
+        states: where each one stands, [M]; None at its beginning.
+
+    Attributes:
+        iterations: int64 [M], rollouts that each member learned from.
+        failed: bool [M], members that diverged; they stand still.
+        scores: float64 [M], mean returns of the last training episodes.
+        resumable: between milestones; foreign environments may not come back to where they stood.
+    """
+
+    def __init__(self, places: Sequence[Place], states: Sequence[State | None]) -> None:
+        self.places = list(places)
+        first = places[0]
+        training = first.member.config.training
+        begins = any(state is None for state in states)
+        with nullcontext() if begins else initial.left_out():
+            self._shard = Shard(
+                joined(places),
+                AgentConfig.join([place.member.config.agent for place in places]),
+                [place.member.seed for place in places],
+                range(len(places)),
+                first.member.config.num_envs,
+                training.chosen_backend,
+                specs=[place.spec for place in places],
+                learner=training.learner,
+                device=training.device,
+            )
+        self.failed = np.zeros(len(places), np.bool_)
+        self.scores = np.full(len(places), np.nan)
+        self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)
+        self._budgets = np.array([place.member.budget for place in places], np.float64)
+        self.resumable = first.environment.resumable
+        if self.resumable or all(state is None for state in states):
+            self._shard.reset()
+        if any(state is not None for state in states):
+            self._restore(states)
+
+    def _restore(self, states: Sequence[State | None]) -> None:
+        """Copies that begin keep what `reset` gave them.
+
+        Foreign environments take the actions of their episodes again, those that are not
+        deterministic begin fresh ones: at milestones only, so that kills change nothing.
+        """
+        fresh = self._shard.get_state()
+        own = []
+        for m, state in enumerate(states):
+            known = {} if state is None else state.small
+            if state is None or state.policy is not None:  # of who is done, what acts was kept
+                known = {**state_of(fresh, range(m, m + 1), len(states)), **known}
+            own.append(known)
+        chunks = [() if state is None else state.bulk.items() for state in states]
+        self._shard.set_state(join_states(own), chunks=chunks)
+
+    def iterate(self) -> None:
+        """One rollout and update of every member."""
+        spent = self.iterations * self.places[0].rows / self._budgets
+        metrics = self._shard.iterate(np.minimum(spent, 1.0))
+        self.iterations += 1
+        self.failed |= metrics["failed"].astype(bool)
+        self.scores = metrics["score"]
+
+    @property
+    def policy(self) -> Policy:
+        """All members' policies."""
+        policy: Policy = self._shard.agent.policy
+        return policy
+
+    def states(self) -> Iterator[State]:
+        """Where each member stands, with its policy where it has reached its budget.
+
+        One replay is copied at a time. A member at its budget is not trained any more: what is
+        kept of it is what acts, for it may have to be scored again.
+        """
+        everything = self._shard.get_state()
+        for m, place in enumerate(self.places):
+            tensors = state_of(everything, range(m, m + 1), len(self.places))
+            iteration = int(self.iterations[m])
+            done = iteration * place.rows >= place.member.budget
+            if not done:
+                chunks = self._shard.collector.bulk(m)
+                tensors |= {f"{BULK}{name}": make() for name, make in chunks.items()}
+            elif self.resumable:
+                tensors = {name: value for name, value in tensors.items() if _acts(name)}
+            policy: tuple[Tensors, Mapping[str, Any]] | None = (
+                self._shard.policy(m, place.environment) if done else None
+            )
+            yield State(iteration, tensors, policy)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of stepping, acting and learning so far, all members together."""
+        facts = self._shard.facts()
+        return {name: facts[f"seconds_{name}"] for name in ("env", "policy", "update")}
+
+    def close(self) -> None:
+        """Releases the environments."""
+        self._shard.close()
+
+
+def _acts(name: str) -> bool:
+    """Whether a tensor of a state is the agent's own, and not one of Adam's moments."""
+    return name.startswith("agent.") and not name.endswith(("first_moment", "second_moment"))
+
+
+def policy_of(places: Sequence[Place], states: Sequence[State | None]) -> Policy:
+    """Policies of members that are not being trained."""
+    population = Population(places, states)
+    population.close()
+    return population.policy
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slipstream.studies.config import ConfirmationConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.outcome.sentences import chances
-from slipstream.studies.record.ledger import Slot, Verdict, ranked
+from slipstream.studies.record.ledger import Slot, ranked
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
@@ -64,7 +64,8 @@ def confirm_best(
         fold_facts: which fold tests what; None for games.
     """
     plan = session.plan
-    chosen = candidates(search.verdicts, plan.study.confirmation.top)
+    best = ranked(search.verdicts.values())[: plan.study.confirmation.top]
+    chosen = [verdict.trial for verdict in best]
     configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
     jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
     later = plan.study.final_seeds + plan.study.final_refit
@@ -72,20 +73,8 @@ def confirm_best(
     for slot in jobs:
         session.pool.drop(slot.name)
     scores = {trial: search.verdicts[trial].score for trial in chosen}
-    begun, full = len(search.asked()), {}
-    if plan.market is not None:
-        tested = session.ledger.outcomes("search")
-        for trial, verdict in sorted(search.verdicts.items()):
-            ends = [tested.get((slot.name, verdict.milestone)) for slot in plan.trial_slots(trial)]
-            passes = [one.passes for one in ends if one is not None and one.passes is not None]
-            if verdict.kind == "complete" and len(passes) == plan.folds:
-                full[trial] = passes
-    return confirm(plan, chosen, scores, outcomes, fold_facts, full, begun)
-
-
-def candidates(verdicts: Mapping[int, Verdict], top: int) -> list[int]:
-    """The best complete and active trials, the best first; ties by number."""
-    return [verdict.trial for verdict in ranked(verdicts.values())[:top]]
+    full = {} if plan.market is None else session.ledger.whole_passes()
+    return confirm(plan, chosen, scores, outcomes, fold_facts, full, len(search.asked()))
 
 
 def confirmation_slots(plan: StudyPlan, chosen: Sequence[int]) -> list[Slot]:
@@ -128,12 +117,8 @@ def confirm(
         for trial in chosen
     }
     if not kept:
-        return Confirmed(
-            None,
-            None,
-            list(rows.values()),
-            reason="no candidate trained well and traded on every fresh seed",
-        )
+        reason = "no candidate trained well and traded on every fresh seed"
+        return Confirmed(None, None, list(rows.values()), reason=reason)
     passes = {trial: _by_seed(plan, trial, outcomes) for trial in kept}
     if plan.market is None or facts is None:
         return _confirm_games(plan, kept, rows, passes)
@@ -163,14 +148,13 @@ def _confirm_markets(
         rival="equal weight" if plan.market.benchmark else "cash",
     )
     for k, trial in enumerate(kept):
+        own = {"own_lcb": found.own[k]} if plan.market.benchmark else {}
+        bounds = {"lcb": found.bounds.lower[k], **own}
         rows[trial] |= {
             "value": float(found.bounds.ratio[k]),
             "seeds": [sharpe(one[None], periods) for one in excess[k]],
+            **{name: float(one) for name, one in bounds.items() if not np.isnan(one)},
         }
-        bounds = {"lcb": found.bounds.lower[k]}
-        if plan.market.benchmark:
-            bounds["own_lcb"] = found.own[k]
-        rows[trial] |= {name: float(one) for name, one in bounds.items() if not np.isnan(one)}
     winner = None if found.winner is None else kept[found.winner]
     cash = None if np.isnan(found.cash) else found.cash
     best = kept[found.best] if winner is None else winner
@@ -188,10 +172,9 @@ def _survives(
     assert plan.market is not None and found.winner is not None
     settings, number = plan.study.confirmation, found.winner
     excess, benchmark = _aligned([[folds] for folds in full.values()], layout)
-    returns = {"own": np.concatenate(excess).T + benchmark[:, None]}
-    if plan.market.benchmark:
-        returns = {"excess": np.concatenate(excess).T, **returns}
-    days, chosen = len(benchmark), list(full).index(number)
+    matrix, chosen = np.concatenate(excess).T, list(full).index(number)
+    returns = {"excess": matrix} if plan.market.benchmark else {}
+    returns["own"], days = matrix + benchmark[:, None], len(benchmark)
     weight = bootstrap.day_weights(days, settings.bootstrap, settings.block_days, _seed(plan))
     share = begun / len(full)  # pruned trials are not among the full ones, and were tried too
     chance: dict[str, Any] = {"trial": number, "trials": begun, "full": len(full)}
@@ -230,11 +213,8 @@ def _confirm_games(
     for trial in kept:
         means = np.array([[one.returns.mean() for one in folds] for folds in passes[trial]])
         bound = mean_bound(means.ravel(), settings, len(rows), _seed(plan))
-        rows[trial] |= {
-            "value": float(means.mean()),
-            "lcb": bound,
-            "seeds": [float(mean) for mean in means.mean(axis=1)],
-        }
+        seeds = [float(mean) for mean in means.mean(axis=1)]
+        rows[trial] |= {"value": float(means.mean()), "lcb": bound, "seeds": seeds}
         if bound > highest:
             best, highest = trial, bound
     return Confirmed(best, best, list(rows.values()))

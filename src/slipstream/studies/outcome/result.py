@@ -112,7 +112,7 @@ def result_of(
             "limit": plan.study.n_trials,
             "cut": ledger.fact("cut"),
         },
-        "best": _best(ranked[0]) if ranked else None,
+        "best": {**_folds(ranked[0]), "score": ranked[0].score} if ranked else None,
         "shown": _shown(chosen, confirmed, deployed, ranked),
         "findable": _findable(plan, facts, confirmed, deployed.holdout),
         "rungs": _rungs(plan, trials),
@@ -145,19 +145,17 @@ def _ends(facts: Mapping[str, Any]) -> str | None:
     return str(np.datetime64(int(told["holdout"][1]) + 86_399, "s").astype("datetime64[D]"))
 
 
-def _best(trial: Trial) -> dict[str, Any]:
-    folds = [dict(fold) for fold in trial.last.folds]
-    return {"trial": trial.number, "score": trial.score, "folds": folds}
-
-
 def _shown(
     trials: Mapping[int, Trial], confirmed: Confirmed, deployed: Deployed, ranked: Sequence[Trial]
 ) -> dict[str, Any] | None:
-    first = ranked[0].number if ranked else None
-    for number in (deployed.winner, confirmed.best, first):
+    for number in (deployed.winner, confirmed.best):
         if number is not None:
-            return {"trial": number, "folds": [dict(fold) for fold in trials[number].last.folds]}
-    return None
+            return _folds(trials[number])
+    return _folds(ranked[0]) if ranked else None
+
+
+def _folds(trial: Trial) -> dict[str, Any]:
+    return {"trial": trial.number, "folds": [dict(fold) for fold in trial.last.folds]}
 
 
 def _findable(
@@ -249,9 +247,8 @@ def evidence_of(plan: StudyPlan, ledger: Ledger, trials: Sequence[Trial]) -> dic
     Returns:
         `pbo` and `deflated_sharpe`: their figures, or `reason` where they are not computed.
     """
-    passes = ledger.passes("search")
-    complete = [trial.number for trial in trials if trial.state == "complete"]
-    columns = [[passes[number, 0, fold] for fold in range(plan.folds)] for number in complete]
+    whole = ledger.whole_passes()
+    complete, columns = list(whole), list(whole.values())
     days, matrix = daily_matrix(columns)
     returns = {"own": matrix}
     if plan.market is not None and plan.market.benchmark:

@@ -366,18 +366,12 @@ class Ledger:
         return {name: int(steps) for name, steps in rows}
 
     def totals(self, phase: str) -> dict[str, float]:
-        """Sums over a phase's outcomes: members, steps, and the workers' seconds by kind."""
-        found: dict[str, float] = {"outcomes": 0.0}
+        """Sums over a phase's outcomes: steps, and the workers' seconds by kind."""
+        found: dict[str, float] = {}
         for (text,) in self._read("SELECT seconds FROM outcomes WHERE phase = ?", (phase,)):
-            found["outcomes"] += 1
             for kind, seconds in json.loads(text).items():
                 found[kind] = found.get(kind, 0.0) + (seconds or 0.0)
-        (steps,) = self._read(
-            "SELECT SUM(most) FROM (SELECT MAX(steps) AS most FROM outcomes WHERE phase = ? "
-            "GROUP BY name)",
-            (phase,),
-        )[0]
-        return {**found, "steps": float(steps or 0)}
+        return {**found, "steps": float(sum(self.steps(phase).values()))}
 
     def add_verdict(self, verdict: Verdict) -> None:
         """Writes a decision down; a replay writes the same one again."""
@@ -413,6 +407,13 @@ class Ledger:
                 found[slot.trial, slot.repeat, slot.fold] = one.passes
         return found
 
+    def whole_passes(self) -> dict[int, list[DailyReturns]]:
+        """Test passes by fold of each complete trial, by number."""
+        found: dict[int, list[DailyReturns]] = {}
+        for (trial, _, _), passes in sorted(self.passes("search").items(), key=lambda one: one[0]):
+            found.setdefault(trial, []).append(passes)
+        return found
+
     def open_holdout(self, what: str) -> int:
         """Notes that the hold-out is looked at for `what`; the same `what` is one opening.
 
@@ -424,10 +425,6 @@ class Ledger:
         )
         rows = self._read("SELECT number FROM openings WHERE what = ?", (what,))
         return int(rows[0][0])
-
-    def openings(self) -> int:
-        """How often the hold-out was opened."""
-        return int(self._read("SELECT COUNT(*) FROM openings")[0][0])
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

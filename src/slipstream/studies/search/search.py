@@ -5,31 +5,38 @@ Optuna's samplers suggest, from a study in memory that holds what the order of e
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError
+from slipstream.files.status import Status
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.engine.pool import Pool
-from slipstream.studies.record.ledger import Ask, Ledger, Verdict, ranked
+from slipstream.studies.record.ledger import Ask, Ledger, Verdict, counts_of, ranked
 from slipstream.studies.record.storage import Mirror, begun_trial
 from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.plan import Stages, StudyPlan
 from slipstream.studies.search.scheduler import ASK, Event, Scheduler
+from slipstream.studies.search.session import Session
 from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.statistics.bootstrap import score_interval
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _SEEDS = 2**32  # what NumPy's generators take
 _POLL_SECONDS = 0.5
+_INTERVAL_SECONDS = 20.0  # between two intervals of a score
+_INTERVAL_SHARE = 0.002  # of a core that they take at most
 
 
 class Asker:
@@ -92,8 +99,6 @@ class Search:
     Attributes:
         scheduler: whose order decides.
         verdicts: by trial, the last decision on it.
-        ended_now: trials that ended in this process, not in an earlier one.
-        unprunable: trials below this number are never stopped early.
         on_outcome: called with every new outcome; on_verdict: with every new decision.
     """
 
@@ -119,15 +124,17 @@ class Search:
         self._ended: list[Verdict] = []  # since the last commit
         self._changed: set[int] = set()  # trials, since then
         self.verdicts: dict[int, Verdict] = {}
-        self.ended_now = 0
-        self.unprunable = plan.study.pruning.startup if plan.study.pruning.enabled else limit
+        self._ended_now = 0  # trials, in this process
+        self._intervals: dict[int, tuple[float, float] | None] = {}
+        self._next_interval = _INTERVAL_SECONDS  # of the session
+        self._unprunable = plan.study.pruning.startup if plan.study.pruning.enabled else limit
         self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         if mirror is not None:
             mirror.adopt({number: ask.params for number, ask in self._asks.items()})
         self.scheduler = Scheduler(plan.study.trials_in_flight, limit)
 
-    def run(self, tick: Callable[[Search], None] = lambda search: None) -> None:
+    def run(self, tick: Callable[[], None] = lambda: None) -> None:
         """Trains until every trial asked has ended; a mirror's last `flush` is the caller's.
 
         Args:
@@ -143,7 +150,7 @@ class Search:
                 break
             self._submit()  # workers first: the storage is written while they train
             self._flush()
-            tick(self)
+            tick()
             outcomes = self._pool.collect(_POLL_SECONDS)
 
     def cut(self) -> None:
@@ -237,6 +244,71 @@ class Search:
         found = self._outcomes(trial, len(self._stages[trial].milestones) - 1)
         return [outcome.passes for outcome in found if outcome.passes is not None]
 
+    def remaining_steps(self, to_come: bool = True) -> float:
+        """Environment steps to the search's end, by the survival seen so far.
+
+        Args:
+            to_come: count trials that are not asked yet; each is expected to take the mean share of
+                its budget that those took which ended and could have been stopped early.
+        """
+        shares = []
+        for trial, verdict in self.verdicts.items():
+            if verdict.kind in ("complete", "pruned") and trial >= self._unprunable:
+                steps = self._stages[trial].steps
+                shares.append(steps[verdict.stage] / steps[-1])
+        survival = float(np.mean(shares)) if shares else 1.0
+        left = 0.0
+        for trial in self.scheduler.running:
+            steps = self._stages[trial].steps
+            reached = self.verdicts.get(trial)
+            done = steps[reached.stage] if reached else 0
+            left += max(0.0, steps[-1] * survival - done)
+        if to_come:
+            later = max(0, self.scheduler.limit - self.scheduler.asked)
+            left += later * self._plan.mean_steps * survival
+        return left * self._plan.folds
+
+    def status(self, session: Session, after_steps: float) -> Status:
+        """Where the search stands.
+
+        Args:
+            session: whose speed and members under way are told.
+            after_steps: to be trained after the search.
+        """
+        meter, best = session.meter, self.best
+        counts = counts_of(self.verdicts.values())
+        low, high = (self._interval(best.trial, meter.elapsed) if best else None) or (None, None)
+        score = {"score": best.score, "trial": best.trial, "low": low, "high": high} if best else {}
+        slots = [slot for one in self.scheduler.running for slot in self._plan.trial_slots(one)]
+        return Status(
+            "study",
+            phase="search",
+            done=counts["complete"] + counts["pruned"] + counts["failed"],
+            of=self.scheduler.limit,
+            unit="trials",
+            rate=meter.speed,
+            trials_per_hour=3600 * self._ended_now / meter.elapsed if self._ended_now else None,
+            eta=meter.eta(self.remaining_steps() + after_steps),
+            best=score,
+            counts=counts,
+            running=session.watcher.of(slots),
+            phases=dict(meter.seconds),
+        )
+
+    def _interval(self, trial: int, elapsed: float) -> tuple[float, float] | None:
+        """95 % interval of a trial's score; None where it is not known yet, or there is none.
+
+        It is calculated rarely: nobody hands out work meanwhile.
+        """
+        if trial not in self._intervals and elapsed >= self._next_interval:
+            began, study = time.thread_time(), self._plan.study
+            self._intervals[trial] = score_interval(
+                self.final_passes(trial), self._plan.market, study.objective, study.penalty
+            )
+            spent = time.thread_time() - began
+            self._next_interval = elapsed + max(_INTERVAL_SECONDS, spent / _INTERVAL_SHARE)
+        return self._intervals.get(trial)
+
     def _outcomes(self, trial: int, stage: int) -> list[Outcome]:
         milestone = self._stages[trial].milestones[stage]
         found = [self._ledger.outcome(s.name, milestone) for s in self._plan.trial_slots(trial)]
@@ -267,7 +339,7 @@ class Search:
     def _end(self, verdict: Verdict) -> None:
         number, told = verdict.trial, self._told[verdict.trial]
         facts: dict[str, Any] = {"folds": [fold.get("score") for fold in verdict.folds]}
-        self.ended_now += (number, verdict.stage) not in self._past
+        self._ended_now += (number, verdict.stage) not in self._past
         self.verdicts[number] = verdict
         self._asker.tell(number, verdict.score)
         if verdict.kind in ("failed", "pruned"):

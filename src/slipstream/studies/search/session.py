@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import InitVar, asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.logbook import Logbook
@@ -22,13 +21,9 @@ from slipstream.studies.engine.state import EVERY_SECONDS, UNDER_WAY, UnderWay, 
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
-from slipstream.studies.search.search import Search
-from slipstream.studies.statistics.bootstrap import score_interval
 
 _LATELY = 2**15  # bytes in which members say where they are between two looks
 _POLL_SECONDS = 0.5
-_SECONDS = 20.0  # between two intervals
-_SHARE = 0.002  # of a core that intervals take at most
 
 
 class Meter:
@@ -113,175 +108,38 @@ class Watcher:
         return found
 
 
-def search_status(
-    session: Session,
-    search: Search,
-    after_steps: float,
-    interval: Callable[[int], tuple[float, float] | None],
-) -> Status:
-    """Where the search stands.
-
-    Args:
-        session, search: of the study.
-        after_steps: to be trained after the search.
-        interval: of the score of a trial.
-    """
-    plan, meter = session.plan, session.meter
-    running = sorted(search.scheduler.running)
-    verdicts = search.verdicts.values()
-    kinds = [verdict.kind for verdict in verdicts]
-    counts = {kind: kinds.count(kind) for kind in ("complete", "pruned", "failed")}
-    ended, best = sum(counts.values()), search.best
-    low, high = (interval(best.trial) if best else None) or (None, None)
-    score = {"score": best.score, "trial": best.trial, "low": low, "high": high} if best else {}
-    return Status(
-        "study",
-        phase="search",
-        done=ended,
-        of=search.scheduler.limit,
-        unit="trials",
-        rate=meter.speed,
-        trials_per_hour=3600 * search.ended_now / meter.elapsed if search.ended_now else None,
-        eta=meter.eta(remaining_steps(search, plan) + after_steps),
-        best=score,
-        counts={**counts, "inactive": sum(v.kind == "complete" and v.inactive for v in verdicts)},
-        running=session.watcher.of(
-            [Slot("search", t, 0, k) for t in running for k in range(plan.folds)]
-        ),
-        phases=dict(meter.seconds),
-    )
-
-
-def remaining_steps(search: Search, plan: StudyPlan, to_come: bool = True) -> float:
-    """Environment steps to the search's end, by the survival seen so far.
-
-    Args:
-        search, plan: the search.
-        to_come: count trials that are not asked yet; each is expected to take the mean share of
-            its budget that those took which ended.
-    """
-    survival = expected_share(search)
-    later = max(0, search.scheduler.limit - search.scheduler.asked) * plan.mean_steps * survival
-    in_flight = 0.0
-    for trial in search.scheduler.running:
-        stages = search.stages(trial)
-        reached = search.verdicts.get(trial)
-        done = stages.steps[reached.stage] if reached else 0
-        in_flight += max(0.0, stages.steps[-1] * max(survival, done / stages.steps[-1]) - done)
-    return (in_flight + later * to_come) * plan.folds
-
-
-def expected_share(search: Search) -> float:
-    """Mean share of its budget that a trial takes, of those that ended; 1 before any did."""
-    shares = []
-    for trial, verdict in search.verdicts.items():
-        if verdict.kind in ("complete", "pruned") and trial >= search.unprunable:
-            stages = search.stages(trial)
-            shares.append(stages.steps[verdict.stage] / stages.steps[-1])
-    return float(np.mean(shares)) if shares else 1.0
-
-
-class RareInterval:
-    """Calculates intervals rarely: nobody hands out work meanwhile.
-
-    Args:
-        plan, search, meter: of the study.
-    """
-
-    def __init__(self, plan: StudyPlan, search: Search, meter: Meter) -> None:
-        self._plan, self._search, self._meter = plan, search, meter
-        self._known: dict[int, tuple[float, float] | None] = {}
-        self._next = _SECONDS  # of the session
-
-    def __call__(self, trial: int) -> tuple[float, float] | None:
-        """Low and high end; None where it is not known yet, or there is none."""
-        study = self._plan.study
-        if trial not in self._known and self._meter.elapsed >= self._next:
-            began = time.thread_time()
-            passes = self._search.final_passes(trial)
-            self._known[trial] = score_interval(
-                passes, self._plan.market, study.objective, study.penalty
-            )
-            spent = time.thread_time() - began
-            self._next = self._meter.elapsed + max(_SECONDS, spent / _SHARE)
-        return self._known.get(trial)
-
-
-def train_all(
-    plan: StudyPlan,
-    ledger: Ledger,
-    pool: Pool,
-    jobs: Mapping[Slot, RunConfig],
-    tick: Callable[[Sequence[Slot]], None] = lambda left: None,
-    take: Callable[[Outcome], None] = lambda outcome: None,
-) -> dict[Slot, Outcome]:
-    """Outcomes of all slots at the end of their budgets; those in the ledger are not trained again.
-
-    Args:
-        plan: makes members of slots.
-        ledger: where outcomes are and go.
-        pool: who trains.
-        jobs: config of each slot.
-        tick: called after every wait with the slots that are left; it may raise to leave.
-        take: called with every new outcome.
-    """
-    ends = {slot: iterations(config) for slot, config in jobs.items()}
-    known = {key for phase in {slot.phase for slot in jobs} for key in ledger.known(phase)}
-    missing = [slot for slot in jobs if (slot.name, ends[slot]) not in known]
-    if missing:
-        pool.submit(
-            [plan.member(slot, jobs[slot]) for slot in missing], [ends[slot] for slot in missing]
-        )
-    while missing:
-        tick(missing)
-        outcomes = pool.collect(_POLL_SECONDS)
-        if outcomes:
-            ledger.add_outcomes(outcomes)
-            there = {outcome.name for outcome in outcomes}
-            missing = [slot for slot in missing if slot.name not in there]
-            for outcome in outcomes:
-                take(outcome)
-    found = {slot: ledger.outcome(slot.name, end) for slot, end in ends.items()}
-    return {slot: outcome for slot, outcome in found.items() if outcome is not None}
-
-
+@dataclass
 class Session:
-    """Begins when a study's forecast is told.
+    """One process at work on a study; it begins when the study's forecast is told.
 
-    Args:
+    Attributes:
         folder, plan, ledger, pool: of the study.
         asked: whether to leave.
         logbook: what other processes are told.
         say: told in sentences.
         show: told where the study stands, often.
         notes: sentences that the user must see.
-
-    Attributes:
         meter: steps and seconds of this session.
         watcher: knows how far members are.
         found: where the search ended: its counts and its best are told to the study's end.
     """
 
-    def __init__(
-        self,
-        folder: StudyFolder,
-        plan: StudyPlan,
-        ledger: Ledger,
-        pool: Pool,
-        asked: Interruption,
-        logbook: Logbook,
-        say: Callable[[str], None],
-        show: Callable[[Status], None],
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.folder, self.plan, self.ledger, self.pool = folder, plan, ledger, pool
-        self._machine = MachineTable(folder.machine, say)
-        self.watcher = Watcher(folder.path / "live" / UNDER_WAY)
-        searched = ledger.fact("seconds", {}).get("search")
-        before = ledger.totals("search")["steps"] / searched if searched else None
-        self.say, self.meter = say, Meter(before=before)
-        self.logbook, self._asked, self._show = logbook, asked, show
-        self.found = Status("study", notes=notes)
+    folder: StudyFolder
+    plan: StudyPlan
+    ledger: Ledger
+    pool: Pool
+    asked: Interruption
+    logbook: Logbook
+    say: Callable[[str], None]
+    show: Callable[[Status], None]
+    notes: InitVar[Sequence[str]] = ()
+
+    def __post_init__(self, notes: Sequence[str]) -> None:
+        self._machine = MachineTable(self.folder.machine, self.say)
+        self.watcher = Watcher(self.folder.path / "live" / UNDER_WAY)
+        searched = self.ledger.fact("seconds", {}).get("search")
+        before = self.ledger.totals("search")["steps"] / searched if searched else None
+        self.meter, self.found = Meter(before=before), Status("study", notes=notes)
         self.begin()
 
     def begin(self) -> None:
@@ -291,7 +149,9 @@ class Session:
     def train(
         self, jobs: Mapping[Slot, RunConfig], phase: str, later: int = 0
     ) -> dict[Slot, Outcome]:
-        """Outcomes of members that need nobody's verdict.
+        """Outcomes of members that need nobody's verdict, at the end of their budgets.
+
+        Those that the ledger has are not trained again.
 
         Args:
             jobs: config of each.
@@ -315,14 +175,26 @@ class Session:
                 phases=dict(self.meter.seconds),
             )
 
-        def tick(left: Sequence[Slot]) -> None:
+        ends = {slot: iterations(config) for slot, config in jobs.items()}
+        kind = next(iter(jobs)).phase if jobs else phase  # all are of one
+        known, count = self.ledger.known(kind), self.counting(kind)
+        missing = [slot for slot in jobs if (slot.name, ends[slot]) not in known]
+        if missing:
+            members = [self.plan.member(slot, jobs[slot]) for slot in missing]
+            self.pool.submit(members, [ends[slot] for slot in missing])
+        while missing:
             self.leave(phase)
-            self.tell(lambda: look(left))
-
-        take = self.counting(next(iter(jobs)).phase if jobs else phase)  # all are of one phase
-        outcomes = train_all(self.plan, self.ledger, self.pool, jobs, tick, take)
+            self.tell(partial(look, missing))
+            outcomes = self.pool.collect(_POLL_SECONDS)
+            if outcomes:
+                self.ledger.add_outcomes(outcomes)
+                there = {outcome.name for outcome in outcomes}
+                missing = [slot for slot in missing if slot.name not in there]
+                for outcome in outcomes:
+                    count(outcome)
         self.spent(phase)
-        return outcomes
+        found = {slot: self.ledger.outcome(slot.name, end) for slot, end in ends.items()}
+        return {slot: outcome for slot, outcome in found.items() if outcome is not None}
 
     def counting(self, phase: str) -> Callable[[Outcome], None]:
         """Adds new outcomes of a phase to the meter, without what earlier sessions trained."""
@@ -337,7 +209,7 @@ class Session:
         nodes = tuple(self.pool.nodes)
         now = replace(look(), nodes=nodes, machine=asdict(machine), notes=notes)
         self._machine.add(machine, self.meter.elapsed, phase=now.phase)
-        self._show(now)
+        self.show(now)
         self.logbook.show(now, at_once=self._untold)
         self._untold = False
 
@@ -347,7 +219,7 @@ class Session:
         Raises:
             Interrupted: with the command that goes on.
         """
-        if self._asked.requested:
+        if self.asked.requested:
             self.spent(phase)
             raise Interrupted(self.folder.path, f"slipstream study resume {self.folder.handle}")
 

@@ -208,11 +208,6 @@ class SearchSpace:
         space._check(base)
         return space
 
-    @classmethod
-    def defaults(cls, base: RunConfig) -> SearchSpace:
-        """The ranges that stand beside the defaults of the sections in use."""
-        return cls.from_mapping(DEFAULT, base)
-
     def _check(self, base: RunConfig) -> None:
         if not self.ranges:
             raise ConfigError(
@@ -327,17 +322,6 @@ class SearchSpace:
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         found = optuna.importance.get_param_importances(study, evaluator=evaluator)
         return {name: float(share) for name, share in found.items()}
-
-    def difference(self, other: SearchSpace) -> str:
-        """What `other` has differently, in words; empty if nothing."""
-        lines = []
-        for name in sorted({*self.ranges, *other.ranges}):
-            ours, theirs = self.ranges.get(name), other.ranges.get(name)
-            if ours == theirs:
-                continue
-            told = [one.words if one else "not searched" for one in (ours, theirs)]
-            lines.append(f"`{name}` is {told[0]} here and {told[1]} there")
-        return "; ".join(lines)
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values: what `from_mapping` makes the same space from."""
