@@ -79,11 +79,11 @@ class RunConfig:
             agent=validate(agent_config, {**suggested.get("agent", {}), **agent}, "agent"),
             training=validate(
                 TrainingConfig,
-                {**suggested.get("training", {}), **_section(values, "training")},
+                {**suggested.get("training", {}), **section_of(values, "training")},
                 "training",
             ),
-            evaluation=validate(EvaluationConfig, _section(values, "evaluation"), "evaluation"),
-            curriculum=validate(CurriculumConfig, _section(values, "curriculum"), "curriculum"),
+            evaluation=validate(EvaluationConfig, section_of(values, "evaluation"), "evaluation"),
+            curriculum=validate(CurriculumConfig, section_of(values, "curriculum"), "curriculum"),
         )
         n = config.training.num_envs
         yielding = config.agent.give_way(_COPIES_OF_AUTO if n == "auto" else n, agent)
@@ -232,7 +232,12 @@ def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | 
     )
 
 
-def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+def section_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The plain section of that name; empty where there is none.
+
+    Raises:
+        ConfigError: it is no section.
+    """
     section = values.get(name)
     if section is None:
         return {}
@@ -242,7 +247,7 @@ def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _named_section(section: Any, where: str, default: str | None) -> tuple[str, dict[str, Any]]:
-    values = {"name": section} if isinstance(section, str) else _section({where: section}, where)
+    values = {"name": section} if isinstance(section, str) else section_of({where: section}, where)
     name = values.pop("name", default)
     if name is None:
         raise ConfigError(

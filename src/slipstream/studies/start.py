@@ -16,10 +16,10 @@ from slipstream.environments.factory import kind_of
 from slipstream.files.interruption import Interrupted
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
-from slipstream.settings.config import RunConfig, switch_agent
+from slipstream.settings.config import RunConfig, section_of, switch_agent
 from slipstream.settings.target import copied, override, read_config, read_target
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.record.folder import STUDY, StudyFolder, read_study, study_section
+from slipstream.studies.record.folder import STUDY, StudyFolder, read_study
 from slipstream.studies.search.machinery import Pools
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.study import Resources, Study
@@ -50,18 +50,14 @@ def prepare(
         ConfigError: one paragraph that says what to write instead.
     """
     values = copied(target) if isinstance(target, Mapping) else read_target(str(target))
-    section = study_section(values)
-    values.pop(STUDY, None)
+    values[STUDY] = section_of(values, STUDY)
     note = switch_agent(values, overrides)
     for path, value in overrides.items():
         if path == STUDY:
-            section = study_section({STUDY: value})
-        elif path.partition(".")[0] == STUDY:
-            nested = {STUDY: section}
-            override(nested, path, value)
-            section = nested[STUDY]
+            values[STUDY] = value
         else:
             override(values, path, value)
+    section = section_of({STUDY: values.pop(STUDY)}, STUDY)
     _check_prices(values, overrides)
     config = validate(StudyConfig, {**section, **study}, STUDY)
     base, seat = base_config(values).seated()
@@ -72,9 +68,7 @@ def prepare(
 
 def base_config(values: dict[str, Any]) -> RunConfig:
     """The config that trials vary: one member, a number of copies."""
-    if not isinstance(values.get("training") or {}, Mapping):
-        raise ConfigError("`training` must be a section with keys below it.")
-    training = dict(values.get("training") or {})
+    training = section_of(values, "training")
     for name, reason in (
         ("members", "a study trains its own members, one for each fold of a trial"),
         ("out", "a study has its own folder, named by --study-name"),

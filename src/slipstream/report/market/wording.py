@@ -1,8 +1,8 @@
 """The report's sentences. What the data does not show is not said.
 
 The words "profitable" and "outperforms" are written only for a study's hold-out that proves them;
-see `slipstream.report.study.proof`. A run's page never says them: its bars may be looked at as
-often as somebody likes.
+see `slipstream.report.study.wording.lacking`. A run's page never says them: its bars may be looked
+at as often as somebody likes.
 """
 
 from __future__ import annotations

@@ -329,11 +329,6 @@ class PolicyStore:
                 facts[name] = json.dumps(manifest)
             write_bytes(path, safetensors.numpy.save(tensors, facts))
 
-    def names(self, like: str) -> set[str]:
-        """Members in the file where `like` would be."""
-        path = self._path(like)
-        return set(self._read(path)[1]) if path.exists() else set()
-
     def get(self, name: str) -> tuple[Tensors, Mapping[str, Any]] | None:
         """Tensors and manifest of a member; None where it is not there."""
         tensors, facts = self._read(self._path(name))

@@ -23,7 +23,7 @@ from slipstream.files.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.files.lock import LOCK, is_locked, take_lock
 from slipstream.files.status import EVENTS, LOG, STATUS, read_status
 from slipstream.runs.state_version import SHAPE
-from slipstream.settings.config import RunConfig
+from slipstream.settings.config import RunConfig, section_of
 from slipstream.settings.target import read_config
 from slipstream.settings.trust import check_trust
 from slipstream.studies.config import StudyConfig
@@ -291,22 +291,8 @@ class StudyFolder(Summarised):
 
 
 def _built(values: Mapping[str, Any]) -> tuple[RunConfig, StudyConfig]:
-    study = validate(StudyConfig, study_section(values), STUDY)
+    study = validate(StudyConfig, section_of(values, STUDY), STUDY)
     return RunConfig.from_mapping({k: v for k, v in values.items() if k != STUDY}), study
-
-
-def study_section(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The plain `study` section of a target's values.
-
-    Raises:
-        ConfigError: it is no section.
-    """
-    section = values.get(STUDY)
-    if section is None:
-        return {}
-    if not isinstance(section, Mapping):
-        raise ConfigError(f"`study` must be a section with keys below it (got {section!r}).")
-    return {str(key): value for key, value in section.items()}
 
 
 def write_study(base: RunConfig, study: StudyConfig, space: SearchSpace) -> str:
@@ -321,7 +307,7 @@ def read_section(path: Path) -> StudyConfig:
     def build(values: dict[str, Any]) -> StudyConfig:
         if STUDY not in values:
             raise ConfigError("It has no section `study`.")
-        return validate(StudyConfig, study_section(values), STUDY)
+        return validate(StudyConfig, section_of(values, STUDY), STUDY)
 
     return _read(path, build)
 
