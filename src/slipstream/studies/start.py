@@ -17,9 +17,9 @@ from slipstream.files.interruption import Interrupted
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
 from slipstream.settings.config import RunConfig, section_of, switch_agent
-from slipstream.settings.target import copied, override, read_config, read_target
+from slipstream.settings.target import STUDY, copied, override, read_config, read_target
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.record.folder import STUDY, StudyFolder, read_study
+from slipstream.studies.record.folder import StudyFolder, read_study
 from slipstream.studies.search.machinery import Pools
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.study import Resources, Study
@@ -125,7 +125,7 @@ def tune(
     show: Show | None = None,
     report: Report | None = None,
 ) -> StudyFolder:
-    """See `slipstream.tune`."""
+    """Begins a study, or goes on with it; see `slipstream.tune`."""
     say = say or _to_stderr
     base, config, space = prepare(target, overrides, study, say)
     made_up = f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -159,7 +159,7 @@ def resume(
     show: Show | None = None,
     report: Report | None = None,
 ) -> StudyFolder:
-    """See `slipstream.resume_study`."""
+    """Goes on with a study; see `slipstream.resume_study`."""
     folder, say = StudyFolder.open(name, trust=trust), say or _to_stderr
     if folder.result is not None and not resources.force_deploy:
         if report is None or folder.reported:

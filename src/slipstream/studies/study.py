@@ -262,7 +262,7 @@ class Study:
         pool: Pool,
         asked: Interruption,
     ) -> None:
-        """Once for a study: a measured slice, then what everything will take."""
+        """Measures a slice and says what everything will take, once for a study."""
 
         def tick() -> None:
             if asked.requested:

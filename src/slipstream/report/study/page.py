@@ -82,7 +82,7 @@ def study_page(view: StudyView) -> Page:
 
 
 def _figures(view: StudyView) -> list[KeyFigure]:
-    """Of the deployed policy on the hold-out; of the search, where nothing was deployed."""
+    """Key figures of the deployed policy on the hold-out; of the search, where there is none."""
     told, trials = view.result["holdout"], view.result["trials"]
     ends = f"{trials['complete']} to the end, {trials['pruned']} cut"
     tried = KeyFigure("Trials", number(trials["asked"], 0), ends)
@@ -118,7 +118,7 @@ def _holdout_figures(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> 
 
 
 def _search_figures(view: StudyView) -> list[KeyFigure]:
-    """Nothing was deployed: what the search could have shown."""
+    """What the search could have shown, where nothing was deployed."""
     evidence, shown = view.result["evidence"] or {}, []
     candidates = view.result["confirmation"]["candidates"]
     bounds = [float(one["lcb"]) for one in candidates if "lcb" in one]

@@ -170,7 +170,7 @@ def evidence(view: StudyView) -> Table:
 
 
 def _deviations(told: Mapping[str, Any], root: float) -> str:
-    """As used; and as measured, where that is less."""
+    """The deviation that is used; and the one measured, where that is less."""
     used, measured = told["deviation"], told.get("measured_deviation", told["deviation"])
     if measured >= used:
         return number(used * root, 2)

@@ -172,7 +172,7 @@ def read_view(folder: StudyFolder) -> StudyView:
 
 
 def _machine(folder: StudyFolder) -> dict[str, Floats]:
-    """Nothing but a picture depends on it, so a damaged table costs no more than that."""
+    """The columns of machine.csv; none of a damaged one: only a picture depends on them."""
     try:
         return machine_columns(read(folder.machine))
     except CheckpointError:
@@ -210,7 +210,7 @@ def _with_lines(
 
 
 def _beside(view: StudyView, folder: StudyFolder, deployed: DailyReturns) -> StudyView:
-    """With what is replayed on the hold-out beside the deployed policy."""
+    """The view with what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
     environment, why = replay.study_environment(folder, view.trial(view.shown).ask.overrides)
     if environment is None or environment.spec.market is None:

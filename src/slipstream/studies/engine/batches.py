@@ -137,7 +137,7 @@ class MemberBatch:
 
     @property
     def load(self) -> int:
-        """Of all jobs."""
+        """Environment steps of all jobs."""
         return sum(job.load for job in self.jobs)
 
     def load_left(self, speed: float | None) -> float:

@@ -37,7 +37,7 @@ class Member:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of everything that decides its weights."""
+        """sha256 of everything that decides its weights."""
         config = self.config
         env = {"name": config.env_name, **config.env_settings}
         facts: list[Any] = [env, config.agent_name, config.agent.model_dump(mode="json")]

@@ -52,7 +52,7 @@ class WorkerSeat:
 
     @property
     def lost(self) -> bool:
-        """Nobody will sit there again."""
+        """Whether nobody will sit there again."""
         return self.worker is not None and self.worker.gone and self.batch is None
 
 
@@ -102,7 +102,7 @@ class Pool:
 
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
-        """As `Cluster.standing` says; empty where there is no cluster."""
+        """The nodes of a cluster, see `Cluster.standing`; empty where there is none."""
         return () if self._cluster is None else self._cluster.standing()
 
     def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:
@@ -295,7 +295,7 @@ class Pool:
         self._pace.add(machine, batch.jobs[0].shape, len(batch.jobs), least, steps, seconds)
 
     def _return(self, batch: MemberBatch, lost: Lost) -> None:
-        """It was not done.
+        """Takes back a batch that was not done.
 
         Networks and people who take their machine back are no fault of the members; what was lost
         with a machine again and again may be one.

@@ -85,7 +85,7 @@ class EnvironmentSource:
         return next(k for k, known in enumerate(self._read) if _same(known, environment))
 
     def _make(self, config: RunConfig) -> Environment:
-        """With arrays that are there already, where the same ones are."""
+        """A config's environment; its arrays are those there already, where the same ones are."""
         name, settings = config.env_name, config.env_settings
         found = trainable(kind_of(name).load_folds(name, settings, self._plan, self._read))
         found = found.tried(config.training)
@@ -108,7 +108,7 @@ def _same(one: Environment, other: Environment) -> bool:
 
 
 def _bytes(array: Any) -> Any:
-    """As numbers that compare equal where bits do: NaN is a value like any other here."""
+    """Numbers that compare equal where bits do: NaN is a value like any other here."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
@@ -132,7 +132,7 @@ class Place:
 
     @property
     def spec(self) -> Spec:
-        """Of its records: folds differ in their scales, settings in their time limits."""
+        """The outside of its records: folds differ in scales, settings in time limits."""
         return self.environment.spec_of(self.records)
 
     @property

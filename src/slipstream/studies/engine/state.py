@@ -337,7 +337,7 @@ class PolicyStore:
         return _below(f"{name}/", tensors), json.loads(facts[name])
 
     def _path(self, name: str) -> Path:
-        """Of a trial's file: members are called ``search-00012-3``, ``confirm-00012-1-3``."""
+        """A trial's file: members are called ``search-00012-3``, ``confirm-00012-1-3``."""
         return self.folder / f"{'-'.join(name.split('-')[:2])}{_SUFFIX}"
 
     def _read(self, path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

@@ -123,7 +123,7 @@ class Population:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Of stepping, acting and learning so far, all members together."""
+        """Seconds of stepping, acting and learning so far, all members together."""
         facts = self._shard.facts()
         return {name: facts[f"seconds_{name}"] for name in ("env", "policy", "update")}
 

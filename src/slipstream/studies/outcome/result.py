@@ -124,9 +124,7 @@ def result_of(
         },
         "winner": _winner(chosen, deployed),
         "holdout": deployed.holdout,
-        "deployed": _fields(deployed, "policy", "label", "refit", "refit_label")
-        if deployed.winner is not None
-        else None,
+        "deployed": deployed.policies,
         "seconds": {
             **ledger.fact("seconds", {}),
             "workers": {phase: _seconds(ledger, phase) for phase in PHASES},
@@ -164,7 +162,7 @@ def _findable(
     confirmed: Confirmed,
     holdout: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
-    """Of the groups that are tested, and of the hold-out: by its days, where it was opened."""
+    """Ratios that tested groups and hold-out can confirm: by its days, where it was opened."""
     told = facts.get("folds")
     if plan.market is None or told is None:
         return None
@@ -178,7 +176,7 @@ def _findable(
 
 
 def _rungs(plan: StudyPlan, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """For each rung: trials judged and pruned there, and the last correlation that was known.
+    """Each rung: trials judged and pruned there, and the last correlation that was known.
 
     Budgets of few rollouts lay rungs on one iteration: the later one is no rung of its own.
     """

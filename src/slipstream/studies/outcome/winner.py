@@ -1,9 +1,9 @@
-"""From the confirmed winner to a policy: final training, hold-out, which is opened once."""
+"""The winner deployed: final training, hold-out, which is opened once, policy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,14 @@ class Deployed:
     Attributes:
         winner: the trial that was trained again; `forced` although nothing was recommended.
         holdout: what its seeds did on the hold-out, see `holdout_facts`.
-        policy, label: folder of the deployable policy, and which one it is.
-        refit, refit_label: the one trained on everything.
+        policies: `policy` and `label`, folder of the deployable one and which it is; `refit` and
+            `refit_label`, the one trained on everything.
     """
 
     winner: int | None = None
     forced: bool = False
     holdout: Mapping[str, Any] | None = None
-    policy: str | None = None
-    label: str = ""
-    refit: str | None = None
-    refit_label: str = ""
+    policies: Mapping[str, str | None] | None = None
 
 
 def final_slots(plan: StudyPlan, winner: int) -> list[Slot]:
@@ -173,7 +170,8 @@ def deploy(
     jobs = dict.fromkeys(slots, config)
     outcomes = session.train(jobs, "final training", int(plan.study.final_refit))
     holdout = holdout_facts(plan, slots, outcomes, opening, forced)
-    deployed = Deployed(winner, forced, holdout)
+    policies: dict[str, str | None] = dict.fromkeys(("policy", "refit"))
+    policies |= {"label": "", "refit_label": ""}
     facts = {
         "study": session.folder.name,
         "id": session.folder.provenance.get("id"),
@@ -192,13 +190,12 @@ def deploy(
             label = f"seed {first.repeat} of the final training: earlier ones diverged"
         place = session.folder.policy
         save_policy(place, pool, first.name, config, {**facts, "label": label})
-        deployed = replace(deployed, policy=str(place), label=label)
+        policies |= {"policy": str(place), "label": label}
     for slot in slots:
         pool.finish(slot.name)
     if plan.study.final_refit:
-        folder, label = _refit(session, winner, config, facts)
-        deployed = replace(deployed, refit=folder, refit_label=label)
-    return deployed
+        policies["refit"], policies["refit_label"] = _refit(session, winner, config, facts)
+    return Deployed(winner, forced, holdout, policies)
 
 
 def _open(session: Session, what: str, prices: Callable[[], Sequence[PriceSeries]]) -> Opening:

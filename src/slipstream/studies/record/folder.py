@@ -24,7 +24,7 @@ from slipstream.files.lock import LOCK, is_locked, take_lock
 from slipstream.files.status import EVENTS, LOG, STATUS, read_status
 from slipstream.runs.state_version import SHAPE
 from slipstream.settings.config import RunConfig, section_of
-from slipstream.settings.target import read_config
+from slipstream.settings.target import STUDY, read_config
 from slipstream.settings.trust import check_trust
 from slipstream.studies.config import StudyConfig
 
@@ -55,8 +55,6 @@ _SHAPES: dict[str, Any] = {
     STOP: {"now": bool},
 }
 
-
-STUDY = "study"
 _Built = TypeVar("_Built")
 OPTUNA = "optuna"  # its version, major and minor: samplers change with it
 _PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
@@ -85,7 +83,7 @@ class StudyFolder(Summarised):
         stop.json         a request by `slipstream stop` or `study stop`
 
     Attributes:
-        path: absolute.
+        path: absolute; config, ledger, machine, page, policy, refit: files and folders there.
         name: the last part of it.
         trust: code that its config names may run, whoever made it.
     """
@@ -93,6 +91,9 @@ class StudyFolder(Summarised):
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.abspath(path.expanduser()))  # `a/..` names what it means
         self.name = self.path.name
+        self.config, self.ledger = self.path / "study.yaml", self.path / "ledger.db"
+        self.machine, self.page = self.path / "machine.csv", self.path / "study.html"
+        self.policy, self.refit = self.path / "policy", self.path / "policy-refit"
         self.trust = False
         self._lock: TextIO | None = None
 
@@ -182,39 +183,9 @@ class StudyFolder(Summarised):
         shutil.rmtree(self.path, ignore_errors=True)
 
     @property
-    def config(self) -> Path:
-        """The resolved config."""
-        return self.path / "study.yaml"
-
-    @property
-    def ledger(self) -> Path:
-        """The ledger."""
-        return self.path / "ledger.db"
-
-    @property
-    def machine(self) -> Path:
-        """What its sessions took of the machine."""
-        return self.path / "machine.csv"
-
-    @property
-    def page(self) -> Path:
-        """What people read."""
-        return self.path / "study.html"
-
-    @property
     def reported(self) -> bool:
         """Whether the page was written since the study is complete."""
         return not_older(self.page, self.path / "result.json")
-
-    @property
-    def policy(self) -> Path:
-        """The deployable policy."""
-        return self.path / "policy"
-
-    @property
-    def refit(self) -> Path:
-        """The policy trained on everything."""
-        return self.path / "policy-refit"
 
     @property
     def result(self) -> dict[str, Any] | None:

@@ -150,7 +150,7 @@ class Trial:
 
     @property
     def score(self) -> float | None:
-        """At its end, or where it stands; None before the first stage and where it failed."""
+        """Its score now or at its end; None before the first stage and where it failed."""
         return self.last.score
 
     @property
@@ -189,7 +189,7 @@ def counts_of(verdicts: Iterable[Verdict]) -> dict[str, int]:
 
 
 def ask_row(ask: Ask) -> tuple[Any, ...]:
-    """Of the table `asks`, written now."""
+    """A row of the table `asks`, written now."""
     texts = (plain(ask.params), plain(ask.overrides), list(ask.notes))
     return (ask.trial, ask.time, *(json.dumps(text) for text in texts), time.time())
 
@@ -202,7 +202,7 @@ def ask_of(row: Sequence[Any]) -> Ask:
 
 
 def verdict_row(verdict: Verdict) -> tuple[Any, ...]:
-    """Of the table `verdicts`, written now."""
+    """A row of the table `verdicts`, written now."""
     facts = {**vars(verdict), "folds": json.dumps(plain(list(verdict.folds))), "at": time.time()}
     return tuple(facts.values())
 
@@ -214,7 +214,7 @@ def verdict_of(row: Sequence[Any]) -> Verdict:
 
 
 def outcome_row(outcome: Outcome) -> tuple[Any, ...]:
-    """Of the table `outcomes`, written now."""
+    """A row of the table `outcomes`, written now."""
     slot, passes = Slot.parse(outcome.name), outcome.passes
     head = (outcome.name, outcome.milestone, *slot, int(outcome.failed), outcome.reason)
     seconds = json.dumps(plain(dict(outcome.seconds)))

@@ -317,7 +317,7 @@ def _reuse(config: RunConfig) -> float:
 def _seconds(
     config: RunConfig, base: RunConfig, spec: Spec, speed: SliceSpeed
 ) -> tuple[float, float]:
-    """Of one member's training and of its test pass, from what the base config's took.
+    """Seconds of a member's training and of its test pass, from what the base config's took.
 
     Acting and learning cost by the networks' numbers, learning by a step's uses too, stepping
     neither.

@@ -95,7 +95,7 @@ class Watcher:
         self._said: dict[str, UnderWay] = {}
 
     def of(self, slots: Sequence[Slot]) -> list[dict[str, Any]]:
-        """For `Status.running`: each member, with its numbers where it said some."""
+        """Each member as `Status.running` tells it, with its numbers where it said some."""
         if time.monotonic() - self._looked >= EVERY_SECONDS:
             self._looked = time.monotonic()
             known = {**self._said, **read_under_way(self._path, _LATELY)}
@@ -233,7 +233,7 @@ class Session:
         self.ledger.record(**known)
 
     def _counters(self) -> dict[str, float]:
-        """On the clock, of this process's processor; of a cluster, how much was carried."""
+        """Seconds of the clock and of this process; of a cluster, how much was carried."""
         nodes = self.pool.nodes
         carried = {name: float(sum(node[name] for node in nodes)) for name in ("answers", "bytes")}
         return {

@@ -163,7 +163,7 @@ class Range(Config):
 
     @property
     def words(self) -> str:
-        """For messages: ``0.1 to 0.4``, ``one of [64, 64], [128, 128]``."""
+        """The range in a message: ``0.1 to 0.4``, ``one of [64, 64], [128, 128]``."""
         if self.choices is not None:
             return "one of " + ", ".join(json.dumps(choice) for choice in self.choices)
         if self.power_of is not None:

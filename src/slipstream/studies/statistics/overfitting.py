@@ -222,7 +222,7 @@ def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
 def findable(
     years: Mapping[str, float], candidates: int, per_year: float, level: float = LEVEL
 ) -> dict[str, dict[str, Any]]:
-    """For each span of test data its `years` and the smallest `sharpe` that it can confirm, if any.
+    """Each span of test data: its `years` and the smallest `sharpe` that it can confirm, if any.
 
     The `span` says the same in words: days, where they are no year.
 

@@ -1,4 +1,4 @@
-"""From the test passes of a trial's folds to one series of days.
+"""Paths: the test passes of a trial's folds as one series of days.
 
 See docs/rules.md, sections 11 and 13.
 """
@@ -30,7 +30,7 @@ class FoldMap(NamedTuple):
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> FoldMap:
-        """From ``provenance["environment"]["folds"]``; see `market.folds.fold_facts`."""
+        """The map in ``provenance["environment"]["folds"]``; see `market.folds.fold_facts`."""
         return cls(
             tuple(tuple(fold["groups"]) for fold in facts["folds"]),
             tuple(tuple(path) for path in facts["paths"]),
