@@ -69,18 +69,19 @@ def test_a_policy_that_did_not_live_to_a_day_earned_nothing_there():
     assert excess == pytest.approx(np.array([[0.05, 0.15, 0.25], [0.05, -0.95, -0.05]]))
 
 
-def session(tmp_path, setup, ledger, pool) -> Session:
-    book, folder = Logbook(tmp_path, "study", print), StudyFolder(tmp_path)
-    asked = SimpleNamespace(requested=False)
-    return Session(folder, setup, ledger, pool, asked, book, print, lambda status: None)
+def confirmed(tmp_path, setup, ledger, pool, jobs):
+    asked, folder = SimpleNamespace(requested=False), StudyFolder(tmp_path)
+    with Logbook(tmp_path, "study", print) as book:
+        here = Session(folder, setup, ledger, pool, asked, book, print, lambda status: None)
+        return here.train(jobs, "confirmation")
 
 
 def trained(tmp_path, setup, jobs, fails=()):
     with Ledger(tmp_path / "ledger.db") as ledger:
         pool = FakePool(3, fails)
-        outcomes = session(tmp_path, setup, ledger, pool).train(jobs, "confirmation")
+        outcomes = confirmed(tmp_path, setup, ledger, pool, jobs)
         again = FakePool(4)
-        repeated = session(tmp_path, setup, ledger, again).train(jobs, "confirmation")
+        repeated = confirmed(tmp_path, setup, ledger, again, jobs)
         assert repeated.keys() == outcomes.keys()
         assert not again.trained  # everything was in the ledger
     return outcomes

@@ -1,13 +1,28 @@
-"""Verdicts by hand: startup, armed and disarmed rungs, the incumbent, failures."""
+"""Rungs by hand: when one is armed, whom it stops, what verdicts and the console say of it."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from fake_pool import plan
+from scipy.stats import spearmanr
 
-from slipstream.studies.config import StudyConfig
+from slipstream.settings.config import resolve
+from slipstream.studies.config import PruningConfig, StudyConfig
 from slipstream.studies.engine.member import DailyReturns, Outcome
-from slipstream.studies.search.judge import BEHIND, LOWER_HALF, Judge
+from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.search.judge import (
+    BEHIND,
+    DISARMED,
+    LOWER_HALF,
+    RECENT,
+    Judge,
+    RungLog,
+    armed,
+    rank_correlation,
+    stops,
+)
+from slipstream.studies.search.plan import Stages
 from slipstream.studies.search.scheduler import Event
 
 
@@ -100,3 +115,129 @@ def test_a_return_that_is_no_number_fails_the_trial():
     judge = Judge(StudyConfig.model_validate({}), None)
     verdict = judge.decide(Event(5, 2, 0), [outcome(float("nan"))], True)
     assert verdict.kind == "failed" and "not a number" in verdict.reason
+
+
+ARRAY = np.array
+
+
+def reached(scores):
+    return ARRAY(scores, float)
+
+
+def test_correlation_is_spearmans_with_ties():
+    random = np.random.default_rng(0)
+    a, b = random.integers(0, 6, 40).astype(float), random.normal(size=40)
+    assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
+
+
+@pytest.mark.parametrize(
+    ("rung", "final", "on"),
+    [
+        ([1, 2, 3, 4], [10, 20, 30, 40], True),
+        ([1, 2, 3, 4], [40, 30, 20, 10], False),
+        ([1, 2, 3, 4], [20, 10, 40, 30], True),  # 0.6
+        ([1, 2, 3, 4], [20, 40, 10, 30], False),  # 0.0
+    ],
+)
+def test_armed_while_it_predicts(rung, final, on):
+    assert armed(ARRAY(rung, float), ARRAY(final, float))[0] is on
+
+
+def test_threshold_is_inclusive():
+    rung, final = ARRAY([1.0, 2.0, 3.0]), ARRAY([1.0, 3.0, 2.0])  # exactly 0.5
+    assert armed(rung, final, least=0.5) == (True, pytest.approx(0.5))
+    assert not armed(rung, final, least=0.51)[0]
+
+
+@pytest.mark.parametrize(
+    ("rung", "final"),
+    [([], []), ([1.0, 2.0], [1.0, 2.0]), ([1.0] * 5, [1.0, 2.0, 3.0, 4.0, 5.0])],
+)
+def test_unknown_correlation_is_disarmed(rung, final):
+    assert armed(ARRAY(rung), ARRAY(final)) == (False, None)
+
+
+def test_failed_trials_tell_nothing():
+    rung = ARRAY([1.0, 2.0, np.nan, 3.0, 9.0])
+    final = ARRAY([1.0, 2.0, 9.0, 3.0, np.nan])
+    assert armed(rung, final) == (True, pytest.approx(1.0))
+
+
+@pytest.mark.parametrize(
+    ("score", "earlier", "stopped"),
+    [
+        (2.5, [1, 2, 3, 4], False),  # two ahead, two behind: the middle is not the lower half
+        (2.4, [1, 2, 3], False),
+        (1.9, [1, 2, 3], True),
+        (2.0, [1, 2, 3], False),
+        (0.0, [], False),
+        (0.0, [0, 0, 0], False),  # equal to all: mid rank
+        (0.5, [np.nan, np.nan, 0.1], False),
+    ],
+)
+def test_lower_half(score, earlier, stopped):
+    found = stops(score, reached(earlier), ARRAY([score]), None)
+    assert found == (LOWER_HALF if stopped else "")
+
+
+def test_behind_the_best_in_every_fold():
+    best = ARRAY([1.0, 2.0, 3.0])
+    earlier = reached([0.1, 0.2])
+    assert stops(1.5, earlier, ARRAY([0.9, 1.9, 2.9]), best) == BEHIND
+    assert stops(1.5, earlier, ARRAY([0.9, 1.9, 3.0]), best) == ""  # level in one
+
+
+def test_the_lower_half_is_of_those_that_came_last():
+    """A sampler that has learned: 200 poor trials no longer make a mediocre one look good."""
+    recent = np.linspace(10.0, 20.0, RECENT)
+    earlier = [*np.linspace(0.0, 1.0, 200), *recent]
+    assert stops(14.8, reached(earlier), ARRAY([14.8]), None) == LOWER_HALF
+    assert stops(15.1, reached(earlier), ARRAY([15.1]), None) == ""
+    assert stops(0.9, reached(recent[::-1]), ARRAY([0.9]), None) == LOWER_HALF
+
+
+MILESTONES = (11, 22, 33)
+STAGES = Stages(MILESTONES, (110, 220, 330), (1 / 3, 2 / 3))
+
+
+def verdict(trial: int, stage: int, rho: float | None, kind: str = "continued") -> Verdict:
+    armed = rho is not None and rho >= 0.5
+    reason = "" if armed else f"{DISARMED}: ..."
+    return Verdict(trial, stage, MILESTONES[stage], 0, kind, 1.0, rho=rho, reason=reason)
+
+
+def test_a_change_is_said_once():
+    said: list[str] = []
+    log = RungLog(PruningConfig.model_validate({}), said.append)
+    log.look(verdict(3, 0, None), STAGES)  # one of the first trials
+    assert not said
+    log.look(verdict(16, 0, None), STAGES)
+    log.look(verdict(17, 0, 0.2), STAGES)
+    log.look(verdict(18, 0, 0.7, "pruned"), STAGES)
+    log.look(verdict(18, 2, 0.7, "complete"), STAGES)
+    log.look(verdict(19, 0, 0.6), STAGES)
+    log.look(verdict(20, 0, -0.1), STAGES)
+    assert len(said) == 3
+    assert "Trial 16: the rung at 33 %" in said[0] and "is disarmed" in said[0]
+    assert "not known" in said[0]
+    assert "stops trials from here on" in said[1] and "0.70" in said[1]
+    assert "Trial 20" in said[2] and "-0.10" in said[2]
+
+
+def test_nothing_is_said_without_pruning():
+    said: list[str] = []
+    log = RungLog(PruningConfig.model_validate({"enabled": False, "record": True}), said.append)
+    log.look(verdict(30, 0, 0.1), STAGES)
+    assert not said
+
+
+def test_a_rung_is_called_by_its_share_and_told_where_it_lies_instead():
+    """The issue's case: four rollouts; the console said 50 and 75 %, the page 33 and 67 %."""
+    said: list[str] = []
+    log = RungLog(PruningConfig.model_validate({}), said.append)
+    stages = plan(pruning={"startup": 0}).stages(
+        resolve(plan().base, {"training.total_steps": 256})
+    )
+    assert stages.shares == (1 / 3, 2 / 3) and stages.milestones == (2, 3, 4)
+    log.look(Verdict(16, 0, 2, 0, "continued", 1.0, rho=0.7), stages)
+    assert "the rung at 33 % (in whole rollouts 50 %) of the budget stops" in said[0]

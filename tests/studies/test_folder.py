@@ -1,14 +1,17 @@
-"""A study's JSON files: sealed, and refused in one paragraph where they are something else."""
+"""A study's files: sealed, refused in one paragraph, what looking at them costs."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
 from slipstream.core.errors import CheckpointError
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.status import _guarded
 
 
 @pytest.fixture
@@ -49,3 +52,22 @@ def test_facts_survive_and_altered_ones_are_not_believed(folder):
     assert not folder.asked_to_cut
     folder.ask_to_stop(False)
     assert folder.asked_to_cut
+
+
+def test_looking_at_a_study_loads_no_library_for_training():
+    code = (
+        "import sys, slipstream.studies.record.status as s;"
+        "print([m for m in ('torch', 'numba', 'optuna', 'sqlalchemy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
+def test_text_is_never_a_formula(text):
+    assert _guarded(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("value", [-0.5, -3, True, None, "plain", "a=b", ""])
+def test_numbers_and_plain_text_stay(value):
+    assert _guarded(value) == value
