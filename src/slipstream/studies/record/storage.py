@@ -204,7 +204,11 @@ class Mirror:
                     storage.set_trial_user_attr(trial_id, key, fact)
             if told.state.is_finished():
                 storage.set_trial_state_values(trial_id, told.state, told.values)
-        self._written[number] = copy.deepcopy(told)
+        kept = self._written[number] = copy.copy(told)
+        kept.user_attrs, kept.intermediate_values = (
+            dict(told.user_attrs),
+            dict(told.intermediate_values),
+        )
 
     def _create(self, number: int, told: FrozenTrial) -> None:
         trial_id = self._storage.create_new_trial(self._study_id, told)
