@@ -1,0 +1,143 @@
+"""Parts of Numba that it promises nobody, and that `machine/` uses: each by its name.
+
+A new version that lacks one fails here, in words, before anything is compiled by it. Then the file
+that is named follows it, and `numba` in pyproject.toml gets a higher bound.
+"""
+
+import ast
+import importlib
+import inspect
+import tomllib
+from pathlib import Path
+
+import numba
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+MACHINE = ROOT / "src/slipstream/machine"
+
+# Where it is found -> what is used of it, and by which files.
+PARTS = {
+    "numba.core.config": (
+        "render",
+        "_config_fname reload_config CACHE_DIR DISABLE_JIT BOUNDSCHECK",
+    ),
+    "numba.core.compiler_lock": ("product_calls", "global_compiler_lock"),
+    "numba.core.registry": ("render helper_library product_calls", "cpu_target"),
+    "numba.core.cgutils": (
+        "atomics clock linked prefetch product_calls product_code sixteen",
+        "alloca_once for_range get_item_pointer get_or_insert_function if_unlikely unpack_tuple",
+    ),
+    "numba.np.arrayobj": ("matrices", "populate_array"),
+    "the code generator": (
+        "helper_library product_calls render",
+        "_library_class set_env _engine magic_tuple create_library unserialize_library",
+    ),
+    "its engine": ("helper_library", "is_symbol_defined"),
+    "a library": (
+        "helper_library linked product_calls",
+        "_optimize_final_module _finalize_final_module _finalize_dynamic_globals _finalized "
+        "add_ir_module enable_object_caching finalize get_pointer_to_function "
+        "serialize_using_object_code",
+    ),
+    "the target's context": (
+        "atomics linked matrices prefetch product_calls sixteen",
+        "call_conv codegen get_dummy_value make_array make_tuple",
+    ),
+    "its calling convention": (
+        "linked",
+        "call_function get_function_type return_status_propagate",
+    ),
+    "a compiled function": (
+        "linked render",
+        "disable_compile get_call_template nopython_signatures overloads stats",
+    ),
+    "one of its forms": ("linked", "fndesc library"),
+    "numba.types": ("render", "Boolean unliteral"),
+}
+OPTIONS = {"_nrt", "forceinline", "no_cpython_wrapper", "no_cfunc_wrapper", "error_model"}
+
+
+@numba.njit([(numba.float64,)])
+def doubled(x):
+    return 2.0 * x
+
+
+def places():
+    registry = importlib.import_module("numba.core.registry")
+    context = registry.cpu_target.target_context
+    codegen = context.codegen()
+    (form,) = doubled.overloads.values()
+    found = {
+        "the code generator": codegen,
+        "its engine": codegen._engine,
+        "a library": form.library,
+        "the target's context": context,
+        "its calling convention": context.call_conv,
+        "a compiled function": doubled,
+        "one of its forms": form,
+    }
+    return {**{name: importlib.import_module(name) for name in PARTS if "." in name}, **found}
+
+
+@pytest.mark.parametrize("where", PARTS)
+def test_numba_has_what_is_used_of_it(where):
+    files, names = PARTS[where]
+    place = places()[where]
+    lacking = [name for name in names.split() if not hasattr(place, name)]
+    assert not lacking, (
+        f"Numba {numba.__version__} lacks {', '.join(lacking)} of {where}: it never promised them. "
+        f"They are used in {', '.join(f'machine/{file}.py' for file in files.split())}: "
+        "mend these, or keep the upper bound in pyproject.toml below this version."
+    )
+
+
+def test_what_is_replaced_is_called_as_before():
+    """`helper_library` replaces a constructor, three methods and a function of the generator."""
+    library, codegen = places()["a library"], places()["the code generator"]
+    takes = {
+        "_optimize_final_module": (library._optimize_final_module, []),
+        "_finalize_final_module": (library._finalize_final_module, []),
+        "_finalize_dynamic_globals": (library._finalize_dynamic_globals, []),
+        "a library": (type(library), ["codegen", "name"]),
+        "set_env": (codegen.set_env, ["env_name", "env"]),
+        "is_symbol_defined": (codegen._engine.is_symbol_defined, ["name"]),
+    }
+    for name, (function, parameters) in takes.items():
+        found = list(inspect.signature(function).parameters)
+        assert found == parameters, f"Numba {numba.__version__}: {name} takes {found} now"
+
+
+def test_options_are_known():
+    known = set(places_of_options())
+    assert known >= OPTIONS, f"Numba {numba.__version__} lacks the options {OPTIONS - known}"
+
+
+def places_of_options():
+    options = importlib.import_module("numba.core.cpu").CPUTargetOptions
+    return [name for name in dir(options) if not name.startswith("__")]
+
+
+def test_this_version_is_within_the_bounds_that_the_package_states():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (bounds,) = [
+        requirement
+        for requirement in map(Requirement, project["dependencies"])
+        if requirement.name == "numba"
+    ]
+    assert bounds.specifier.contains(numba.__version__)
+    assert any(bound.operator == "<" for bound in bounds.specifier), "no upper bound"
+
+
+def test_every_module_of_numba_that_is_imported_is_named():
+    public = {"numba", "numba.types", "numba.extending", "numba.cuda"}
+    for file in MACHINE.glob("*.py"):
+        strings = {
+            node.value
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        used = {s for s in strings if s.startswith("numba.") and " " not in s} - public
+        for name in used:
+            assert file.stem in PARTS[name][0].split(), f"{file.name} uses {name}"
