@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from slipstream.agents.actor_critic.config import ActorCriticConfig
 from slipstream.agents.discover import load_agent, load_config
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
@@ -62,7 +63,7 @@ def trained(seeds, config, spec, num_envs=2, steps=14, run=None):
 
 SETTINGS = [
     {},
-    {"n_step": 3, "prioritised": True, "gradient_parts": 2, "max_grad_norm": 0.1},
+    {"n_step": 3, "prioritised": True, "max_grad_norm": 0.1},
     {"observation_normalization": True, "activation": "tanh", "widths": (9,), "batch": 70},
     {"reward_scaling": "on", "discount": 0.8},
 ]
@@ -70,7 +71,9 @@ SETTINGS = [
 
 @AGENTS
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: str(list(s)))
-def test_alone_or_in_company(same_members, name, settings):
+def test_alone_or_in_company(same_members, name, settings, monkeypatch):
+    if "n_step" in settings:
+        monkeypatch.setattr(ActorCriticConfig, "WORK_TO_SHARE", 1)
     config, spec = config_of(name, **settings), spec_of(3, 5)
     everyone = trained(range(24), config, spec)
     for chosen in ([0], [5, 6], [3, 4, 5, 6, 7, 8, 9]):
@@ -102,9 +105,10 @@ def test_members_have_their_own_settings(same_members, name):
 
 
 @AGENTS
-@pytest.mark.parametrize("parts", [2, 3])
-def test_parts_may_be_shared_out(same_members, name, parts):
-    config, spec = config_of(name, gradient_parts=parts), spec_of(2)
+def test_parts_may_be_shared_out(same_members, name, monkeypatch):
+    monkeypatch.setattr(ActorCriticConfig, "WORK_TO_SHARE", 1)
+    config, spec = config_of(name), spec_of(2)
+    assert config.parts(1) == 2
 
     def crew(tasks):
         wait([pool.submit(task) for task in tasks])
@@ -324,7 +328,6 @@ def test_parts_follow_from_a_members_own_sizes(name):
     config = load_config(name)[1]
     assert config().parts(1) == config().parts(64) == 2
     assert config(widths=(32, 32)).parts(1) == 1
-    assert config(widths=(32, 32), gradient_parts=3).parts(1) == 3
 
 
 def test_the_actor_waits_for_its_turn():

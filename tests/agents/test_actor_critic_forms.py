@@ -28,6 +28,18 @@ TOLERANCE = 1e-4
 AGENTS = {"sac": (sac, torch_sac, sac_form), "td3": (td3, torch_td3, td3_form)}
 
 
+class SharedSAC(SACConfig):
+    """The actor's gradient is summed from parts."""
+
+    WORK_TO_SHARE = 1
+
+
+class SharedTD3(TD3Config):
+    """The same."""
+
+    WORK_TO_SHARE = 1
+
+
 def drawn(name, seed):
     """A configuration of everything that an update depends on, from a seed."""
     rng = np.random.default_rng(seed)
@@ -42,10 +54,9 @@ def drawn(name, seed):
         numbers = tuple(float(x) for x in rng.uniform(low, high, members))
         return one_of(numbers, numbers[0])
 
-    prioritised = bool(rng.integers(2))
+    prioritised, from_parts = bool(rng.integers(2)), bool(rng.integers(2))
     shared = {
         "batch": int(rng.integers(2, 90)),
-        "gradient_parts": int(rng.integers(1, 4)),
         "replay_size": int(rng.integers(100, 200)),
         "learning_starts": 0,
         "iteration": int(rng.integers(1, 4)),
@@ -64,14 +75,14 @@ def drawn(name, seed):
         "prioritised": prioritised,
     }
     if name == "sac":
-        config = SACConfig(
+        config = (SharedSAC if from_parts else SACConfig)(
             **shared,
             temperature=one_of(None, None, setting(0.01, 0.5)),
             initial_temperature=setting(0.1, 1.0),
             target_entropy=one_of(None, setting(-2.0, 0.5)),
         )
     else:
-        config = TD3Config(
+        config = (SharedTD3 if from_parts else TD3Config)(
             **shared,
             exploration_noise=setting(0.0, 0.5),
             smoothing_noise=setting(0.1, 1.0),

@@ -20,7 +20,7 @@ from slipstream.nets.policy import Policy
 from slipstream.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
 
 G, B, R = 2, 40, 90
-CLIP, VALUE_CLIP, ENTROPY, CRITIC = 0.2, 0.3, 0.05, 0.7
+CLIP, ENTROPY, CRITIC = 0.2, 0.05, 0.7
 
 
 def minibatch(kind, masked):
@@ -68,7 +68,7 @@ def oracle(case, at, head, value, log_std):
         distribution, action = Categorical(head[..., :5], mask), action.long()
     else:
         distribution, action = MultiCategorical(head[..., :5], sizes, mask), action.long()
-    old, advantage, target, old_value, valid = take[..., :5].unbind(-1)
+    old, advantage, target, _, valid = take[..., :5].unbind(-1)
     weight = valid / valid.sum(1, keepdim=True)
     mean = (weight * advantage).sum(1, keepdim=True)
     std = (weight * (advantage - mean) ** 2).sum(1, keepdim=True).sqrt()
@@ -76,9 +76,7 @@ def oracle(case, at, head, value, log_std):
     log_ratio = distribution.log_prob(action) - old
     ratio = log_ratio.exp()
     policy = -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
-    v = value[..., 0]
-    near = old_value + (v - old_value).clamp(-VALUE_CLIP, VALUE_CLIP)
-    critic = torch.maximum((v - target) ** 2, (near - target) ** 2)
+    critic = (value[..., 0] - target) ** 2
     entropy = distribution.entropy()
     total = (weight * (policy + CRITIC * critic - ENTROPY * entropy)).sum(1)
     rows = (policy, critic, entropy, ratio - 1 - log_ratio, ((ratio - 1).abs() > CLIP).double())
@@ -107,7 +105,7 @@ def gradient(policy, case, x, m, p, order):
     half = order[p * B // 2 : (p + 1) * B // 2]
     given = (
         *(learner._net_of(policy, policy.network), policy.parameters.arrays, own, m, p, half),
-        *(moments, np.array([CLIP, VALUE_CLIP, ENTROPY, CRITIC]), statistics),
+        *(moments, np.array([CLIP, ENTROPY, CRITIC]), statistics),
         learner._space_of(policy, policy.network, 2),
     )
     compiled(member_gradient, *given)(*given)

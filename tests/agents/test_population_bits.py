@@ -49,16 +49,17 @@ ODD_SIZES = (
     {"widths": (17, 1, 72), "activation": "relu"},
     {"horizon": 7, "num_envs": 13, "minibatch": 91},
     {"horizon": 7, "num_envs": 13, "minibatch": 7, "widths": (9,)},
-    {"horizon": 27, "num_envs": 5, "minibatch": 45, "gradient_parts": 3},
+    {"horizon": 27, "num_envs": 5, "minibatch": 45},
     {"horizon": 24, "num_envs": 1, "minibatch": 3},
-    {"horizon": 1, "num_envs": 6, "minibatch": 3, "gradient_parts": 3},
+    {"horizon": 1, "num_envs": 6, "minibatch": 3},
 )
 
 
 @pytest.mark.parametrize("sizes", ODD_SIZES, ids=lambda sizes: str(list(sizes.values())))
 @pytest.mark.parametrize(("width", "action"), [(7, "multi"), (33, "box")])
-def test_odd_sizes_among_ninety_six(experience, same_members, sizes, width, action):
+def test_odd_sizes_among_ninety_six(experience, same_members, sizes, width, action, monkeypatch):
     """Rows and columns that fill no tile of a product, and members that fill no vector."""
+    monkeypatch.setattr(PPOConfig, "ROWS_TO_SHARE", 12)
     spec = experience.spec((width,), action, scale_reward=True)
     everyone, _ = experience.train(range(96), spec, iterations=2, **sizes)
     for chosen in ([0], [95], [40, 41, 42, 43, 44, 45], list(range(48))):
@@ -93,7 +94,6 @@ def test_settings_follow_their_member(experience, same_members):
         "discount": tuple(0.9 + 0.01 * m for m in range(6)),
         "adam_eps": tuple(10.0 ** -(m + 3) for m in range(6)),
         "target_kl": tuple(0.001 * (m + 1) for m in range(6)),
-        "value_clip_range": 0.5,
         "learning_rate_schedule": "linear",
     }
     everyone, metrics = experience.train(range(6), spec, **settings)
@@ -123,9 +123,10 @@ def test_ranges_of_a_lone_members_environments(experience, same_members):
     same_members(whole, [0], cut)
 
 
-def test_a_crew_of_threads_changes_nothing(experience, same_members):
+def test_a_crew_of_threads_changes_nothing(experience, same_members, monkeypatch):
+    monkeypatch.setattr(PPOConfig, "ROWS_TO_SHARE", 64)
     spec = experience.spec((9,), "box")
-    sizes = {"num_envs": 16, "gradient_parts": 4, "minibatch": 64}
+    sizes = {"num_envs": 16, "minibatch": 64}
     calm, _ = experience.train([8], spec, **sizes)
     with ThreadPoolExecutor(4) as pool:
         busy, _ = experience.train([8], spec, run=_crew(pool), **sizes)

@@ -196,8 +196,6 @@ def test_masked_choices_have_no_gradient(experience):
 def test_impossible_sizes_name_the_nearest():
     with pytest.raises(ConfigError, match="96 and 128"):
         PPOConfig(horizon=64, minibatch=100).rows(6)
-    with pytest.raises(ConfigError, match="gradient_parts"):
-        PPOConfig(horizon=64, minibatch=64, gradient_parts=3).parts(4)
     with pytest.raises(ConfigError, match="3 numbers for 2 members"):
         PPOConfig(clip_range=(0.1, 0.2, 0.3)).per_member("clip_range", 2)
     with pytest.raises(ConfigError, match="learning_rate"):
@@ -212,7 +210,6 @@ def test_gradient_parts_follow_from_the_members_own_minibatch():
     assert small.parts(32) == 1
     assert PPOConfig(horizon=64).parts(64) == 2  # a quarter of the rollout
     assert PPOConfig(horizon=45, minibatch=1125).parts(25) == 1  # odd
-    assert PPOConfig(horizon=64, minibatch=1024, gradient_parts=1).parts(32) == 1
 
 
 def test_config_of_some_members():

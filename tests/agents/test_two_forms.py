@@ -21,6 +21,12 @@ from slipstream.vector.vector_env import Finals
 TOLERANCE = 1e-4
 
 
+class Shared(PPOConfig):
+    """Of gradients that are summed from parts wherever rows are even."""
+
+    ROWS_TO_SHARE = 2
+
+
 def drawn(seed):
     """A configuration of everything that an update depends on, from a seed."""
     rng = np.random.default_rng(seed)
@@ -33,24 +39,22 @@ def drawn(seed):
     total = horizon * num_envs
     divisors = [d for d in range(2, total + 1) if total % d == 0 and total / d <= 8]
     rows = int(one_of(*divisors))
-    parts = int(one_of(*(d for d in (1, 2, 3) if rows % d == 0)))
+    kind = one_of(PPOConfig, Shared)
 
     def setting(low, high):
         """One number, or one for each member."""
         numbers = tuple(float(x) for x in rng.uniform(low, high, members))
         return one_of(numbers, numbers[0])
 
-    config = PPOConfig(
+    config = kind(
         horizon=horizon,
         minibatch=rows,
-        gradient_parts=parts,
         epochs=int(rng.integers(1, 4)),
         widths=tuple(int(w) for w in rng.integers(3, 40, rng.integers(1, 4))),
         activation=one_of("tanh", "relu"),
         learning_rate=setting(1e-4, 2e-3),
         learning_rate_schedule=one_of("constant", "linear"),
         clip_range=setting(0.05, 0.4),
-        value_clip_range=one_of(None, setting(0.05, 0.5)),
         entropy_coef=setting(0.0, 0.1),
         value_coef=setting(0.1, 1.0),
         discount=setting(0.8, 1.0),

@@ -181,10 +181,11 @@ def test_a_users_own_choice_wins():
 
 
 def test_threads_of_a_kernel():
-    config = resolve("cartpole", {"training.num_envs": 64, "agent.gradient_parts": 2})
+    sizes = {"training.num_envs": 64, "agent.horizon": 64}
+    config = resolve("cartpole", {**sizes, "agent.minibatch": 1024})
     environment = resolve_environment("cartpole", config.env_settings)
     remember(environment.identity, FastestWays("2026-11-22", {64: Way("compiled", 1)}))
     measured, said = backend.as_measured(config, environment)
     assert measured.way(64) == ("compiled", 1) and "compiled, 1 thread, as" in said
-    alone = resolve(config, {"agent.gradient_parts": 1})
+    alone = resolve(config, {"agent.minibatch": 512})
     assert backend.as_measured(alone, environment) == (environment, None)

@@ -172,7 +172,6 @@ def test_extends_adds_replaces_and_takes_out(base, tmp_path):
         ({"agent.clip_range": {"choices": []}}, "empty"),
         ({"agent.widths": {"choices": [[8], [8]]}}, "twice"),
         ({"agent.clip_range": 0.2}, "must be a range"),
-        ({"agent.gradient_parts": {"choices": [7]}}, "no config allows"),
         ({"agent.rollout_rows": {"low": 8, "high": 9}, "agent.horizon": "default"}, "keep one"),
         ({"agent.initial_std": "default"}, "no range stands beside"),
         ({}, "empty"),
@@ -183,6 +182,12 @@ def test_extends_adds_replaces_and_takes_out(base, tmp_path):
 def test_refusals(base, values, said):
     with pytest.raises(ConfigError, match=said):
         SearchSpace.from_mapping(values, base)
+
+
+def test_a_batch_larger_than_the_replay_is_refused(base):
+    small = resolve("cartpole", {"agent.name": "dqn", "agent.replay_size": 100})
+    with pytest.raises(ConfigError, match="no config allows"):
+        SearchSpace.from_mapping({"agent.batch": {"choices": [4096]}}, small)
 
 
 def test_sizes_need_a_number_of_environments(base):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import slipstream
+from slipstream.agents.actor_critic.config import ActorCriticConfig
 from slipstream.core.errors import ConfigError
 from slipstream.files import checkpoint
 from slipstream.files.interruption import Interrupted
@@ -66,8 +67,11 @@ def stop_at_7(event):
 
 
 @pytest.mark.parametrize(("name", "parts"), [("sac", 1), ("sac", 2), ("td3", 2)])
-def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, name, parts):
-    config = config_of(name, **{"agent.gradient_parts": parts, "agent.n_step": 3})
+def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, monkeypatch, name, parts):
+    if parts == 2:
+        monkeypatch.setattr(ActorCriticConfig, "WORK_TO_SHARE", 1)
+    config = config_of(name, **{"agent.n_step": 3})
+    assert config.agent.parts(1) == parts
     whole = trained(config, tmp_path / "whole")
     with pytest.raises(Interrupted):
         trained(config, tmp_path / "stopped", stop_at_7)
@@ -94,16 +98,15 @@ def test_a_member_is_the_same_alone_and_in_shards(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "members", "parts"), [("sac", 2, 1), ("sac", 1, 2), ("td3", 2, 1), ("td3", 1, 2)]
 )
-def test_a_pass_in_one_call_changes_no_bit(tmp_path, name, members, parts):
+def test_a_pass_in_one_call_changes_no_bit(tmp_path, monkeypatch, name, members, parts):
     """Interpreted copies cannot be linked: there acting, stepping and learning are apart.
 
     Two threads share the updates of a lone member, in both.
     """
-    own = {"agent.gradient_parts": parts}
-    fused = trained(config_of(name, members, **own), tmp_path / "fused")
-    apart = trained(
-        config_of(name, members, **own, **{"training.backend": "serial"}), tmp_path / "apart"
-    )
+    if parts == 2:
+        monkeypatch.setattr(ActorCriticConfig, "WORK_TO_SHARE", 1)
+    fused = trained(config_of(name, members), tmp_path / "fused")
+    apart = trained(config_of(name, members, **{"training.backend": "serial"}), tmp_path / "apart")
     assert_same(fused, apart)
 
 

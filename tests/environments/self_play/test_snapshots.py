@@ -65,19 +65,21 @@ def test_a_member_alone_equals_it_in_a_population():
     assert_equal(parted, state_of(together, range(1, 3), 3))
 
 
-def test_slices_and_the_interpreted_backend_change_nothing():
+def test_slices_and_the_interpreted_backend_change_nothing(monkeypatch):
     whole = states(shard(), 4)
     crew = Crew(2)
     sliced = shard(run=crew.run)
     sliced.agent.parts = 2
     environment = make_environment(TICTACTOE, {"self_play": SELF_PLAY})
-    cut = Shard(environment, PPOConfig(**AGENT, gradient_parts=2), (7,), range(1), 16, run=crew.run)
+    monkeypatch.setattr(PPOConfig, "ROWS_TO_SHARE", 2)
+    cut = Shard(environment, PPOConfig(**AGENT), (7,), range(1), 16, run=crew.run)
     cut.reset()
     assert len(cut.collector.envs) == 2
-    same = Shard(environment, PPOConfig(**AGENT, gradient_parts=2), (7,), range(1), 16)
+    same = Shard(environment, PPOConfig(**AGENT), (7,), range(1), 16)
     same.reset()
     assert_equal(states(cut, 4), states(same, 4))
     crew.close()
+    monkeypatch.undo()
     assert_equal(states(shard(backend="serial"), 4), whole)
 
 

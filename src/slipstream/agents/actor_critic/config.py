@@ -15,8 +15,6 @@ from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 
-_WORK_TO_SHARE = 1_000_000  # multiplications, from which on two cores gain more than they wait
-
 
 class ActorCriticConfig(OffPolicyConfig):
     """Fields of soft actor-critic that TD3 has, too.
@@ -28,6 +26,7 @@ class ActorCriticConfig(OffPolicyConfig):
 
     NAME: ClassVar[str]
     HEAD_WIDTH: ClassVar[int] = 1
+    WORK_TO_SHARE: ClassVar[int] = 1_000_000  # two cores gain more than they wait
 
     target_rate: Share | tuple[Share, ...] = Field(
         0.005,
@@ -59,18 +58,15 @@ class ActorCriticConfig(OffPolicyConfig):
         description="hidden layers of actor and critics",
         json_schema_extra=searched(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
     )
-    gradient_parts: Count | None = Field(
-        None,
-        description="parts that the actor's gradient is summed from, which two cores may share; "
-        "null: 2 from a million multiplications of a batch between hidden layers, else 1",
-    )
 
     def parts(self, num_envs: int) -> int:
-        """Gradient parts of a batch; they follow from the member's own sizes alone."""
-        if self.gradient_parts is not None:
-            return min(self.gradient_parts, self.batch)
+        """Parts that the actor's gradient is summed from, which two cores may share.
+
+        They follow from the member's own sizes alone: a batch's multiplications between hidden
+        layers.
+        """
         work = self.batch * sum(a * b for a, b in itertools.pairwise(self.widths))
-        return 2 if work >= _WORK_TO_SHARE else 1
+        return 2 if work >= self.WORK_TO_SHARE else 1
 
     def check_spaces(self, spec: Spec) -> None:
         """Takes real actions within bounds, and rows of numbers."""

@@ -82,7 +82,6 @@ class PPOConfig(AgentConfig):
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
         "learning_rate",
         "clip_range",
-        "value_clip_range",
         "entropy_coef",
         "value_coef",
         "discount",
@@ -104,9 +103,6 @@ class PPOConfig(AgentConfig):
         0.2,
         description="how far the probability ratio may leave 1 and still earn",
         json_schema_extra=searched(0.1, 0.4),
-    )
-    value_clip_range: Positive | tuple[Positive, ...] | None = Field(
-        None, description="how far a value may move from the old one, reward units; null: free"
     )
     entropy_coef: NotNegative | tuple[NotNegative, ...] = Field(
         0.0,
@@ -152,6 +148,7 @@ class PPOConfig(AgentConfig):
     )
     normalize_advantage: bool = Field(True, description="mean 0, deviation 1 in each minibatch")
 
+    ROWS_TO_SHARE: ClassVar[int] = 1024  # of a minibatch: two cores gain more than they wait
     LENGTHS: ClassVar[tuple[str, ...]] = ("horizon",)
     SIZES: ClassVar[tuple[str, ...]] = ("horizon", "widths")
     FITTED: ClassVar[tuple[str, ...]] = (ROLLOUT_ROWS, "horizon", "minibatch")
@@ -185,11 +182,6 @@ class PPOConfig(AgentConfig):
     initial_std: Positive = Field(
         0.6, description="first deviation of continuous actions; [-1, 1] is their range"
     )
-    gradient_parts: Count | None = Field(
-        None,
-        description="parts a minibatch's gradient is summed from, which two cores may share; "
-        "null: 2 from 1,024 rows on, else 1",
-    )
 
     def iteration_steps(self, num_envs: int) -> int:
         """T."""
@@ -217,28 +209,17 @@ class PPOConfig(AgentConfig):
         return self.minibatch
 
     def parts(self, num_envs: int) -> int:
-        """Gradient parts of a minibatch.
+        """Equal parts that a minibatch's gradient is summed from, which two cores may share.
 
         They follow from the member's own rows: were they another number beside other members, its
         sums would be added in another order, and its weights would be other bits.
-
-        Raises:
-            ConfigError: when the parts would not be equal.
         """
         rows = self.rows(num_envs)
-        if self.gradient_parts is None:
-            return 2 if rows >= _ROWS_TO_SHARE and rows % 2 == 0 else 1
-        if rows % self.gradient_parts:
-            raise ConfigError(
-                f"`agent.gradient_parts` = {self.gradient_parts} does not divide the minibatch of "
-                f"{rows} rows. Nearest values that do: "
-                f"{_nearest_divisors(rows, self.gradient_parts)}."
-            )
-        return self.gradient_parts
+        return 2 if rows >= self.ROWS_TO_SHARE and rows % 2 == 0 else 1
 
     def check(self, num_envs: int) -> None:
-        """Refuses minibatches that do not fill the rollout, and unequal parts of them."""
-        self.parts(num_envs)
+        """Refuses minibatches that do not fill the rollout."""
+        self.rows(num_envs)
 
     def give_way(self, num_envs: int, given: Container[str]) -> Self:
         """A suggested minibatch that does not divide the rollout is not the user's to mend."""
@@ -280,8 +261,6 @@ def _nearest_divisors(total: int, wanted: int) -> str:
 
 Config = PPOConfig
 
-_ROWS_TO_SHARE = 1024  # of a minibatch, from which on two cores gain more than they wait
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -289,7 +268,6 @@ class Settings:
 
     learning_rate: NDArray[np.float64]
     clip_range: NDArray[np.float64]
-    value_clip_range: NDArray[np.float64]
     entropy_coef: NDArray[np.float64]
     value_coef: NDArray[np.float64]
     discount: NDArray[np.float64]
@@ -306,7 +284,6 @@ class Settings:
         return cls(
             learning_rate=config.per_member("learning_rate", members),
             clip_range=config.per_member("clip_range", members),
-            value_clip_range=config.per_member("value_clip_range", members),
             entropy_coef=config.per_member("entropy_coef", members),
             value_coef=config.per_member("value_coef", members),
             discount=config.per_member("discount", members),

@@ -56,10 +56,7 @@ class Learner:
         parts: int,
     ) -> None:
         self._policy, self._settings, self._parts = policy, settings, parts
-        losses = (
-            *(settings.clip_range, settings.value_clip_range),
-            *(settings.entropy_coef, settings.value_coef),
-        )
+        losses = settings.clip_range, settings.entropy_coef, settings.value_coef
         self._losses = np.stack(losses, axis=1)
         total, together = horizon * num_envs, min(parts, settings.epochs)
         self._order = np.zeros((together, total), np.int64)

@@ -58,7 +58,6 @@ class Coefficients(NamedTuple):
     """Settings of each member, float32 [M]; infinity where a limit is off."""
 
     clip_range: Tensor
-    value_clip_range: Tensor
     entropy_coef: Tensor
     value_coef: Tensor
     discount: Tensor
@@ -116,24 +115,21 @@ def loss_of(
 
         L = mean(-min(r A, clamp(r, 1 - c, 1 + c) A) + c_v (v - R)^2 - c_e H)
 
-    with r = exp(log p - log p_old). With value clipping the squared error is the larger one of v
-    and of v_old + clamp(v - v_old, -c, c). The KL estimate is (r - 1) - log r (Schulman 2020,
+    with r = exp(log p - log p_old). The KL estimate is (r - 1) - log r (Schulman 2020,
     "Approximating KL divergence").
     """
     advantage = rows.advantage
     if normalise:
         advantage = advantage - rows.mean(advantage)[:, None]
         advantage = advantage / (rows.mean(advantage**2).sqrt() + 1e-8)[:, None]
-    clip, value_clip = c.clip_range[:, None], c.value_clip_range[:, None]
+    clip = c.clip_range[:, None]
 
     log_ratio = distribution.log_prob(rows.action) - rows.log_prob
     ratio = log_ratio.exp()
     bounded = ratio.clamp(1.0 - clip, 1.0 + clip)
     policy = -torch.minimum(ratio * advantage, bounded * advantage)
 
-    near = rows.value + (value - rows.value).clamp(-value_clip, value_clip)
-    critic = torch.maximum((value - rows.target) ** 2, (near - rows.target) ** 2)
-
+    critic = (value - rows.target) ** 2
     entropy = distribution.entropy()
     loss = policy + c.value_coef[:, None] * critic - c.entropy_coef[:, None] * entropy
     each = (policy, critic, entropy, log_ratio.expm1() - log_ratio, (bounded != ratio).float())

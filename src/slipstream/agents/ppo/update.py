@@ -59,27 +59,6 @@ def clipped_surrogate(
     return -limited, 0.0, kl, outside
 
 
-def value_error(value: float, target: float, old_value: float, clip: float) -> tuple[float, float]:
-    """Squared error of the critic.
-
-    The larger of (v - R)^2 and (v_old + clamp(v - v_old, -c, c) - R)^2; the second has derivative 0
-    outside the clamp. An infinite clip leaves the first.
-
-    Returns:
-        loss; d loss / d v.
-    """
-    error = value - target
-    loss = error * error
-    change = value - old_value
-    if abs(change) <= clip or change != change:
-        return loss, 2.0 * error
-    clipped = old_value + (clip if change > 0.0 else -clip) - target
-    clipped_loss = clipped * clipped
-    if clipped_loss > loss:
-        return clipped_loss, 0.0
-    return loss, 2.0 * error
-
-
 # Columns of a packed row; the action follows.
 LOG_PROB = 0
 ADVANTAGE = 1
@@ -88,11 +67,10 @@ VALUE = 3
 VALID = 4
 ACTION = 5
 
-# Per-member settings, [g, 4].
+# Per-member settings, [g, 3].
 CLIP = 0
-VALUE_CLIP = 1
-ENTROPY_COEF = 2
-VALUE_COEF = 3
+ENTROPY_COEF = 1
+VALUE_COEF = 2
 
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 APPROX_KL = 3
@@ -184,14 +162,12 @@ def row_losses(
     advantage = (row[ADVANTAGE] - moments[1]) * moments[2]
     log_ratio = log_prob - row[LOG_PROB]
     policy, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, settings[CLIP])
-    critic, d_value = value_error(
-        value, float(row[TARGET]), float(row[VALUE]), settings[VALUE_CLIP]
-    )
+    error = value - float(row[TARGET])
     statistics[0] += weight * policy
-    statistics[1] += weight * critic
+    statistics[1] += weight * (error * error)
     statistics[3] += weight * kl
     statistics[4] += weight * outside
-    return weight, weight * d_log_prob, weight * settings[VALUE_COEF] * d_value
+    return weight, weight * d_log_prob, weight * settings[VALUE_COEF] * (2.0 * error)
 
 
 # Long: one pass over a row's choices, whose intermediate numbers stay in registers.
@@ -208,7 +184,7 @@ def choices_gradient(
         head, value: float32 [b, padded], of rows order [b] of packed [R, 5 + K].
         mask: bool [R, choices] of allowed choices, or [0, 0] for none.
         sizes: int64 [K], choices of each component.
-        moments: [3], the minibatch's of `minibatch_moments`; settings: float64 [4].
+        moments: [3], the minibatch's of `minibatch_moments`; settings: float64 [3].
         d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
         statistics: float64 [5], sums of weighted losses, added to.
         scratch: float64 [2, choices], overwritten.
@@ -488,7 +464,7 @@ def member_gradient(
     Args:
         net: Net; weights: TrainState; rows: Rows; space: Space.
         order: int64 [b], which rows; moments: float64 [3], the minibatch's.
-        losses: float64 [4], settings of the losses; statistics: float64 [>= S], written.
+        losses: float64 [3], settings of the losses; statistics: float64 [>= S], written.
     """
     weight, gradient, tables = weights.weights[m], weights.gradients[m, p], net.tables
     turned, scratch = space.turned[p], space.scratch[p]
@@ -632,7 +608,7 @@ class Epochs(NamedTuple):
     """What the update of M members reads and changes.
 
     Attributes:
-        net, weights: Net and TrainState; losses: float64 [M, 4], settings of the losses.
+        net, weights: Net and TrainState; losses: float64 [M, 3], settings of the losses.
         experience, rows: Experience and Rows.
         keys: uint64 [M, epochs], of the streams that each epoch's order is drawn from.
         order: int64 [some, R], of one member's next epochs; overwritten.
