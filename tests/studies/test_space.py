@@ -185,7 +185,7 @@ def test_refusals(base, values, said):
 
 
 def test_a_batch_larger_than_the_replay_is_refused(base):
-    small = resolve("cartpole", {"agent.name": "dqn", "agent.replay_size": 100})
+    small = resolve("cartpole", {"agent.name": "dqn", "agent.replay_size": 1000})
     with pytest.raises(ConfigError, match="no config allows"):
         SearchSpace.from_mapping({"agent.batch": {"choices": [4096]}}, small)
 
