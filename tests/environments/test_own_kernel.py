@@ -7,7 +7,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.environments import own_kernel
+from slipstream.environments import kernel_environment
 from slipstream.environments.factory import resolve_environment
 from slipstream.files.provenance import changed_facts
 
@@ -20,7 +20,9 @@ RARE = "out[3] = s.seen[1, 0]\n    if s.sum > 30.0:\n        out[60] = 1.0"
 def write(tmp_path, monkeypatch):
     """A kernel file made of `clock.py`, with some text replaced, in a cache of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own_kernel, "private_folder", lambda name: made(tmp_path / "cache" / name))
+    monkeypatch.setattr(
+        kernel_environment, "private_folder", lambda name: made(tmp_path / "cache" / name)
+    )
 
     def build(*swaps, name="mine.py"):
         text = CLOCK.read_text().replace("max_steps: int = 0", "max_steps: int = 20")
@@ -78,7 +80,7 @@ def test_rare_states_while_training(write, tmp_path, monkeypatch, members):
     environment = resolve_environment(path, {})
     kernel = environment.kernel
     assert not kernel.built_in
-    monkeypatch.setattr(own_kernel, "check_environment", lambda *_, **__: None)
+    monkeypatch.setattr(kernel_environment, "check_environment", lambda *_, **__: None)
     with pytest.raises(KernelError) as error:
         train(path, members=members)
     message = str(error.value)
@@ -93,7 +95,7 @@ def test_built_in_kernels_are_not_checked(write, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr(own_kernel, "check_environment", refuse)
+    monkeypatch.setattr(kernel_environment, "check_environment", refuse)
     assert resolve_environment("cartpole", {}).check({}) is None
 
 

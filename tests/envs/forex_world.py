@@ -10,8 +10,7 @@ from slipstream.core.discover import load_kernel
 from slipstream.core.kernel import Loaded, params_table
 from slipstream.core.random import stream
 from slipstream.envs.forex import kernel as forex
-from slipstream.envs.forex.params import params_of
-from slipstream.envs.forex.record import FLAT, NIGHT, ROLL
+from slipstream.envs.forex.record import FLAT, NIGHT, ROLL, params_of
 from slipstream.market.calendar import calendar
 
 BAR = 900

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from slipstream.core.discover import load_kernel
-from slipstream.envs.hockey.physics.facts import LEFT_SENSOR, ONE_TWO, PUCK, RIGHT_SENSOR
-from slipstream.envs.hockey.setup import kick, put
+from slipstream.envs.hockey.kernel import kick, put
+from slipstream.envs.hockey.physics.bodies import LEFT_SENSOR, ONE_TWO, PUCK, RIGHT_SENSOR
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.records import Records

@@ -11,8 +11,7 @@ from slipstream.core.kernel import Loaded, params_table
 from slipstream.core.random import stream
 from slipstream.envs.portfolio import kernel as portfolio
 from slipstream.envs.portfolio.arrays import PanelSegments, PanelTable, arrays_of
-from slipstream.envs.portfolio.params import records_of
-from slipstream.envs.portfolio.record import state_dtype
+from slipstream.envs.portfolio.record import records_of, state_dtype
 from slipstream.features.panel import PanelFeatures
 from slipstream.market.calendar import calendar
 from slipstream.market.panel import Panel

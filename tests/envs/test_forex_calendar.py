@@ -12,8 +12,8 @@ from forex_folder import grid
 
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.envs.forex.calendar import calendar_bits, clock_columns
 from slipstream.envs.forex.record import FLAT, NIGHT, ROLL
+from slipstream.envs.forex.table import calendar_bits, clock_columns
 from slipstream.market.calendar import NEW_YORK_ROLL, UTC_ROLL
 
 NEW_YORK = ZoneInfo("America/New_York")

@@ -4,12 +4,12 @@ import numpy as np
 
 from slipstream.core.discover import load_kernel
 from slipstream.core.single import cosine, sine
-from slipstream.envs.hockey.physics import bounds, facts, island
+from slipstream.envs.hockey.physics import bodies, motion
+from slipstream.envs.hockey.physics import world as physics
 from slipstream.envs.hockey.physics.boxes import box
+from slipstream.envs.hockey.physics.contacts import collide_polygons, evaluate
 from slipstream.envs.hockey.physics.impact import time_of_impact
-from slipstream.envs.hockey.physics.manifolds import evaluate
-from slipstream.envs.hockey.physics.polygons import collide_polygons
-from slipstream.envs.hockey.physics.sweeps import set_pose
+from slipstream.envs.hockey.physics.motion import set_pose
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.records import Records
 from slipstream.vector.vector_env import blank, member_indices
@@ -36,8 +36,8 @@ def on_the_way(s, d, draw, body):
     s.center[body] = [
         single(v + w) for v, w in zip(s.center0[body], draw.normal(0, 0.2, 2), strict=True)
     ]
-    s.angle0[body] = single(draw.uniform(-1.7, 1.7)) if body < facts.PUCK else 0.0
-    turned = single(draw.normal(0, 0.2)) if body < facts.PUCK else 0.0
+    s.angle0[body] = single(draw.uniform(-1.7, 1.7)) if body < bodies.PUCK else 0.0
+    turned = single(draw.normal(0, 0.2)) if body < bodies.PUCK else 0.0
     s.angle[body] = single(s.angle0[body] + turned)
     s.alpha[:] = 0.0
     set_pose(s, d, body)
@@ -49,14 +49,14 @@ def test_nothing_touches_what_is_far():
     for sample in range(SAMPLES):
         body = sample % 3
         on_the_way(s, d, draw, body)
-        for still in range(facts.MOVING, facts.BODIES):
-            if not bounds.is_far(s, d, still, body):
+        for still in range(bodies.MOVING, bodies.BODIES):
+            if not motion.is_far(s, d, still, body):
                 near += 1
                 continue
             far += 1
             assert time_of_impact(s, d, still, body) < 0.0
-            if body < facts.PUCK:
-                pair = 3 * (still - facts.MOVING) + body
+            if body < bodies.PUCK:
+                pair = 3 * (still - bodies.MOVING) + body
                 collide_polygons(s, d, pair, still, body)
                 assert s.points[pair] == 0
     assert far > SAMPLES and near > SAMPLES // 2
@@ -69,7 +69,7 @@ def test_bounds_hold_the_boxes_of_both_ends():
         body = sample % 3
         on_the_way(s, d, draw, body)
         end = box(d, body, s.sin[body], s.cos[body], *s.place[body])
-        whole = bounds.swept(s, body)
+        whole = motion.swept(s, body)
         s.center[body], s.angle[body] = s.center0[body], s.angle0[body]
         set_pose(s, d, body)
         begin = box(d, body, sine(s.angle0[body]), cosine(s.angle0[body]), *s.place[body])
@@ -91,13 +91,13 @@ def test_sweeps_that_go_round_a_circle_end_the_same_without_marks(monkeypatch):
                 s.center[body] = [single(x), single(y)]
                 s.velocity[body] = [vx, vy]
                 set_pose(s, d, body)
-            for place, k in enumerate((facts.ONE_PUCK, 2)[:count]):
+            for place, k in enumerate((bodies.ONE_PUCK, 2)[:count]):
                 s.island[place] = k
                 evaluate(s, d, k)
                 assert s.points[k] == 1
             if not marks:
-                monkeypatch.setattr(island, "is_marked", lambda s, count: False)
-            island.solve_velocities(s, d, count, False)
+                monkeypatch.setattr(physics, "is_marked", lambda s, count: False)
+            physics.solve_velocities(s, d, count, False)
             ends.append((s.velocity[:3].tolist(), s.spin[:3].tolist()))
         assert ends[0] == ends[1]
         monkeypatch.undo()

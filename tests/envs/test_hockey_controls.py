@@ -5,9 +5,9 @@ import pytest
 
 from slipstream.core.single import single
 from slipstream.envs.hockey import control, kernel
-from slipstream.envs.hockey.physics import island, world
-from slipstream.envs.hockey.physics.facts import STEP
-from slipstream.envs.hockey.physics.vectors import add, div, mul
+from slipstream.envs.hockey.physics import world
+from slipstream.envs.hockey.physics.bodies import STEP
+from slipstream.envs.hockey.physics.geometry import add, div, mul
 
 
 def other_damping(s, d, body):
@@ -48,12 +48,12 @@ def spinless(s):
 
 
 WRONG = {
-    "damping": [(island, "accelerate", other_damping)],
+    "damping": [(world, "accelerate", other_damping)],
     "no continuous collision": [(world, "solve_impacts", nothing)],
-    "no push-out": [(island, "solve_positions", not_pushed)],
+    "no push-out": [(world, "solve_positions", not_pushed)],
     "border": [(control, "push_within", slowed)],
     "spin": [(kernel, "limit_puck", spinless)],
-    "sweeps": [(island, "VELOCITY_SWEEPS", 8), (island, "POSITION_SWEEPS", 3)],
+    "sweeps": [(world, "VELOCITY_SWEEPS", 8), (world, "POSITION_SWEEPS", 3)],
 }
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.discover import load_kernel
-from slipstream.envs.hockey.kernel import decode
-from slipstream.envs.hockey.setup import put
+from slipstream.envs.hockey.kernel import decode, put
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
 from slipstream.vector.records import Records

@@ -5,8 +5,7 @@ import pytest
 
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.envs.hockey.kernel import closeness, decode
-from slipstream.envs.hockey.setup import put
+from slipstream.envs.hockey.kernel import closeness, decode, put
 from slipstream.vector.contract import blank
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.records import Records

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.envs.hockey.physics import facts, pairs
+from slipstream.envs.hockey.physics import bodies as known
 from slipstream.envs.hockey.shapes import shapes
 
 pytest.importorskip("Box2D", reason="the oracle drives the package box2d, which is not installed")
@@ -22,20 +22,20 @@ def bodies():
 def test_hulls_are_equal(bodies):
     made = shapes()
     for b, body in enumerate(bodies[1]):
-        if b == facts.PUCK:
+        if b == known.PUCK:
             continue
         shape, n = body.fixtures[0].shape, made.count[b]
         assert n == len(shape.vertices)
         assert np.array_equal(shape.vertices, made.vertices[b, :n])
         assert np.array_equal(shape.normals, made.normals[b, :n])
         assert np.array_equal(shape.centroid, made.centroid[b])
-        if b >= facts.MOVING:
+        if b >= known.MOVING:
             assert np.array_equal(body.position, made.place[b])
 
 
 def test_masses_are_equal(bodies):
     made, f = shapes(), np.float32
-    for b, body in enumerate(bodies[1][: facts.MOVING]):
+    for b, body in enumerate(bodies[1][: known.MOVING]):
         mass, inverse, inverse_inertia = made.mass[b]
         assert body.mass == mass and f(inverse) == f(1) / f(mass)
         x, y = made.middle[b].astype(f)
@@ -48,15 +48,15 @@ def test_masses_are_equal(bodies):
 
 def test_pairs_mix_as_fixtures_do(bodies):
     f = np.float32
-    for k in range(facts.PAIRS):
-        a, b = pairs.body_a(k), pairs.body_b(k)
+    for k in range(known.PAIRS):
+        a, b = known.body_a(k), known.body_b(k)
         one, two = (bodies[1][i].fixtures[0] for i in (a, b))
-        assert f(pairs.friction(a, b)) == np.sqrt(f(one.friction) * f(two.friction))
-        assert f(pairs.bounce(b)) == max(f(one.restitution), f(two.restitution))
-        assert b < facts.MOVING and a != b
-    assert len({(pairs.body_a(k), pairs.body_b(k)) for k in range(facts.PAIRS)}) == facts.PAIRS
+        assert f(known.friction(a, b)) == np.sqrt(f(one.friction) * f(two.friction))
+        assert f(known.bounce(b)) == max(f(one.restitution), f(two.restitution))
+        assert b < known.MOVING and a != b
+    assert len({(known.body_a(k), known.body_b(k)) for k in range(known.PAIRS)}) == known.PAIRS
 
 
 def test_radii_are_equal(bodies):
-    assert bodies[1][0].fixtures[0].shape.radius == facts.RACKET_RADIUS
-    assert bodies[1][2].fixtures[0].shape.radius == facts.PUCK_RADIUS
+    assert bodies[1][0].fixtures[0].shape.radius == known.RACKET_RADIUS
+    assert bodies[1][2].fixtures[0].shape.radius == known.PUCK_RADIUS

@@ -266,7 +266,7 @@ def test_the_scale_of_a_symbol_that_is_not_loaded_may_stand_there(folder, frame)
 
 
 def test_other_prices_need_no_units_of_symbols_that_are_not_there(folder, frame):
-    from slipstream.environments.kernel_section import window_section
+    from slipstream.environments.kernel_environment import window_section
 
     path = folder(EURUSD=frame())
     units = {"EURUSD": 1.0, "USDJPY": 0.01}

@@ -184,7 +184,7 @@ def test_an_environment_that_hangs_at_once_is_named(monkeypatch):
     taken = Endless.step
     monkeypatch.setattr(Endless, "step", lambda self, a: told.wait(60) and taken(self, a))
     here = settings("gym:SlipstreamEndless-v0", **{"training.backend": "serial"}).training
-    resolve_environment("gym:SlipstreamEndless-v0", {}).tried(here)
+    resolve_environment("gym:SlipstreamEndless-v0", {}).tried(here.stepping)
     assert screen.getvalue().startswith("gym:SlipstreamEndless-v0: its first steps have taken")
 
 

@@ -263,7 +263,7 @@ def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
     tuner.tune(config, 20.0)
     assert len(who()) > 1 and os.getpid() not in who()
     resolve_environment(name, {"kwargs": kwargs("")}).tried(
-        config.with_training(backend="serial").training
+        config.with_training(backend="serial").training.stepping
     )
     assert os.getpid() in who()
 

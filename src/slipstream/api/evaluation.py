@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import ConfigError
-from slipstream.environments.environment import Environment
+from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.environments.self_play.config import SNAPSHOTS
 from slipstream.files import checkpoint
@@ -171,7 +171,8 @@ def environment_of(
         ConfigError: the environment has no prices, or a date cannot be read.
     """
     carried = carried_settings(run.provenance)
-    return chosen_environment(run.config, data, symbols, _moment(start), _moment(stop), carried)
+    window = PriceWindow(data, symbols, _moment(start), _moment(stop), carried)
+    return chosen_environment(run.config.env_name, run.config.env_settings, window)
 
 
 def _moment(text: str | None) -> int | None:

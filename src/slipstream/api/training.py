@@ -76,7 +76,7 @@ def train(
     environment = resolve_environment(config.env_name, config.env_settings)
     learner = check_learner(config.training, environment.spec.is_image)
     config.agent.check_spaces(environment.spec)
-    environment = environment.prepared(config.training)
+    environment = environment.prepared(config.training.stepping)
     config, fallback = resolve_backend(config, environment)
     config, choice = resolve_num_envs(config, environment)
     environment, measured = as_measured(config, environment)

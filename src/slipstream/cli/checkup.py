@@ -53,7 +53,9 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
     from slipstream.settings.sizing import choose_num_envs
 
     config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
-    environment = resolve_environment(config.env_name, config.env_settings).tried(config.training)
+    environment = resolve_environment(config.env_name, config.env_settings).tried(
+        config.training.stepping
+    )
     rows = [(f"num_envs for {target}", choose_num_envs(config, environment).reason)]
     identity = environment.identity
     if identity is None:

@@ -12,22 +12,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
+from slipstream.core.kernel import Kernel, Loaded
+from slipstream.core.market_pass import PortfolioPass, SymbolPass
 from slipstream.core.spec import Spec
 from slipstream.environments.machine_file import FastestWays, Identity, Way
 from slipstream.environments.self_play.opponents import Opponents
 from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
+from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import VectorEnv
-
-if TYPE_CHECKING:
-    from slipstream.settings.sections import TrainingConfig
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
 
@@ -40,6 +40,63 @@ _REASONS = {
 }
 
 
+class Stepping(NamedTuple):
+    """What a run says about how copies of somebody else's rules are stepped.
+
+    Attributes:
+        workers: processes of backend `process`; None: by the cores.
+        policy: what follows when one of its copies fails there.
+        double_buffer: a lone member acts for half of them while the others are stepped.
+        here: first steps are taken in this process.
+    """
+
+    workers: int | None = None
+    policy: FaultPolicy = FaultPolicy()
+    double_buffer: bool = False
+    here: bool = False
+
+
+class PriceWindow(NamedTuple):
+    """One window of a market's prices, or of others of the same kind.
+
+    Attributes:
+        data: folder of other prices.
+        symbols: which of them; those of the section `env` unless given.
+        start, stop: half-open range of bars, UTC seconds.
+        carried: settings measured on the training window, which belong to the policy and not to
+            the chosen bars; see `carried_settings`.
+    """
+
+    data: str | Path | None = None
+    symbols: Sequence[str] | None = None
+    start: int | None = None
+    stop: int | None = None
+    carried: Mapping[str, Any] | None = None
+
+    @property
+    def chosen(self) -> bool:
+        """Whether it names anything; else the section's own splits hold."""
+        return any(one is not None for one in self[:4])
+
+
+class KernelPrices(NamedTuple):
+    """A market's rules and data, which say what its passes could trade at.
+
+    Attributes:
+        kernel, loaded: the rules, and what they have loaded.
+    """
+
+    kernel: Kernel
+    loaded: Loaded
+
+    def passes(self, split: str) -> list[SymbolPass | PortfolioPass] | None:
+        """Of each record of a split; None where the kernel does not declare them."""
+        declares = self.kernel.market_pass
+        if declares is None:
+            return None
+        return [declares(record, self.loaded.data) for record in self.loaded.params[split]]
+
+
 @dataclass(frozen=True)
 class Environment(ABC):
     """One environment, ready to be stepped in any number of copies that share its data.
@@ -48,6 +105,9 @@ class Environment(ABC):
         name: a kernel's name or path, or ``gym:ID``.
         spec: its outside.
         measured: how copies of a lone member are stepped fastest here, where the machine file says.
+        step_seconds: of one copy of somebody else's rules, as measured here; `backend: auto` goes
+            by it. None: its first steps are still to be taken.
+        compiled: its rules are a kernel, which threads step.
         backends: how its copies can be stepped; a further one is named here and made in `copies`.
         open_section: below this key of `env`, nobody knows beforehand which keys there are.
         leaves: a copy can leave an episode before its end and begin another one.
@@ -57,7 +117,9 @@ class Environment(ABC):
     name: str
     spec: Spec
     measured: FastestWays | None = field(default=None, kw_only=True)
+    step_seconds: float | None = field(default=None, kw_only=True)
 
+    compiled: ClassVar[bool] = False
     backends: ClassVar[tuple[str, ...]]
     open_section: ClassVar[str | None] = None
     leaves: ClassVar[bool] = True
@@ -128,18 +190,8 @@ class Environment(ABC):
         return cls.load(name, settings)
 
     @classmethod
-    def load_window(
-        cls,
-        name: str,
-        settings: Mapping[str, Any],
-        *,
-        data: str | Path | None = None,
-        symbols: Sequence[str] | None = None,
-        start: int | None = None,
-        stop: int | None = None,
-        carried: Mapping[str, Any] | None = None,
-    ) -> Self:
-        """One window of (other) prices; see `chosen_environment`.
+    def load_window(cls, name: str, settings: Mapping[str, Any], window: PriceWindow) -> Self:
+        """The same with one window of (other) prices.
 
         Raises:
             ConfigError: it has no prices to choose from.
@@ -215,6 +267,11 @@ class Environment(ABC):
         return None
 
     @property
+    def prices(self) -> KernelPrices | None:
+        """What a market trades at; None for games and others."""
+        return None
+
+    @property
     def opponent_names(self) -> Mapping[int, str]:
         """Who the numbers in an evaluation's metric `opponent` mean; nobody where there is none."""
         return {}
@@ -224,16 +281,15 @@ class Environment(ABC):
         """How many its data are divided into; None: they are not."""
         return None
 
-    def prepared(self, training: TrainingConfig) -> Environment:
+    def prepared(self, stepping: Stepping) -> Environment:
         """The same with what a run says about how its copies are stepped."""
         return self
 
-    def tried(self, training: TrainingConfig | None = None) -> Self:
+    def tried(self, stepping: Stepping | None = None) -> Self:
         """The same once somebody else's rules have taken their first steps, under a fault policy.
 
         Args:
-            training: says how faults are met, and whether they are taken in this process; in a
-                worker process unless given.
+            stepping: its own unless given.
 
         Raises:
             KernelError: they break at once.
@@ -242,6 +298,14 @@ class Environment(ABC):
 
     def with_data(self, data: Any) -> Environment:
         """The same with equal arrays that are there already."""
+        return self
+
+    def without_rules(self) -> Environment:
+        """The same without arrays and functions, for a parcel to another process."""
+        return self
+
+    def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> Environment:
+        """What a parcel holds, with a kernel and arrays that are there."""
         return self
 
     @property

@@ -1,8 +1,8 @@
-"""Deterministic evaluation of policies, one member or many at once."""
+"""Deterministic evaluation of policies, one member or many at once; games by the opponent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from slipstream.environments.environment import LONGEST, Environment
 from slipstream.environments.episodes import Seen, run_episodes
-from slipstream.environments.self_play.outcomes import NUMBERS, outcome_shares
 from slipstream.files.track import Track, counted, values
 from slipstream.machine import draws
 from slipstream.nets.policy import Policy
 from slipstream.vector.vector_env import VectorEnv
 
+NUMBERS = ("seat", "opponent", "snapshot")  # metrics of a game whose means say nothing
 COPIES = 128  # of each member at most, however many episodes there are
 
 
@@ -145,3 +145,45 @@ def decide(policy: Policy, seen: Seen, seed: int | None) -> NDArray[Any]:
         rows = np.ascontiguousarray(seen.obs[at])
         found[at] = policy.act_rows(rows, keys=keys[at].copy(), mask=mask)
     return found
+
+
+def by_opponent(tracks: Sequence[Track], names: Mapping[int, str]) -> dict[str, list[Track]]:
+    """Games of two by the opponent's name, those that were met; empty for other environments.
+
+    Args:
+        tracks: of one member.
+        names: of the numbers in the metric `opponent`; none where it is no game.
+    """
+    found: dict[str, list[Track]] = {}
+    # Anybody's environment may call its metrics so; only games have names for the numbers.
+    if not names or not {"won", "lost", "opponent"} <= set(tracks[0].metrics):
+        return found
+    for track in tracks:
+        number = int(track.metrics["opponent"])
+        found.setdefault(names.get(number, str(number)), []).append(track)
+    return dict(sorted(found.items()))
+
+
+def outcome_shares(
+    rows: Sequence[Sequence[Track]], names: Mapping[int, str]
+) -> dict[str, NDArray[np.float64]]:
+    """Shares [M] of games won and lost against each opponent: `won_NAME`, `lost_NAME`.
+
+    Empty where there is one opponent only: `won` and `lost` say the same.
+
+    Args:
+        rows: [M][J], of the same episodes for each member.
+    """
+    games = [by_opponent(tracks, names) for tracks in rows]
+    met = sorted({name for own in games for name in own})
+    if len(met) < 2:
+        return {}
+    return {
+        f"{what}_{name}": np.array([_share(own.get(name, []), what) for own in games])
+        for name in met
+        for what in ("won", "lost")
+    }
+
+
+def _share(tracks: Sequence[Track], what: str) -> float:
+    return float(np.mean([track.metrics[what] for track in tracks])) if tracks else float("nan")

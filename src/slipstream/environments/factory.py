@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from slipstream.core.errors import ConfigError
-from slipstream.environments.environment import Environment
+from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.vector_environment import VECTOR, VectorEnvironment
-
-if TYPE_CHECKING:
-    from slipstream.settings.config import RunConfig
 
 
 def kind_of(name: str) -> type[Environment]:
@@ -60,39 +56,15 @@ def trainable(environment: Environment) -> Environment:
     return environment
 
 
-def chosen_environment(
-    config: RunConfig,
-    data: str | Path | None = None,
-    symbols: Sequence[str] | None = None,
-    start: int | None = None,
-    stop: int | None = None,
-    carried: Mapping[str, Any] | None = None,
-) -> Environment:
-    """A run's environment; with any of the options, one window of (other) prices.
-
-    Args:
-        config: of the run.
-        data: folder of other prices of the same kind.
-        symbols: which of them; those of the run unless given.
-        start, stop: half-open range of bars, UTC seconds.
-        carried: settings measured on the training window, which belong to the policy and not to
-            the chosen bars; see `carried_settings`.
+def chosen_environment(name: str, settings: Mapping[str, Any], window: PriceWindow) -> Environment:
+    """A run's environment; with one window of (other) prices where that names any.
 
     Raises:
         ConfigError: the environment has no prices to choose from.
     """
-    name, settings = config.env_name, config.env_settings
-    if data is None and symbols is None and start is None and stop is None:
-        return resolve_environment(name, settings)
-    return kind_of(name).load_window(
-        name,
-        settings,
-        data=data,
-        symbols=symbols,
-        start=start,
-        stop=stop,
-        carried=carried,
-    )
+    if window.chosen:
+        return kind_of(name).load_window(name, settings, window)
+    return resolve_environment(name, settings)
 
 
 def carried_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from pydantic import Field, field_validator
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.environments import suggested
-from slipstream.environments.environment import LONGEST, Environment, Sections
+from slipstream.environments.environment import LONGEST, Environment, Sections, Stepping
 from slipstream.environments.machine_file import Identity, Way
 from slipstream.files.files import plain
 from slipstream.vector.chosen import choose, first_steps, step_seconds
@@ -30,12 +30,8 @@ from slipstream.vector.foreign import Wrapped, make_gymnasium, name_of, shut
 from slipstream.vector.foreign_env import ForeignEnv, foreign_spec
 from slipstream.vector.forms import is_image
 from slipstream.vector.loop import HOLD
-from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.pool import WorkerPool
 from slipstream.vector.vector_env import VectorEnv
-
-if TYPE_CHECKING:
-    from slipstream.settings.sections import TrainingConfig
 
 GYMNASIUM = "gym:"
 # The most of a member, however large the budget: they are stepped one after another, so more than
@@ -90,20 +86,13 @@ class GymnasiumEnvironment(Environment):
     Attributes:
         kwargs: its keyword arguments.
         wrappers: around it, the innermost first, with their keyword arguments.
-        workers: processes of backend `process`; None: by the cores.
-        policy: what follows when one of its copies fails there.
-        double_buffer: a lone member acts for half of them while the others are stepped.
-        step_seconds: of one copy, as measured here; `backend: auto` goes by it. None: its first
-            steps are still to be taken.
+        stepping: what a run says about it.
         source: hash of the file with its rules, where there is one.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    workers: int | None = None
-    policy: FaultPolicy = field(default_factory=FaultPolicy)
-    double_buffer: bool = False
-    step_seconds: float | None = None
+    stepping: Stepping = field(default_factory=Stepping)
     source: str = ""
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
@@ -190,7 +179,7 @@ class GymnasiumEnvironment(Environment):
     ) -> VectorEnv:
         # A half of several members' copies would hold some of the members only.
         lone = len(set(seeds.tolist())) == 1 and len(seeds) > 1
-        return self._stepped(backend, seeds, indices, halves=self.double_buffer and lone)
+        return self._stepped(backend, seeds, indices, halves=self.stepping.double_buffer and lone)
 
     def evaluation(
         self,
@@ -208,26 +197,21 @@ class GymnasiumEnvironment(Environment):
         more: dict[str, Any] = {"at_end": HOLD, "limit": limit}
         return self._stepped(backend, zeros, zeros, evaluates=True, **more)
 
-    def prepared(self, training: TrainingConfig) -> Environment:
-        workers = None if training.workers == "auto" else training.workers
-        policy = _policy(training)
-        double = training.double_buffer
-        found = replace(self, workers=workers, policy=policy, double_buffer=double)
-        return found.tried(training)
+    def prepared(self, stepping: Stepping) -> Environment:
+        return replace(self, stepping=stepping).tried()
 
-    def tried(self, training: TrainingConfig | None = None) -> Self:
-        backend = "auto" if training is None else training.backend
-        if self.step_seconds is not None or (_in_child() and backend != "serial"):
+    def tried(self, stepping: Stepping | None = None) -> Self:
+        stepping = stepping or self.stepping
+        if self.step_seconds is not None or (_in_child() and not stepping.here):
             return self
-        policy = self.policy if training is None else _policy(training)
         with _told_when_slow(self.name):
-            if backend == "serial":
+            if stepping.here:
                 with self._serial(*_ONE) as env:
                     return replace(self, step_seconds=step_seconds(env))
             pool = WorkerPool.current()
             crowd = None if pool is None else pool.beside()
             made = maker(self.name, self.wrappers)
-            seconds = first_steps(made, self.kwargs, self.spec, policy, crowd)
+            seconds = first_steps(made, self.kwargs, self.spec, stepping.policy, crowd)
         return replace(self, step_seconds=seconds)
 
     @cached_property
@@ -277,7 +261,7 @@ class GymnasiumEnvironment(Environment):
         way = self.way(copies)
         if way is not None:
             return way.backend == "process"
-        return choose(self._seconds, copies, self.workers).backend == "process"
+        return choose(self._seconds, copies, self.stepping.workers).backend == "process"
 
     def _in_processes(
         self,
@@ -288,7 +272,7 @@ class GymnasiumEnvironment(Environment):
         **more: Any,
     ) -> VectorEnv:
         pool = WorkerPool.current()
-        workers, way = self.workers, self.way(len(seeds))
+        workers, way = self.stepping.workers, self.way(len(seeds))
         if workers is None and _in_child():
             workers = 1
         elif workers is None and way is not None and way.backend == "process":
@@ -300,7 +284,7 @@ class GymnasiumEnvironment(Environment):
             kwargs=self.kwargs,
             spec=self.spec,
             workers=workers,
-            policy=self.policy,
+            policy=self.stepping.policy,
             halves=halves,
             crowd=pool.beside() if pool is not None and evaluates else pool,
             **more,
@@ -308,10 +292,6 @@ class GymnasiumEnvironment(Environment):
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
         return self  # copies cannot be told how to differ
-
-
-def _policy(training: TrainingConfig) -> FaultPolicy:
-    return FaultPolicy(training.on_fault, training.hang_seconds, training.faults_per_minute)
 
 
 def _in_child() -> bool:

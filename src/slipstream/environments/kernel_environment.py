@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.discover import list_kernels
+from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import check_account
 from slipstream.core.reader import seal
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec
-from slipstream.environments.environment import LONGEST, Environment, Sections
-from slipstream.environments.film import Film
-from slipstream.environments.kernel_section import (
-    check_divisible,
-    complete_section,
-    divided,
-    window_section,
+from slipstream.environments.environment import (
+    LONGEST,
+    Environment,
+    KernelPrices,
+    PriceWindow,
+    Sections,
 )
+from slipstream.environments.film import Film
 from slipstream.environments.machine_file import Identity
-from slipstream.environments.own_kernel import check_own_kernel
-from slipstream.environments.self_play.config import DEFAULTS
-from slipstream.environments.self_play.game_kernel import game_kernel, seated, self_play_of
-from slipstream.environments.self_play.opponents import Opponents
-from slipstream.environments.self_play.outcomes import opponent_names
+from slipstream.environments.self_play.config import DEFAULTS, game_kernel, seated, self_play_of
+from slipstream.environments.self_play.opponents import Opponents, SnapshotPool, anchored
 from slipstream.environments.self_play.seat_env import seat_spec
 from slipstream.environments.self_play.self_play import SelfPlay
-from slipstream.environments.shares import Shares
 from slipstream.environments.suggested import for_gymnasium
 from slipstream.experience.replay.kernel_fields import kept_bytes
 from slipstream.files.files import plain
+from slipstream.machine.cache import cannot_write, private_folder
+from slipstream.market.config import DataConfig
 from slipstream.market.folds import FoldPlan
+from slipstream.market.reading.source import price_files
 from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import read_policy
 from slipstream.vector.contract import check_environment
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import HOLD
@@ -46,6 +49,34 @@ from slipstream.vector.vector_env import VectorEnv
 
 # Of a member at most. In 100,000 steps 12 copies reach 95 % of a market's optimum, 256 86 %.
 MARKET_COPIES, KERNEL_COPIES = 64, 256
+
+
+class Shares(NamedTuple):
+    """What each of M members has of the records, and how long its episodes are.
+
+    Attributes:
+        ranges: int64 [M, 2], first record and number of records.
+        limits: int64 [M], time limit, 0 for none.
+    """
+
+    ranges: NDArray[np.int64]
+    limits: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, counts: Sequence[int], limits: Sequence[int]) -> Shares:
+        """Records that lie member after member: how many each has, and its time limit."""
+        each = np.array(counts, np.int64)
+        ranges = np.stack([np.cumsum(each) - each, each], axis=1)
+        return cls(ranges, np.array(limits, np.int64))
+
+    def dealt(self, copies: int, longest: int = 0) -> dict[str, NDArray[np.int64]]:
+        """Of each of `copies` copies, member after member; `longest` where there is no limit."""
+        each = copies // len(self.ranges)
+        limits = np.where(self.limits > 0, self.limits, longest)
+        return {
+            "ranges": np.repeat(self.ranges, each, axis=0),
+            "limits": np.repeat(limits, each),
+        }
 
 
 @dataclass(frozen=True)
@@ -66,6 +97,7 @@ class KernelEnvironment(Environment):
     self_play: SelfPlay | None = None
     judge: KernelEnvironment | None = None
 
+    compiled: ClassVar[bool] = True
     backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
     resumable: ClassVar[bool] = True
 
@@ -83,7 +115,7 @@ class KernelEnvironment(Environment):
         asked = None if config is None else self_play_of(config)
         if asked is None:
             return cls(name, spec, kernel, loaded)
-        seats = SelfPlay.of(asked, cls.short_name(name), spec)
+        seats = SelfPlay.of(asked, cls.short_name(name), spec, read_policy)
         suggested = getattr(kernel.module, "EVALUATION", None)
         judge = None
         if suggested is not None and asked.evaluation is None and config is not None:
@@ -106,7 +138,7 @@ class KernelEnvironment(Environment):
     def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         if name.endswith(".py"):
             name = str(Path(name).resolve())
-        return name, complete_section(name, game_kernel(name), settings)
+        return name, _complete_section(name, game_kernel(name), settings)
 
     @classmethod
     def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
@@ -141,32 +173,22 @@ class KernelEnvironment(Environment):
         kernel = game_kernel(name)
         others = [e.loaded for e in known if isinstance(e, KernelEnvironment) and e.name == name]
         config = kernel.configure(settings)
-        found = cls.of(name, kernel, divided(kernel, config, plan, others), config)
+        found = cls.of(name, kernel, _divided(kernel, config, plan, others), config)
         market = found.spec.market
         if market is None:
             return found
-        check_divisible(kernel)
+        _check_divisible(kernel)
         market = replace(market, benchmark="benchmark" in found.spec.trace)
         return replace(found, spec=replace(found.spec, market=market))
 
     @classmethod
-    def load_window(
-        cls,
-        name: str,
-        settings: Mapping[str, Any],
-        *,
-        data: str | Path | None = None,
-        symbols: Sequence[str] | None = None,
-        start: int | None = None,
-        stop: int | None = None,
-        carried: Mapping[str, Any] | None = None,
-    ) -> Self:
+    def load_window(cls, name: str, settings: Mapping[str, Any], window: PriceWindow) -> Self:
         kernel = game_kernel(name)
         load_window = getattr(kernel.module, "load_window", None)
         if load_window is None:
-            return super().load_window(name, settings)
-        chosen = window_section(settings, data, symbols, carried)
-        return cls.of(name, kernel, load_window(kernel.configure(chosen), start, stop))
+            return super().load_window(name, settings, window)
+        config = kernel.configure(_window_section(settings, window))
+        return cls.of(name, kernel, load_window(config, window.start, window.stop))
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
@@ -220,9 +242,16 @@ class KernelEnvironment(Environment):
         return data
 
     @property
+    def prices(self) -> KernelPrices | None:
+        return None if self.spec.market is None else KernelPrices(self.kernel, self.loaded)
+
+    @property
     def opponent_names(self) -> Mapping[int, str]:
         met = self.judge or self
-        return opponent_names(met.kernel.module, met.self_play)
+        players = getattr(met.kernel.module, "PLAYERS", ())
+        own = {-number: name for number, name in enumerate(players)}
+        seats = met.self_play
+        return own if seats is None else own | seats.evaluation.settled().short_names
 
     @property
     def folds(self) -> int | None:
@@ -231,6 +260,17 @@ class KernelEnvironment(Environment):
 
     def with_data(self, data: Any) -> KernelEnvironment:
         return replace(self, loaded=replace(self.loaded, data=data))
+
+    def without_rules(self) -> KernelEnvironment:
+        rules = cast(Any, None)
+        judge = None if self.judge is None else self.judge.without_rules()
+        loaded = replace(self.loaded, data=None)
+        return replace(self, kernel=rules, loaded=loaded, judge=judge)
+
+    def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> KernelEnvironment:
+        judge = None if self.judge is None else self.judge.with_rules(kernel, arrays)
+        loaded = replace(self.loaded, data=kernel.Data(*arrays))
+        return replace(self, kernel=kernel, loaded=loaded, judge=judge)
 
     @property
     def identity(self) -> Identity:
@@ -299,18 +339,27 @@ class KernelEnvironment(Environment):
         seats, opponents = self.self_play.with_members(policy)
         return replace(self, self_play=seats), opponents
 
-    def against(self, opponents: Mapping[str, float], deterministic: bool | None = None) -> Self:
+    def against(
+        self,
+        opponents: Mapping[str, float],
+        deterministic: bool | None = None,
+        pool: SnapshotPool | None = None,
+    ) -> Self:
         """The same game, whose evaluations meet other opponents; see `SelfPlayConfig`.
 
         Args:
             opponents: weight by name.
             deterministic: their policies take the most likely action; as configured unless given.
+            pool: of the snapshots among them; the trained members' own unless given.
 
         Raises:
             ConfigError: one that is missing, of another game or shape; no game of two.
         """
-        seats = self.self_play or SelfPlay.of(DEFAULTS, self.short_name(self.name), self.spec)
+        seats = self.self_play or SelfPlay.of(
+            DEFAULTS, self.short_name(self.name), self.spec, read_policy
+        )
         own = seats.against(opponents, deterministic)
+        own = own if pool is None else replace(own, pool=pool)
         return replace(self, spec=seat_spec(own.spec), self_play=own, judge=None)
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> KernelEnvironment:
@@ -337,3 +386,128 @@ class KernelEnvironment(Environment):
 
     def episodes(self, split: str, games: int) -> int:
         return games if self.spec.market is None else len(self.loaded.params[split])
+
+
+def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field of the kernel's Config as plain values, what is on disk by absolute paths.
+
+    Args:
+        name: of the kernel, for messages.
+        kernel: whose Config it is.
+        settings: what was written.
+
+    Raises:
+        ConfigError: unknown keys, bad values, or no prices for a market.
+    """
+    if "data" not in settings and _needs_prices(kernel):
+        raise ConfigError(
+            f"`env.data` is required and missing: {name} reads prices. `slipstream init {name} "
+            "DIR > my.yaml` writes a config from a folder of price files; train that."
+        )
+    return _anchored(kernel.configure(settings).model_dump(mode="json"))
+
+
+def _window_section(settings: Mapping[str, Any], window: PriceWindow) -> dict[str, Any]:
+    """A market's section with the prices of a window."""
+    chosen: dict[str, Any] = dict(settings)
+    for key, value in (window.carried or {}).items():
+        if chosen.get(key) is None:  # left to the data
+            chosen[key] = value
+    section, symbols = dict(chosen["data"]), window.symbols
+    if window.data is not None:
+        root = Path(window.data).expanduser().resolve()
+        section["folder"] = str(root)
+        here = {symbol for symbol, _ in price_files(root)} if root.is_dir() else set(symbols or ())
+        for key in ("price_scale", "point"):  # units of what is not there concern nobody
+            if isinstance(section.get(key), dict):
+                section[key] = {s: one for s, one in section[key].items() if s in here}
+    if symbols is not None:
+        section["symbols"] = list(symbols)
+        section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
+    chosen["data"] = section
+    return chosen
+
+
+def _check_divisible(kernel: Kernel) -> None:
+    """Refuses a market whose data cannot be divided into folds.
+
+    Raises:
+        ConfigError: says what to define.
+    """
+    if kernel.load_folds is None:
+        raise ConfigError(
+            f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
+            "out what an observation remembers. Define it as docs/extending.md shows, or train "
+            "with `slipstream train`."
+        )
+
+
+def _divided(kernel: Kernel, config: Config, plan: FoldPlan, known: Sequence[Loaded]) -> Loaded:
+    """What a kernel loads for a study's folds, from what was read for other settings if it can.
+
+    Args:
+        kernel: whose data they are.
+        config: its settings.
+        plan: how markets are divided.
+        known: what was loaded for other settings.
+    """
+    if kernel.vary is not None:
+        for other in known:
+            varied = kernel.vary(other, config)
+            if varied is not None:
+                return varied
+    return kernel.load(config) if kernel.load_folds is None else kernel.load_folds(config, plan)
+
+
+def _needs_prices(kernel: Kernel) -> bool:
+    data = kernel.Config.model_fields.get("data")
+    return data is not None and data.is_required() and data.annotation is DataConfig
+
+
+def _anchored(settings: dict[str, Any]) -> dict[str, Any]:
+    """Relative paths made absolute, so that a run can be resumed from anywhere."""
+    seats = settings.get("self_play")
+    for key in ("opponents", "evaluation"):
+        if seats is not None and seats[key] is not None:
+            seats[key] = anchored(seats[key])
+    data = settings.get("data")
+    if isinstance(data, dict) and isinstance(data.get("folder"), str):
+        folder = data["folder"]
+        if ":" not in folder.split("/")[0]:  # `package:NAME` stays as it is
+            data["folder"] = str(Path(folder).expanduser().resolve())
+    return settings
+
+
+def check_own_kernel(
+    kernel: Kernel,
+    loaded: Loaded,
+    settings: Mapping[str, Any],
+    say: Callable[[str], None] = lambda sentence: None,
+) -> bool:
+    """Runs `check_environment` on a user's kernel, unless it has passed before.
+
+    What it passed with is remembered in the cache folder: its sources, its settings and its data.
+
+    Args:
+        kernel, loaded: as for training.
+        settings: of the section `env`.
+        say: told when it passes.
+
+    Returns:
+        Whether it was run now.
+
+    Raises:
+        KernelError: the first rule found broken, with file, line and remedy.
+    """
+    facts = [source_hashes(kernel.module), plain(settings), plain(loaded.provenance)]
+    text = json.dumps(facts, sort_keys=True, default=repr)
+    passed = private_folder("checked") / hashlib.sha256(text.encode()).hexdigest()[:20]
+    if passed.exists():
+        return False
+    check_environment(kernel, loaded=loaded)
+    try:
+        passed.touch()
+    except OSError as error:
+        raise cannot_write(passed.parent, error, "A passed check") from error
+    say(f"{kernel.module.__file__} passed its check (run once for each version of it).")
+    return True

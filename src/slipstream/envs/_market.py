@@ -116,6 +116,11 @@ def name_of(codes: Any) -> str:
     return "".join(chr(code) for code in codes if code)
 
 
+def names_of(d: Any) -> tuple[str, ...]:
+    """The text of all names in `d.symbols`."""
+    return tuple(name_of(codes) for codes in d.symbols)
+
+
 def cache_lines(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """All parts in one table that starts on a cache line, read-only use.
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import misfit
 from slipstream.core.spec import Spec
 from slipstream.core.version import __version__
+from slipstream.files import checkpoint
+from slipstream.files.best_policies import BEST, BestPolicies
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.networks import Activation, MlpNetwork, Network
 from slipstream.nets.observations import LIMIT
@@ -96,6 +100,32 @@ def _described(policy: Policy, m: int) -> dict[str, Any]:
         "native": policy.native.description(),
         "conditions": dict(policy.conditions),
     }
+
+
+def read_policy(place: str | Path) -> Policy:
+    """The policy of a run's best member, or of a folder with a policy in it.
+
+    Raises:
+        ConfigError: it is neither.
+        CheckpointError: the run has no policy yet, or it is damaged.
+    """
+    folder = Path(place).expanduser()
+    if (folder / checkpoint.MANIFEST).is_file():
+        tensors, manifest = checkpoint.load(folder)
+        if "policy" not in manifest:
+            raise ConfigError(
+                f"{place} is a checkpoint of a whole training and holds no policy: name the run's "
+                "directory, or a folder in its `best`."
+            )
+        return unpack(tensors, manifest["policy"])
+    if not (folder / BEST).is_dir():
+        raise ConfigError(
+            f"{place} is not a run directory, for it has no `{BEST}`. Name what `slipstream train` "
+            "printed, a policy's folder or an .onnx file."
+        )
+    best = BestPolicies(folder, lambda said: print(said, file=sys.stderr))
+    tensors, manifest = best.load(best.highest)
+    return unpack(tensors, manifest["policy"])
 
 
 def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import kind_of
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.runs.run import Run
 from slipstream.settings.sections import EvaluationConfig
 
@@ -166,7 +165,7 @@ def _evaluations(settings: EvaluationConfig) -> str:
 
 def _stepping(run: Run) -> str:
     name, training = run.config.env_name, run.config.training
-    if kind_of(name) is KernelEnvironment:
+    if kind_of(name).compiled:
         return (
             "Stepping took longest, and it is compiled already: more shards or members use more "
             "cores; `slipstream check` says what a kernel's own checks cost."

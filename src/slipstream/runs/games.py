@@ -20,9 +20,8 @@ from slipstream.core.reader import read_json
 from slipstream.core.text import did_you_mean
 from slipstream.environments.environment import LONGEST
 from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
-from slipstream.environments.self_play.game_kernel import is_game
-from slipstream.environments.self_play.snapshot_pool import SnapshotPool
+from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig, is_game
+from slipstream.environments.self_play.opponents import SnapshotPool
 from slipstream.files.best_policies import BEST
 from slipstream.files.files import write_sealed
 from slipstream.nets.actions import ActionMap
@@ -286,10 +285,8 @@ def game_against(
         changed |= {"opponents": {who: 1.0}, "side": _SIDES[seat]}
     environment = KernelEnvironment.load(env_name, changed)
     if trained:
-        environment = environment.against({two.place or two.name: 1.0}, deterministic=True)
-        assert environment.self_play is not None
-        seats = replace(environment.self_play, pool=two.pool)
-        environment = replace(environment, self_play=seats)
+        met = {two.place or two.name: 1.0}
+        environment = environment.against(met, deterministic=True, pool=two.pool)
     if "won" not in [metric.name for metric in environment.spec.metrics]:
         raise ConfigError(
             f"`{environment.short_name(env_name)}` does not say who won: name a metric in its "

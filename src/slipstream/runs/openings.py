@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.market_pass import SymbolPass
 from slipstream.environments.environment import Environment
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files.register import state_folder
 from slipstream.market.calendar import DayRoll, day_number
 from slipstream.market.planted.prices import is_planted
@@ -189,12 +188,13 @@ def price_series(environment: Environment, split: str) -> list[PriceSeries]:
     Where a kernel does not declare its prices, a number for each day that follows from its arrays
     stands for them: equal arrays are the same prices.
     """
-    if not isinstance(environment, KernelEnvironment) or environment.spec.market is None:
+    rules = environment.prices
+    if rules is None:
         return []
     data = (environment.provenance.get("settings") or {}).get("data") or {}
     if "folder" in data and not data.get("files") and is_planted(data["folder"]):
         return []
-    kernel, loaded = environment.kernel, environment.loaded
+    kernel, loaded = rules
     found: dict[tuple[Any, ...], list[PriceSeries]] = {}
     for record in loaded.params[split]:
         market = kernel.spec(record, loaded.data).market

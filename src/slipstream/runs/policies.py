@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import misfit
-from slipstream.environments.environment import Environment
+from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.episodes import lost_sentence
 from slipstream.environments.evaluation import Evaluator
 from slipstream.environments.factory import carried_settings, chosen_environment
@@ -167,16 +167,19 @@ class DeployedPolicy:
         start: int | None = None,
         stop: int | None = None,
     ) -> Environment:
-        """What it is scored on; arguments as for `chosen_environment`.
+        """What it is scored on; arguments as for `PriceWindow`.
 
         Raises:
             ConfigError: bars that the study has used, which scored them itself.
         """
-        carried = carried_settings(self.facts)
         known = self.policy.conditions
         if known.get("symbols") and (data is None or self._is_own(Path(data))):
             self._check_new(start)
-        found = chosen_environment(self.config, data, symbols, start, stop, carried)
+        found = chosen_environment(
+            self.config.env_name,
+            self.config.env_settings,
+            PriceWindow(data, symbols, start, stop, carried_settings(self.facts)),
+        )
         digest = known.get("data_sha256")
         if digest is not None and found.conditions.get("data_sha256") == digest:
             self._check_new(start)  # the same prices in another folder

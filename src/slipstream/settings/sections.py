@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from slipstream.core.bounds import Count, Seed, Share
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
+from slipstream.environments.environment import Stepping
+from slipstream.vector.process.faults import FaultPolicy
 
 Backend = Literal["auto", "serial", "compiled", "process"]
 
@@ -59,6 +61,16 @@ class TrainingConfig(Config):
     checkpoint_every: Share = Field(0.1, description="share of the budget between checkpoints")
     keep_last: Count = Field(2, description="checkpoints kept")
     out: str | None = Field(None, description="run directory; null: runs/<env>-<date>-<time>")
+
+    @property
+    def stepping(self) -> Stepping:
+        """How copies of somebody else's rules are stepped."""
+        return Stepping(
+            workers=None if self.workers == "auto" else self.workers,
+            policy=FaultPolicy(self.on_fault, self.hang_seconds, self.faults_per_minute),
+            double_buffer=self.double_buffer,
+            here=self.backend == "serial",
+        )
 
     @property
     def chosen_backend(self) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.environments.environment import Environment
 from slipstream.environments.episodes import lost_sentence
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.machine_file import recall
 from slipstream.settings.config import RunConfig
 from slipstream.vector.vector_env import member_indices
@@ -59,7 +58,7 @@ def as_measured(config: RunConfig, environment: Environment) -> tuple[Environmen
     if identity is None or training.members > 1 or training.backend != "auto":
         return environment, None  # members share the cores by shards
     one_thread = config.agent.parts(copies) == 1 or config.agent.replay(copies) is not None
-    if isinstance(environment, KernelEnvironment) and one_thread:
+    if environment.compiled and one_thread:
         return environment, None  # trains them, but for updates from a replay
     measured, passed_over = recall(identity)
     if measured is None:

@@ -108,7 +108,7 @@ class Trainer:
         settings = config.training
         self.config, self.directory, self._cluster = config, run, cluster
         environment = environment or resolve_environment(config.env_name, config.env_settings)
-        self.environment = environment.prepared(settings)
+        self.environment = environment.prepared(settings.stepping)
         self.plan = EvaluationPlan.of(config, self.environment)
         self.members, self.num_envs = settings.members, int(settings.num_envs)
         self.seeds = [settings.seed + m for m in range(self.members)]

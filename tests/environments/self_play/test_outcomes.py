@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.environments.self_play.line_up import LineUp
-from slipstream.environments.self_play.outcomes import by_opponent, outcome_shares
+from slipstream.environments.evaluation import by_opponent, outcome_shares
+from slipstream.environments.self_play.opponents import LineUp
 from slipstream.files.track import Track
 from slipstream.report.game.outcomes import outcomes as outcomes_of
 from slipstream.report.game.outcomes import sections

@@ -10,8 +10,8 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import resolve_environment
-from slipstream.environments.self_play.brains import uniform_at
-from slipstream.environments.self_play.seating import place
+from slipstream.environments.self_play.networks import uniform_at
+from slipstream.environments.self_play.seat_env import place
 from slipstream.vector.vector_env import blank
 
 DUEL = str(Path(__file__).parents[2] / "vector/kernels/duel.py")

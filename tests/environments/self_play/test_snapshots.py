@@ -11,8 +11,7 @@ import slipstream
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.environments.factory import make_environment
 from slipstream.environments.self_play.config import SelfPlayConfig
-from slipstream.environments.self_play.opponents import Opponents
-from slipstream.environments.self_play.snapshot_pool import SnapshotPool
+from slipstream.environments.self_play.opponents import Opponents, SnapshotPool
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
 from slipstream.training.processes.crew import Crew

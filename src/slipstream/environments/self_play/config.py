@@ -1,13 +1,19 @@
-"""The section `env.self_play` of a kernel in which two players act."""
+"""The section `env.self_play` of a kernel in which two players act, and kernels that take it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from slipstream.core.bounds import Count, Share, Weight
 from slipstream.core.config import Config, searched
+from slipstream.core.discover import load_kernel
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.kernel import Kernel
 
 SNAPSHOTS = "snapshots"
 RANDOM = "random"
@@ -74,3 +80,94 @@ class SelfPlayConfig(Config):
 
 
 DEFAULTS = SelfPlayConfig.model_validate({})
+
+
+def game_kernel(name: str) -> Kernel:
+    """`load_kernel`, whose Config knows `self_play` where several players act."""
+    return _extended(load_kernel(name))
+
+
+@functools.cache
+def _extended(kernel: Kernel) -> Kernel:
+    if "player" not in inspect.signature(kernel.observe).parameters:
+        return kernel
+    return kernel._replace(Config=_with_self_play(kernel.Config))
+
+
+@functools.cache
+def _with_self_play(model: type[Config]) -> type[Config]:
+    """A subclass, so that the kernel's `load` reads it as its own."""
+    description = "one seat is shown, somebody else acts in the other; null: both are"
+    fields: dict[str, Any] = {
+        "self_play": (SelfPlayConfig | None, Field(None, description=description))
+    }
+    return create_model(
+        model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields
+    )
+
+
+def is_game(name: str) -> bool:
+    """Whether several players act in a kernel."""
+    return "self_play" in game_kernel(name).Config.model_fields
+
+
+def seated(name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    """A section `env` with somebody in a game's second seat, where it leaves that open.
+
+    That is whom the kernel's module suggests in its constant `OPPONENTS`, else the learner's own
+    past.
+
+    Args:
+        name: of the kernel.
+        settings: complete.
+
+    Returns:
+        The section, and a sentence that says who it is; None where nothing was open.
+
+    Raises:
+        KernelError: the constant is no part of a section `env`.
+    """
+    kernel = game_kernel(name)
+    if not is_game(name) or settings.get("self_play") is not None:
+        return settings, None
+    loaded = kernel.load(kernel.configure(settings))
+    if kernel.spec(loaded.params["train"][0], loaded.data).players != 2:
+        return settings, None
+    suggested = _suggested(kernel, settings)
+    try:
+        chosen = kernel.configure({**settings, **suggested}).model_dump(mode="json")
+    except ConfigError:  # who has the seats is said otherwise
+        return settings, None
+    key, value = next(iter(suggested.items()))
+    shown = ", ".join(f"{name}: {one}" for name, one in value.items())
+    return chosen, (
+        f"{kernel.name} is a game of two, and nobody was named for the second seat: it is trained "
+        f"with `env.{key}: {{{shown}}}`, {'as the kernel suggests' if shown else 'its own past'}."
+    )
+
+
+def _suggested(kernel: Kernel, settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """The constant `OPPONENTS` of a kernel's module, valid by itself."""
+    found: Any = getattr(kernel.module, "OPPONENTS", {"self_play": {}})
+    where = f"OPPONENTS in {kernel.module.__file__}"
+    remedy = 'Write OPPONENTS = {"self_play": {"opponents": {"random": 1.0}}}, or leave it out.'
+    sections = list(found.values()) if isinstance(found, Mapping) else []
+    if not sections or not all(isinstance(value, Mapping) for value in sections):
+        raise KernelError(
+            f"{where} must be the part of a section `env` that says who is trained against, a "
+            f"mapping of keys to mappings; it is {found!r}. {remedy}"
+        )
+    # Beside defaults: what contradicts it in the user's own settings is no fault of the constant.
+    fields = kernel.Config.model_fields
+    needed = {key: settings[key] for key, field in fields.items() if field.is_required()}
+    try:
+        kernel.configure({**needed, **found})
+    except ConfigError as error:
+        raise KernelError(f"{where} cannot be used: {error} {remedy}") from error
+    return dict(found)
+
+
+def self_play_of(config: Config) -> SelfPlayConfig | None:
+    """The section of a config that was validated; None without one."""
+    found: SelfPlayConfig | None = getattr(config, "self_play", None)
+    return found

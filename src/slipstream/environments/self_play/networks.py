@@ -1,39 +1,241 @@
-"""Trained policies as opponents: weights and scales in the form that the loops read."""
+"""Networks that act in the other seat, as loops over the copies that they act in.
+
+The loops are plain functions that `seat_env` compiles. Copies are put in order of the network that
+acts there, and its rows pass `forward` in blocks. A row's bits depend neither on the rows beside it
+nor on how many there are, and its noise follows from its episode alone.
+"""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.errors import ConfigError
 from slipstream.core.memory import zeros
+from slipstream.core.random import word
 from slipstream.core.spec import Spec
-from slipstream.environments.self_play.brains import Brains
-from slipstream.files import checkpoint
-from slipstream.files.best_policies import BEST, BestPolicies
 from slipstream.nets.actions import ActionMap
-from slipstream.nets.layers import BLOCK, INPUTS, OUTPUTS
+from slipstream.nets.layers import BLOCK, INPUTS, OUTPUTS, PLACE, forward
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import unpack
+from slipstream.nets.sampling import scale_row
+
+_SHIFT_11 = np.uint64(11)
+_SHIFT_12 = np.uint64(12)
+_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+_TO_UNIT_52 = 1.0 / 4503599627370496.0  # 2^-52
+_TWO_PI = 2.0 * math.pi
 
 
-def is_file(name: str) -> bool:
-    """Whether a name is something on disk, or looks like it."""
-    return name.endswith(".onnx") or Path(name).expanduser().exists()
+class Networks(NamedTuple):
+    """n networks of one shape.
+
+    Attributes:
+        weights: float32 [n, P]; table: int64 [L, 5], the actor's; relu: else tanh.
+        drawn: actions are drawn, else the most likely ones are taken.
+        squashed: of a box, the tanh of the network's output counts.
+        log_std: place of K log deviations in a row of weights; -1: none.
+        mean, inverse_std, limit: of observations, float32 [n, D]; see `scale_row`.
+        sizes, start: int64 [K], of choices; half, middle, low, high: float32 [K], of a box.
+        x: float32 [BLOCK, inputs], the column of ones in place; space: of `forward`. Overwritten.
+    """
+
+    weights: Any
+    table: Any
+    relu: bool
+    drawn: bool
+    squashed: bool
+    log_std: int
+    mean: Any
+    inverse_std: Any
+    limit: float
+    sizes: Any
+    start: Any
+    half: Any
+    middle: Any
+    low: Any
+    high: Any
+    x: Any = None
+    space: Any = None
 
 
-def brains_of(
+class SeatTable(NamedTuple):
+    """Who acts where: of E copies, in both seats.
+
+    Attributes:
+        obs: float32 [E, 2, D]; mask: bool [E, 2, choices], or [0, 0, 0] for none.
+        seat: int64 [E], the learner's; network: int64 [E], which of the networks acts in the other
+            one, -1 for none of them; noise: uint64 [E], the stream of its actions.
+        step: int64 [E], steps of the running episode.
+        order, first: int64 [E], int64 [n + 1], overwritten.
+    """
+
+    obs: Any
+    mask: Any
+    seat: Any
+    network: Any
+    noise: Any
+    step: Any
+    order: Any
+    first: Any
+
+
+def group(at: Any, n: int) -> int:
+    """Puts copies in order of their network: those of network k are order[first[k]:first[k + 1]].
+
+    Returns:
+        How many have one.
+    """
+    for k in range(n + 1):
+        at.first[k] = 0
+    for e in range(len(at.network)):
+        if at.network[e] >= 0:
+            at.first[at.network[e] + 1] += 1
+    for k in range(n):
+        at.first[k + 1] += at.first[k]
+    for e in range(len(at.network)):
+        k = at.network[e]
+        if k >= 0:
+            at.order[at.first[k]] = e
+            at.first[k] += 1
+    for k in range(n, 0, -1):
+        at.first[k] = at.first[k - 1]
+    at.first[0] = 0
+    return int(at.first[n])
+
+
+def forward_block(by: Any, k: int, at: Any, begin: int, end: int) -> int:
+    """Leaves network k's outputs for the copies order[begin:end] in `space`; where they begin."""
+    rows = end - begin
+    low, high = np.float32(-by.limit), np.float32(by.limit)
+    for r in range(rows):
+        e = at.order[begin + r]
+        seen = at.obs[e, 1 - at.seat[e]]
+        scale_row(seen, by.mean[k], by.inverse_std[k], low, high, by.x[r])
+    forward(by.weights[k], by.table, by.relu, by.x[:rows], by.space)
+    return rows * int(by.table[len(by.table) - 1, PLACE])
+
+
+def act_boxes(by: Any, at: Any, actions: Any) -> None:
+    """Writes the other seat's action in a box, float32 [E, 2, K], where a network acts."""
+    n = len(by.weights)
+    if group(at, n) == 0:
+        return
+    width = by.table[len(by.table) - 1, OUTPUTS]
+    for k in range(n):
+        for begin in range(at.first[k], at.first[k + 1], BLOCK):
+            end = min(begin + BLOCK, at.first[k + 1])
+            place = forward_block(by, k, at, begin, end)
+            head = by.space[place : place + (end - begin) * width].reshape(end - begin, width)
+            for r in range(end - begin):
+                e = at.order[begin + r]
+                out = actions[e, 1 - at.seat[e]]
+                for j in range(len(by.half)):
+                    value = float(head[r, j])
+                    if by.drawn and by.log_std >= 0:
+                        std = math.exp(float(by.weights[k, by.log_std + j]))
+                        value += std * normal_at(at.noise[e], at.step[e] * len(by.half) + j)
+                    if by.squashed:
+                        value = math.tanh(value)
+                    value = value * by.half[j] + by.middle[j]
+                    value = float(by.low[j]) if value < by.low[j] else value
+                    out[j] = float(by.high[j]) if value > by.high[j] else value
+
+
+def act_choices(by: Any, at: Any, actions: Any) -> None:
+    """Writes the other seat's choices, int64 [E, 2, K], where a network acts.
+
+    argmax of logits + Gumbel noise is a draw from their softmax.
+    """
+    n = len(by.weights)
+    if group(at, n) == 0:
+        return
+    width = by.table[len(by.table) - 1, OUTPUTS]
+    choices = 0
+    for c in range(len(by.sizes)):
+        choices += by.sizes[c]
+    for k in range(n):
+        for begin in range(at.first[k], at.first[k + 1], BLOCK):
+            end = min(begin + BLOCK, at.first[k + 1])
+            place = forward_block(by, k, at, begin, end)
+            head = by.space[place : place + (end - begin) * width].reshape(end - begin, width)
+            for r in range(end - begin):
+                e = at.order[begin + r]
+                seat = 1 - at.seat[e]
+                first = 0
+                for c in range(len(by.sizes)):
+                    last = first + by.sizes[c]
+                    best, top = first, -math.inf
+                    for j in range(first, last):
+                        if len(at.mask) > 0 and not at.mask[e, seat, j]:
+                            continue
+                        value = float(head[r, j])
+                        if by.drawn:
+                            value += gumbel_at(at.noise[e], at.step[e] * choices + j)
+                        if value > top:
+                            best, top = j, value
+                    actions[e, seat, c] = best - first + by.start[c]
+                    first = last
+
+
+def random_boxes(by: Any, at: Any, actions: Any) -> None:
+    """Uniform numbers between the bounds, where `network` is 0; as for `act_boxes`."""
+    for e in range(len(at.network)):
+        if at.network[e] == 0:
+            for j in range(len(by.half)):
+                u = uniform_at(at.noise[e], at.step[e] * len(by.half) + j)
+                actions[e, 1 - at.seat[e], j] = by.middle[j] + by.half[j] * (2.0 * u - 1.0)
+
+
+def random_choices(by: Any, at: Any, actions: Any) -> None:
+    """Any allowed choice, equally likely, where `network` is 0; as for `act_choices`."""
+    for e in range(len(at.network)):
+        if at.network[e] != 0:
+            continue
+        seat = 1 - at.seat[e]
+        first = 0
+        for c in range(len(by.sizes)):
+            allowed = 0
+            for j in range(by.sizes[c]):
+                allowed += 1 if len(at.mask) == 0 or at.mask[e, seat, first + j] else 0
+            left = int(uniform_at(at.noise[e], at.step[e] * len(by.sizes) + c) * allowed)
+            for j in range(by.sizes[c]):
+                if len(at.mask) == 0 or at.mask[e, seat, first + j]:
+                    if left == 0:
+                        actions[e, seat, c] = j + by.start[c]
+                    left -= 1
+            first += by.sizes[c]
+
+
+def uniform_at(key: Any, place: int) -> float:
+    """The number in [0, 1) at a place of a stream."""
+    return float(word(key, np.uint64(place)) >> _SHIFT_11) * _TO_UNIT
+
+
+def gumbel_at(key: Any, place: int) -> float:
+    """The standard Gumbel number at a place of a stream."""
+    u = (float(word(key, np.uint64(place)) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
+    return -math.log(-math.log(u))
+
+
+def normal_at(key: Any, place: int) -> float:
+    """The standard normal number at a place of a stream (Box and Muller 1958)."""
+    u = (float(word(key, np.uint64(2 * place)) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
+    v = float(word(key, np.uint64(2 * place + 1)) >> _SHIFT_11) * _TO_UNIT
+    return math.sqrt(-2.0 * math.log(u)) * math.cos(_TWO_PI * v)
+
+
+def networks_of(
     policy: Policy,
     weights: NDArray[np.float32],
     mean: NDArray[np.float32],
     inverse_std: NDArray[np.float32],
     drawn: bool,
-) -> Brains:
+) -> Networks:
     """Networks of a policy's form.
 
     Args:
@@ -48,10 +250,9 @@ def brains_of(
     if not isinstance(network, MlpNetwork):
         raise images()
     distribution = actions.head in ("logits", "gaussian")
-    sizes, start, half, middle, low, high = actions.arrays
     log_std = policy.parameters.offsets.get("log_std", -1)
     return with_space(
-        Brains(
+        Networks(
             weights=weights,
             table=network.tables[0],
             relu=network.activation == "relu",
@@ -61,71 +262,43 @@ def brains_of(
             mean=mean,
             inverse_std=inverse_std,
             limit=LIMIT,
-            sizes=sizes,
-            start=start,
-            half=half,
-            middle=middle,
-            low=low,
-            high=high,
-            x=None,
-            space=None,
+            **columns_of(actions),
         )
     )
 
 
-def with_space(brains: Brains) -> Brains:
+def columns_of(actions: ActionMap) -> dict[str, Any]:
+    """The fields of `Networks` that an action's form decides."""
+    return dict(
+        zip(("sizes", "start", "half", "middle", "low", "high"), actions.arrays, strict=True)
+    )
+
+
+def with_space(networks: Networks) -> Networks:
     """The same networks with buffers of their own: one for each thread that acts."""
-    width = int(brains.table[0, INPUTS])
+    width = int(networks.table[0, INPUTS])
     x: NDArray[np.float32] = np.zeros((BLOCK, width), np.float32)
-    x[:, brains.mean.shape[1]] = 1.0
-    return brains._replace(x=x, space=zeros((BLOCK * int(brains.table[:, OUTPUTS].sum()),)))
+    x[:, networks.mean.shape[1]] = 1.0
+    return networks._replace(x=x, space=zeros((BLOCK * int(networks.table[:, OUTPUTS].sum()),)))
 
 
-def nobody(spec: Spec) -> Brains:
+def no_networks(spec: Spec) -> Networks:
     """The outside of an action without any network: for the player that draws it."""
-    sizes, start, half, middle, low, high = ActionMap(spec.action).arrays
-    rows, line = np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
-    return Brains(
-        *(rows, np.zeros((1, 5), np.int64), True, True, False, -1, rows, rows, LIMIT),
-        *(sizes, start, half, middle, low, high, rows, line),
+    rows = np.zeros((0, 0), np.float32)
+    return Networks(
+        weights=rows,
+        table=np.zeros((1, 5), np.int64),
+        relu=True,
+        drawn=True,
+        squashed=False,
+        log_std=-1,
+        mean=rows,
+        inverse_std=rows,
+        limit=LIMIT,
+        **columns_of(ActionMap(spec.action)),
+        x=rows,
+        space=np.zeros(0, np.float32),
     )
-
-
-def foreign_brains(name: str, spec: Spec, environment: str, drawn: bool) -> Brains:
-    """The network of a run's best policy, of a policy's folder, or of an ONNX file.
-
-    Args:
-        name: where it is.
-        spec: of one seat.
-        environment: short name of the game.
-        drawn: see `brains_of`.
-
-    Raises:
-        ConfigError: it is missing, or of another game or shape.
-    """
-    if name.endswith(".onnx"):
-        from slipstream.environments.self_play.onnx_file import read_onnx
-
-        found: Brains = read_onnx(Path(name).expanduser(), spec)
-        return found
-    policy = _policy(name)
-    known = policy.conditions.get("environment")
-    if known is not None and known != environment:
-        raise ConfigError(
-            f"The opponent {name} was trained on {known}, and this game is {environment}: name a "
-            "policy of the same game."
-        )
-    own, here = policy.actions.description(), ActionMap(spec.action).description()
-    if policy.observation_shape != spec.observation_shape or own != here:
-        raise ConfigError(
-            f"The opponent {name} sees {policy.observation_shape} and acts in {own}; a seat of "
-            f"{environment} shows {spec.observation_shape} and takes {here}. Train it with the "
-            "settings that are used here, or use those it was trained with."
-        )
-    if policy.scale is None:
-        raise images()
-    scale = policy.scale
-    return brains_of(policy, policy.parameters.flat, scale.mean, scale.inverse_std, drawn)
 
 
 def images() -> ConfigError:
@@ -134,27 +307,3 @@ def images() -> ConfigError:
         "Opponents act by fully connected networks, and these observations are images: show "
         "numbers in `observe` instead, or train against the kernel's own players."
     )
-
-
-def _policy(name: str) -> Policy:
-    """Of a run (the best member's), or of a folder with a policy in it."""
-    folder = Path(name).expanduser()
-    if (folder / checkpoint.MANIFEST).is_file():
-        tensors, manifest = checkpoint.load(folder)
-        if "policy" not in manifest:
-            raise ConfigError(
-                f"The opponent {name} is a checkpoint of a whole training and holds no policy: "
-                "name the run's directory, or a folder in its `best`."
-            )
-        return unpack(tensors, manifest["policy"])
-    if not (folder / BEST).is_dir():
-        raise ConfigError(
-            f"The opponent {name} cannot play: it is not a run directory, for it has no "
-            f"`{BEST}`. Name what `slipstream train` printed, a policy's folder or an .onnx file."
-        )
-    best = BestPolicies(folder, lambda said: print(said, file=sys.stderr))
-    try:
-        tensors, manifest = best.load(best.highest)
-        return unpack(tensors, manifest["policy"])
-    except CheckpointError as error:
-        raise ConfigError(f"The opponent {name} cannot play: {error}") from error

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
-from slipstream.environments.self_play.brains import Brains
-from slipstream.environments.self_play.networks import with_space
+from slipstream.environments.self_play.networks import Networks, columns_of, with_space
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.networks import Mlp
 from slipstream.nets.parameters import Parameters
@@ -36,7 +35,7 @@ class Layers(NamedTuple):
     activations: list[str | None]
 
 
-def read_onnx(path: Path, spec: Spec) -> Brains:
+def read_onnx(path: Path, spec: Spec) -> Networks:
     """The network in a file; its outputs are actions of the game itself, or one value a choice.
 
     Boxes are clipped to their bounds, of choices the one with the greatest value is taken.
@@ -73,9 +72,10 @@ def read_onnx(path: Path, spec: Spec) -> Brains:
         # the first layer's bias is the weight of the input's column of ones
         row = parameters.weights[layer.bias][0, 0] if i else weight[layer.inputs]
         row[: layer.outputs] = layers.biases[i]
-    choices, start, half, _, low, high = actions.arrays
+    columns = columns_of(actions)
+    half = columns["half"]
     return with_space(
-        Brains(
+        Networks(
             weights=parameters.flat,
             table=mlp.table(parameters.offsets),
             relu=relu,
@@ -85,14 +85,7 @@ def read_onnx(path: Path, spec: Spec) -> Brains:
             mean=zeros((1, inputs)),
             inverse_std=np.ones((1, inputs), np.float32),
             limit=_UNLIMITED,
-            sizes=choices,
-            start=start,
-            half=np.ones_like(half),
-            middle=np.zeros_like(half),
-            low=low,
-            high=high,
-            x=None,
-            space=None,
+            **columns | {"half": np.ones_like(half), "middle": np.zeros_like(half)},
         )
     )
 

@@ -1,16 +1,291 @@
-"""What a shard keeps of its members' opponents: results, and when the next snapshot is due."""
+"""Who may act in the other seat: a line-up, a population's snapshots, results against them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.environments.self_play.config import SelfPlayConfig
-from slipstream.environments.self_play.snapshot_pool import SnapshotPool
+from slipstream.core.text import did_you_mean
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.memory import zeros
+from slipstream.core.spec import Spec
+from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
+from slipstream.environments.self_play.networks import (
+    Networks,
+    images,
+    networks_of,
+)
+from slipstream.environments.self_play.onnx_file import read_onnx
+from slipstream.nets.actions import ActionMap
+from slipstream.nets.policy import Policy
 from slipstream.vector.vector_env import Episodes
+
+
+@dataclass(frozen=True)
+class LineUp:
+    """Opponents with their shares of the episodes.
+
+    Attributes:
+        names: as they were written.
+        weights: [kinds], of each; not summed to 1.
+        networks: of trained policies, by their place in `names`.
+    """
+
+    names: tuple[str, ...]
+    weights: tuple[float, ...]
+    networks: Mapping[int, Networks] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        where: str,
+        opponents: Mapping[str, float],
+        network_of: Callable[[str], Networks],
+    ) -> LineUp:
+        """Finds out what the names mean; policies are read.
+
+        Args:
+            where: the key that they were written under, for messages.
+            opponents: weight by name.
+            network_of: reads what a name on disk stands for; see `opponent_network`.
+
+        Raises:
+            ConfigError: a name that is nothing, of another game or shape; weights that are all 0.
+        """
+        if not any(opponents.values()):
+            raise ConfigError(
+                f"Every weight in `{where}` is 0, so nobody would play: give one of them a weight, "
+                f"`{{{next(iter(opponents))}: 1}}`."
+            )
+        networks = {}
+        for k, name in enumerate(opponents):
+            if name in _KNOWN:
+                continue
+            if not is_file(name):
+                raise _unknown(where, name)
+            networks[k] = network_of(name)
+        weights = tuple(float(weight) for weight in opponents.values())
+        return cls(tuple(opponents), weights, networks)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """[kinds], summed up: the last one is 1."""
+        total = np.cumsum(self.weights)
+        return np.asarray(total / total[-1], np.float64)
+
+    @property
+    def short_names(self) -> dict[int, str]:
+        """Names for tables by kind, numbered where two would be the same."""
+        short = [re.sub(r"[^\w.-]+", "-", Path(name).stem) for name in self.names]
+        return {
+            kind: name if short.count(name) == 1 else f"{name}-{kind}"
+            for kind, name in enumerate(short)
+        }
+
+    @property
+    def snapshots(self) -> int:
+        """Which kind they are; -1: they do not play."""
+        return self.names.index(SNAPSHOTS) if SNAPSHOTS in self.names else -1
+
+    def settled(self) -> LineUp:
+        """For policies that were trained: nobody meets snapshots, and `random` plays where nobody
+        else would."""
+        if self.snapshots < 0:
+            return self
+        others = {n: w for n, w in zip(self.names, self.weights, strict=True) if n != SNAPSHOTS}
+        if not any(others.values()):
+            others = {**others, RANDOM: 1.0}
+        kept = {**dict.fromkeys(self.names, 0.0), **others}  # everybody keeps their number
+        return replace(self, names=tuple(kept), weights=tuple(kept.values()))
+
+    @property
+    def random(self) -> int:
+        """Which kind is the player that does anything allowed; -1: it does not play."""
+        return self.names.index(RANDOM) if RANDOM in self.names else -1
+
+
+def is_file(name: str) -> bool:
+    """Whether a name is something on disk, or looks like it."""
+    return name.endswith(".onnx") or Path(name).expanduser().exists()
+
+
+def opponent_network(
+    name: str, spec: Spec, game: str, drawn: bool, read_policy: Callable[[str], Policy]
+) -> Networks:
+    """The network of a policy or of an ONNX file.
+
+    Args:
+        name: where it is.
+        spec: of one seat.
+        game: its short name.
+        drawn: it draws its actions, else it takes the most likely one.
+        read_policy: opens a run's directory or a policy's folder.
+
+    Raises:
+        ConfigError: it is missing, or of another game or shape.
+    """
+    if name.endswith(".onnx"):
+        return read_onnx(Path(name).expanduser(), spec)
+    try:
+        policy = read_policy(name)
+    except (ConfigError, CheckpointError) as error:
+        raise ConfigError(f"The opponent {name} cannot play: {error}") from error
+    known = policy.conditions.get("environment")
+    if known is not None and known != game:
+        raise ConfigError(
+            f"The opponent {name} was trained on {known}, and this game is {game}: name a policy "
+            "of the same game."
+        )
+    own, here = policy.actions.description(), ActionMap(spec.action).description()
+    if policy.observation_shape != spec.observation_shape or own != here:
+        raise ConfigError(
+            f"The opponent {name} sees {policy.observation_shape} and acts in {own}; a seat of "
+            f"{game} shows {spec.observation_shape} and takes {here}. Train it with the "
+            "settings that are used here, or use those it was trained with."
+        )
+    if policy.scale is None:
+        raise images()
+    scale = policy.scale
+    return networks_of(policy, policy.parameters.flat, scale.mean, scale.inverse_std, drawn)
+
+
+def _unknown(where: str, name: str) -> ConfigError:
+    advice = did_you_mean(name, _KNOWN, f"give {' or '.join(_KNOWN)},")
+    return ConfigError(
+        f"`{where}` names the opponent `{name}`, and there is no such thing; {advice} or name a "
+        "trained policy by the directory of its run, by its own folder, or by a file that ends in "
+        ".onnx. Players of a game's own are no networks and have keys of their own in `env` "
+        "(hockey: `env.opponents`)."
+    )
+
+
+def anchored(opponents: Mapping[str, Any]) -> dict[str, Any]:
+    """Names of what is on disk made absolute, so that a run can be resumed from anywhere."""
+    return {
+        str(Path(name).expanduser().resolve()) if name not in _KNOWN and is_file(name) else name: w
+        for name, w in opponents.items()
+    }
+
+
+_KNOWN = (SNAPSHOTS, RANDOM)
+
+
+WINDOW = 100  # games that an estimate remembers, once there were more
+
+
+class SnapshotPool:
+    """Snapshots of M members, K of each at most. The first one is of the untrained weights.
+
+    Nothing changes while a rollout is collected: results and snapshots enter between iterations. A
+    snapshot takes the place of the oldest one where all K are taken; an episode under way then goes
+    on against what is in that place, and says nothing about either.
+
+    Args:
+        policy: of the members, as it is trained.
+        config: how many, and which of them play.
+
+    Attributes:
+        weights: float32 [M, K, P]; mean, inverse_std: float32 [M, K, D], observation scales.
+        serial: int64 [M, K], number of the snapshot in a place; -1: empty.
+        taken: int64 [M], snapshots taken so far.
+        rate: float64 [M, K], estimated share of points that the member wins against each.
+        games: int64 [M, K], results that the estimate follows from.
+        shares: float64 [M, K], how often each is met, summed up.
+    """
+
+    def __init__(self, policy: Policy, config: SelfPlayConfig) -> None:
+        if policy.scale is None:
+            raise images()
+        self._policy, self._config = policy, config
+        m, k = policy.members, config.slots
+        self.weights: NDArray[np.float32] = zeros((m, k, policy.parameters.flat.shape[1]))
+        self.mean = np.zeros((m, k, policy.scale.mean.shape[1]), np.float32)
+        self.inverse_std = self.mean.copy()
+        self.serial = np.full((m, k), -1, np.int64)
+        self.taken = np.zeros(m, np.int64)
+        self.rate = np.full((m, k), 0.5)
+        self.games = np.zeros((m, k), np.int64)
+        self.shares = np.zeros((m, k))
+        self.snapshot(np.ones(m, np.bool_))
+
+    @property
+    def members(self) -> int:
+        """M."""
+        return len(self.weights)
+
+    @property
+    def networks(self) -> Networks:
+        """All M x K networks, member after member; they change with the pool."""
+        m, k = self.serial.shape
+        return networks_of(
+            self._policy,
+            self.weights.reshape(m * k, -1),
+            self.mean.reshape(m * k, -1),
+            self.inverse_std.reshape(m * k, -1),
+            not self._config.deterministic,
+        )
+
+    def snapshot(self, members: NDArray[np.bool_]) -> None:
+        """Freezes the weights that some members have now, [M]."""
+        scale, flat = self._policy.scale, self._policy.parameters.flat
+        assert scale is not None
+        for m in np.flatnonzero(members).tolist():
+            k = int(self.taken[m]) % self.serial.shape[1]
+            self.weights[m, k] = flat[m]
+            self.mean[m, k], self.inverse_std[m, k] = scale.mean[m], scale.inverse_std[m]
+            self.serial[m, k] = self.taken[m]
+            self.rate[m, k], self.games[m, k] = 0.5, 0
+            self.taken[m] += 1
+        self.close_books()
+
+    def learn(self, member: int, serial: int, points: float) -> None:
+        """Takes one game into the estimate: `points` is 1 for a win, 1/2 for a draw, 0.
+
+        rate += (points - rate) / (n + 2) after n games: their mean and one game at 1/2; from WINDOW
+        games on older ones fade.
+        """
+        slot = serial % self.serial.shape[1]
+        if self.serial[member, slot] != serial:
+            return  # another one sits there now
+        n = min(int(self.games[member, slot]), WINDOW)
+        self.rate[member, slot] += (points - self.rate[member, slot]) / (n + 2)
+        self.games[member, slot] += 1
+
+    def close_books(self) -> None:
+        """Makes the shares of the next iteration from the estimates.
+
+        The weights of `pfsp` are those of Vinyals et al. 2019, "Grandmaster level in StarCraft II
+        using multi-agent reinforcement learning".
+        """
+        config, there = self._config, self.serial >= 0
+        if config.sampling == "latest":
+            weight = (self.serial == self.taken[:, None] - 1).astype(np.float64)
+        elif config.sampling == "uniform":
+            weight = there.astype(np.float64)
+        else:
+            hard = config.pfsp_weighting == "hard"
+            lost = 1.0 - self.rate
+            weight = np.where(there, lost**2.0 if hard else self.rate * lost, 0.0)
+            weight += np.where(there, 1e-6, 0.0)  # who is always beaten is still met at times
+        self.shares[:] = np.cumsum(weight, axis=1) / weight.sum(axis=1, keepdims=True)
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Everything that training goes on from, member axis first."""
+        names = ("weights", "mean", "inverse_std", "serial", "taken", "rate", "games")
+        return {name: getattr(self, name).copy() for name in names}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from `state_dict()`."""
+        for name, values in state.items():
+            getattr(self, name)[:] = values
+        self.close_books()
+
 
 RECENT = 100  # games that shares of wins, draws and losses are of
 
@@ -87,7 +362,7 @@ class Opponents:
         """Shares of recent games [M] by name, NaN before the first; and snapshots taken."""
         found = {}
         if self._decided:
-            found = outcome_shares(self.results)
+            found = shares_of(self.results)
         if self.pool is not None:
             found["snapshots"] = self.pool.taken.astype(np.float64)
         return found
@@ -111,7 +386,7 @@ class Opponents:
 _STATE = ("results", "played", "iterations", "episodes", "games", "points")
 
 
-def outcome_shares(results: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def shares_of(results: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     """Shares [M] of wins, draws and losses among results [M, n]; NaN counts as no game."""
     known = np.isfinite(results).sum(axis=1)
     games = np.where(known > 0, known, np.nan)

@@ -1,23 +1,34 @@
-"""A game of two, shown as an environment of one."""
+"""A game of two, shown as an environment of one: who sits where, what the learner's seat shows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.random import stream, word
 from slipstream.core.spec import Metric, Spec
-from slipstream.environments.self_play.brains import Brains, SeatTable
-from slipstream.environments.self_play.line_up import LineUp
-from slipstream.environments.self_play.loops import loops
-from slipstream.environments.self_play.networks import nobody, with_space
-from slipstream.environments.self_play.seating import ALTERNATING, DRAWN, Draw, Seats
-from slipstream.environments.self_play.snapshot_pool import SnapshotPool
+from slipstream.environments.self_play.networks import (
+    Networks,
+    SeatTable,
+    act_boxes,
+    act_choices,
+    no_networks,
+    random_boxes,
+    random_choices,
+    uniform_at,
+    with_space,
+)
+from slipstream.environments.self_play.opponents import LineUp, SnapshotPool
+from slipstream.experience.compiled import compile_loops, of_bool, of_float32, of_float64, of_int64
+from slipstream.machine.draws import OPPONENT
 from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.loop import book_dtype
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 
 _OUTCOME = (Metric("won", "games"), Metric("lost", "games"))
@@ -94,24 +105,24 @@ class SeatEnv(VectorEnv):
         self._log: list[NDArray[np.int64]] = []
         self._final_seats: list[NDArray[np.int64]] = []
 
-    def _line_up(self) -> list[tuple[int, str, Brains, SeatTable]]:
+    def _line_up(self) -> list[tuple[int, str, Networks, SeatTable]]:
         """Kind, loop, networks and buffers of each opponent that acts by a loop of ours."""
         e, line_up = self.num_envs, self.line_up
-        found: list[tuple[int, str, Brains]] = []
+        found: list[tuple[int, str, Networks]] = []
         if line_up.random >= 0:
-            found.append((line_up.random, "random", nobody(self.spec)))
-        for kind, brains in line_up.networks.items():
-            found.append((kind, "act", with_space(brains)))
+            found.append((line_up.random, "random", no_networks(self.spec)))
+        for kind, networks in line_up.networks.items():
+            found.append((kind, "act", with_space(networks)))
         if self._pool is not None and line_up.snapshots >= 0:
-            found.append((line_up.snapshots, "act", self._pool.brains))
+            found.append((line_up.snapshots, "act", self._pool.networks))
         mask = np.zeros((0, 0, 0), np.bool_) if self._mask is None else self._mask
         obs, step = self._obs.reshape(e, 2, -1), np.zeros(e, np.int64)
         order, seats, self._steps = np.zeros(e, np.int64), self._seats, step
         players = []
-        for kind, what, brains in found:
-            network, first = np.full(e, -1, np.int64), np.zeros(len(brains.weights) + 1, np.int64)
+        for kind, what, networks in found:
+            network, first = np.full(e, -1, np.int64), np.zeros(len(networks.weights) + 1, np.int64)
             table = SeatTable(obs, mask, seats.seat, network, seats.noise, step, order, first)
-            players.append((kind, f"{what}_{self._kind}", brains, table))
+            players.append((kind, f"{what}_{self._kind}", networks, table))
         return players
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
@@ -126,8 +137,8 @@ class SeatEnv(VectorEnv):
             raise ValueError(f"`actions` has the shape {actions.shape} in {self.num_envs} copies")
         self._loops[f"seat_{self._kind}"](self._seats.seat, actions, self._joint)
         self._steps[:] = self.game.book["length"]
-        for _, loop, brains, table in self._players:
-            self._loops[loop](brains, table, self._joint)
+        for _, loop, networks, table in self._players:
+            self._loops[loop](networks, table, self._joint)
         both = StepOut(
             self._obs, self._reward, out.terminated, out.truncated, out.valid, self._mask
         )
@@ -268,3 +279,150 @@ _NO_OBS = np.zeros((0, 0), np.float32)
 _NO_MASKS = np.zeros((0, 0, 0), np.bool_)
 _NO_MASK = np.zeros((0, 0), np.bool_)
 _NO_REWARD = np.zeros(0, np.float32)
+
+
+DRAWN, ALTERNATING = 0, 1  # how the learner's seat is found
+_OPPONENT = np.uint64(OPPONENT)
+_ONE = np.uint64(1)
+# Places in the stream of an episode's opponent.
+_SEAT = np.uint64(0)
+_KIND = 1
+_SLOT = 2
+_NOISE = np.uint64(3)
+
+
+class Seats(NamedTuple):
+    """What was drawn for the running episode of each copy.
+
+    Attributes:
+        seat: int64 [E], the learner's, 0 or 1.
+        kind: int64 [E], the opponent's number in its line-up.
+        slot: int64 [E], of a snapshot, else 0; serial: int64 [E], its number, else -1.
+        noise: uint64 [E], the stream of the opponent's actions.
+    """
+
+    seat: Any
+    kind: Any
+    slot: Any
+    serial: Any
+    noise: Any
+
+
+class Draw(NamedTuple):
+    """What is drawn from: M members.
+
+    Attributes:
+        sides: DRAWN or ALTERNATING.
+        shares: float64 [kinds], shares of the line-up, summed up.
+        slots: float64 [M, K], shares of each member's snapshots, summed up.
+        serial: int64 [M, K], numbers of its snapshots.
+        snapshots: which kind they are, -1 for none.
+    """
+
+    sides: int
+    shares: Any
+    slots: Any
+    serial: Any
+    snapshots: int
+
+
+def draw_seats(by: Any, rows: Any, book: Any, seats: Any) -> None:
+    """Draws seat and opponent of the episode that each of the copies `rows` has just begun.
+
+    Both follow from (seed, index, episode), as the episode's own stream does.
+
+    Args:
+        by: Draw; rows: int64 [n]; book: of the copies, [E]; seats: Seats, written.
+    """
+    copies = len(book) // len(by.slots)
+    for e in rows:
+        b = book[e]
+        episode = b.episode - _ONE
+        key = word(stream(b.seed, b.index, episode), _OPPONENT)
+        seats.noise[e] = word(key, _NOISE)
+        side = b.index + episode if by.sides == ALTERNATING else word(key, _SEAT)
+        seats.seat[e] = np.int64(side & _ONE)
+        kind = place(by.shares, uniform_at(key, _KIND))
+        seats.kind[e], seats.slot[e], seats.serial[e] = kind, 0, -1
+        if kind == by.snapshots:
+            m = e // copies
+            slot = place(by.slots[m], uniform_at(key, _SLOT))
+            seats.slot[e], seats.serial[e] = slot, by.serial[m, slot]
+
+
+def place(shares: Any, u: float) -> int:
+    """The first place whose sum of shares passes u; the last one for what rounding left over."""
+    for i in range(len(shares) - 1):
+        if u < shares[i]:
+            return i
+    return len(shares) - 1
+
+
+def show_seat(
+    seat: Any, obs: Any, mask: Any, reward: Any, to_obs: Any, to_mask: Any, to_reward: Any
+) -> None:
+    """Copies what belongs to the learner's seat.
+
+    Args:
+        seat: int64 [E]; obs: float32 [E, 2, D]; mask: bool [E, 2, n]; reward: float32 [E, 2].
+        to_obs, to_mask, to_reward: the same without the second axis; [0, ...] is left out.
+    """
+    for e in range(len(to_obs)):
+        for j in range(to_obs.shape[1]):
+            to_obs[e, j] = obs[e, seat[e], j]
+    for e in range(len(to_mask)):
+        for j in range(to_mask.shape[1]):
+            to_mask[e, j] = mask[e, seat[e], j]
+    for e in range(len(to_reward)):
+        to_reward[e] = reward[e, seat[e]]
+
+
+def seat_boxes(seat: Any, actions: Any, joint: Any) -> None:
+    """Puts the learner's actions, float32 [E, K], into both seats' [E, 2, K]."""
+    for e in range(len(seat)):
+        for j in range(actions.shape[1]):
+            joint[e, seat[e], j] = actions[e, j]
+
+
+def seat_choices(seat: Any, actions: Any, joint: Any) -> None:
+    """The same for int64."""
+    for e in range(len(seat)):
+        for j in range(actions.shape[1]):
+            joint[e, seat[e], j] = actions[e, j]
+
+
+_KEYS = np.zeros(1, np.uint64)
+_NETWORKS = Networks(
+    *(of_float32(2), of_int64(2), True, True, True, 0),
+    *(of_float32(2), of_float32(2), 1.0),
+    *(of_int64(1), of_int64(1)),
+    *(of_float32(1), of_float32(1), of_float32(1), of_float32(1)),
+    *(of_float32(2), of_float32(1)),
+)
+_TABLE = SeatTable(
+    *(of_float32(3), of_bool(3), of_int64(1), of_int64(1), _KEYS, of_int64(1)),
+    *(of_int64(1), of_int64(1)),
+)
+_SEATS = Seats(of_int64(1), of_int64(1), of_int64(1), of_int64(1), _KEYS)
+_DRAW = Draw(0, of_float64(1), of_float64(2), of_int64(2), 0)
+
+# The arguments of every loop, as examples of their types; arrays are C-contiguous.
+_EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
+    act_boxes: (_NETWORKS, _TABLE, of_float32(3)),
+    act_choices: (_NETWORKS, _TABLE, of_int64(3)),
+    random_boxes: (_NETWORKS, _TABLE, of_float32(3)),
+    random_choices: (_NETWORKS, _TABLE, of_int64(3)),
+    draw_seats: (_DRAW, of_int64(1), np.zeros(1, book_dtype(2)), _SEATS),
+    show_seat: (
+        *(of_int64(1), of_float32(3), of_bool(3), of_float32(2)),
+        *(of_float32(2), of_bool(2), of_float32(1)),
+    ),
+    seat_boxes: (of_int64(1), of_float32(2), of_float32(3)),
+    seat_choices: (of_int64(1), of_int64(2), of_int64(3)),
+}
+
+
+@functools.cache
+def loops() -> dict[str, Any]:
+    """Compiled forms of the functions above, by their names."""
+    return compile_loops("self_play", _EXAMPLES)

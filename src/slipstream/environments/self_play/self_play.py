@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
-from slipstream.environments.self_play.line_up import LineUp
-from slipstream.environments.self_play.opponents import Opponents
+from slipstream.environments.self_play.networks import Networks
+from slipstream.environments.self_play.opponents import (
+    LineUp,
+    Opponents,
+    SnapshotPool,
+    opponent_network,
+)
 from slipstream.environments.self_play.seat_env import SeatEnv, seat_spec
-from slipstream.environments.self_play.snapshot_pool import SnapshotPool
 from slipstream.nets.policy import Policy
 from slipstream.vector.kernel_env import KernelVectorEnv
 
@@ -24,6 +29,7 @@ class SelfPlay:
         config: as they were written.
         name: short name of the game; spec: of both seats.
         training, evaluation: who is met.
+        network_of: reads an opponent's policy or ONNX file, `drawn` or not.
         pool: of the members that are trained; None where nobody learns.
     """
 
@@ -32,11 +38,14 @@ class SelfPlay:
     spec: Spec
     training: LineUp
     evaluation: LineUp
+    network_of: Callable[..., Networks]
     pool: SnapshotPool | None = None
 
     @classmethod
-    def of(cls, config: SelfPlayConfig, name: str, spec: Spec) -> SelfPlay:
-        """Finds out who is meant.
+    def of(
+        cls, config: SelfPlayConfig, name: str, spec: Spec, read_policy: Callable[[str], Policy]
+    ) -> SelfPlay:
+        """Finds out who is meant; `read_policy` opens what is named by a place on disk.
 
         Raises:
             ConfigError: opponents that cannot play; settings that need a winner that the game does
@@ -56,16 +65,18 @@ class SelfPlay:
             )
         seen, drawn = seat_spec(spec), not config.deterministic
         chosen = config.evaluation or {RANDOM: 1.0}
-        training = LineUp.of("env.self_play.opponents", config.opponents, seen, name, drawn)
-        evaluation = LineUp.of("env.self_play.evaluation", chosen, seen, name, drawn)
-        return cls(config, name, spec, training, evaluation)
+        network_of = partial(opponent_network, spec=seen, game=name, read_policy=read_policy)
+        own = partial(network_of, drawn=drawn)
+        training = LineUp.of("env.self_play.opponents", config.opponents, own)
+        evaluation = LineUp.of("env.self_play.evaluation", chosen, own)
+        return cls(config, name, spec, training, evaluation, network_of)
 
     def against(
         self, opponents: Mapping[str, float], deterministic: bool | None = None
     ) -> SelfPlay:
         """The same with other opponents in evaluations."""
         drawn = not (self.config.deterministic if deterministic is None else deterministic)
-        line_up = LineUp.of("opponents", opponents, seat_spec(self.spec), self.name, drawn)
+        line_up = LineUp.of("opponents", opponents, partial(self.network_of, drawn=drawn))
         return replace(self, evaluation=line_up)
 
     def with_members(self, policy: Policy) -> tuple[SelfPlay, Opponents]:

@@ -1,10 +1,9 @@
 """Trading one currency pair a copy, many pairs in one batch, on real bars.
 
 The agent sees bar t complete and names a target position; it fills at the next bar's open (or
-close), and equity is marked at that bar's close. Orders and fills live in `orders`, exits
-that nobody ordered in `exits`, rewards in `rewards`, arrays and records in
-`record`, loading in `load` and `folds`, the outside (spaces, metrics) in
-`spec`.
+close), and equity is marked at that bar's close. Orders, fills and exits that nobody ordered live
+in `orders`, arrays and records in `record`, loading in `load`, the outside (spaces, metrics) in
+`spec`; rewards follow docs/rules.md, section 8.
 """
 
 from __future__ import annotations
@@ -13,13 +12,17 @@ import math
 from typing import Any
 
 from slipstream.core.memory import prefetch, prefetch_record
-from slipstream.envs._market import begin_anywhere, begin_at, conclude_score, keep_score
+from slipstream.envs._market import (
+    begin_anywhere,
+    begin_at,
+    conclude_score,
+    floored_ratio,
+    keep_score,
+    log_growth,
+)
 from slipstream.envs.forex.config import Config
-from slipstream.envs.forex.exits import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar
-from slipstream.envs.forex.folds import load_folds, timeline, vary
-from slipstream.envs.forex.load import load, load_window
-from slipstream.envs.forex.market_pass import market_pass
-from slipstream.envs.forex.orders import fill, order
+from slipstream.envs.forex.load import load, load_folds, load_window, timeline, vary
+from slipstream.envs.forex.orders import NO_EXIT, STOP_OUT, exit_at_open, exit_in_bar, fill, order
 from slipstream.envs.forex.record import (
     ATR,
     CLOSE,
@@ -33,6 +36,7 @@ from slipstream.envs.forex.record import (
     NIGHT,
     OPEN,
     PIP,
+    PNL,
     RATE_CLOSE,
     RATE_OPEN,
     ROLL,
@@ -43,8 +47,7 @@ from slipstream.envs.forex.record import (
     Data,
     Params,
 )
-from slipstream.envs.forex.rewards import reward
-from slipstream.envs.forex.spec import CLOCK, spec
+from slipstream.envs.forex.spec import CLOCK, market_pass, spec
 
 __all__ = [
     "STATE",
@@ -247,3 +250,31 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
         start = d.constants[s.segment, VARIANCE]
         out[place + 2] = s.sharpe_a / math.sqrt(start)
         out[place + 3] = s.sharpe_b / start
+
+
+def reward(s: Any, p: Any, d: Any, before: float, after: float) -> float:
+    """Reward of a step that took equity from `before` to `after`, account currency."""
+    if p.reward == PNL:
+        return (after - before) / p.initial_equity
+    if p.reward == DIFFERENTIAL_SHARPE:
+        ret = floored_ratio(after, before, p.initial_equity) - 1.0
+        return _differential_sharpe(s, p, ret, d.constants[s.segment, VARIANCE])
+    return log_growth(after, before, p.initial_equity)
+
+
+def _differential_sharpe(s: Any, p: Any, ret: float, start: float) -> float:
+    """D = (B dA - A dB / 2) / (B - A^2)^(3/2), Moody and Saffell 2001; updates the moments.
+
+    Args:
+        ret: simple return of the bar.
+        start: B0, variance of the training window's returns; B - A^2 is floored at 0.01 of it.
+    """
+    a = s.sharpe_a
+    b = s.sharpe_b
+    change_a = ret - a
+    change_b = ret * ret - b
+    variance = max(b - a * a, 0.01 * start)
+    value = (b * change_a - 0.5 * a * change_b) / (variance * math.sqrt(variance))
+    s.sharpe_a = a + p.eta * change_a
+    s.sharpe_b = b + p.eta * change_b
+    return value

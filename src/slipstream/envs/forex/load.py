@@ -1,21 +1,46 @@
-"""From a config to the forex environment's arrays and records: one training window, others."""
+"""Arrays and records of the forex environment from a config.
+
+One training window and others, or the folds of a study, for which data are read once.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
+from slipstream.envs._market import name_of
 from slipstream.envs.forex.arrays import SymbolSegments, arrays_of, offsets_of, trained_variances
 from slipstream.envs.forex.config import Config
-from slipstream.envs.forex.facts import bars_in, conditions_of, facts_of, feature_notes, notes_of
-from slipstream.envs.forex.params import params_of
-from slipstream.envs.forex.table import SymbolTable, memory_of, tables_of
+from slipstream.envs.forex.facts import (
+    bars_in,
+    conditions_of,
+    facts_of,
+    feature_notes,
+    notes_of,
+    round_trips,
+    varied_conditions,
+)
+from slipstream.envs.forex.record import Data, Params, params_of, passes, settings, starts, training
+from slipstream.envs.forex.table import SymbolTable, calendar_bits, memory_of, tables_of
+from slipstream.features.registry import refuse_endless
 from slipstream.market.calendar import calendar
-from slipstream.market.folds import split_times
+from slipstream.market.folds import (
+    RUNWAY,
+    FoldPlan,
+    FoldSplit,
+    Range,
+    fold_facts,
+    make_folds,
+    split_times,
+)
 from slipstream.market.market import Market, load_market
+from slipstream.market.symbols import MarketKind
 
 Times = dict[str, tuple[int, int]]
 
@@ -96,3 +121,249 @@ def _assemble(
     facts = {**facts_of(config, market, tables, windows), "carried": carried}
     conditions = conditions_of(config, market, warm_up)
     return Loaded(data, params, tuple(notes), facts, conditions=conditions)
+
+
+# Settings that decide the arrays; all others only decide the records.
+_READ = ("data", "features", "lookback", "account_currency", "return_variance")
+_CLOCK = ("flat_at", "flat_on_friday", "fill")
+
+Picked = dict[str, list[list[int]]]  # split -> rows of `Data.segments`: by symbol, or by group
+
+
+class _Symbol(NamedTuple):
+    """One symbol on the timeline of all symbols."""
+
+    table: SymbolTable
+    offset: int  # its first row in the arrays
+    timeline: NDArray[np.int64]
+    lookback: int
+
+    def rows(self, part: Range, after: int | None = None) -> Range:
+        """Own rows of a range of the timeline.
+
+        Args:
+            part: half-open range of the timeline.
+            after: an own row that must not be preceded.
+        """
+        edges = (self.timeline[part[0]], self.timeline[part[1] - 1] + 1)
+        low, high = (int(row) for row in np.searchsorted(self.table.time, edges))
+        low = max(low, self.lookback - 1, after or 0)
+        return self.offset + low, self.offset + max(low, high)
+
+    def remembering(self, row: int, embargo: int) -> int:
+        """First own row whose features remember nothing before a moment of the timeline."""
+        return int(np.searchsorted(self.table.time, self.timeline[row])) + embargo
+
+
+def load_folds(config: Config, plan: FoldPlan) -> Loaded:
+    """Loads prices and computes features once, and deals out the folds of `plan`.
+
+    Groups are equal bar counts of the union of all symbols' bars, cut at the same moments for
+    all symbols, so that one symbol's training never overlaps another's test. An embargo is
+    counted in each symbol's own bars.
+
+    Splits: `foldI/train` and `development/train` (everything before the hold-out) and
+    `everything/train` start at random; `foldI/test` is one continuous pass for each tested group
+    and symbol, group by group; `holdout` is one for each symbol; `train` is `fold0/train`. Each
+    fold has its own scales; the hold-out has those of the development range.
+    """
+    market = load_market(config.data)
+    tables, warm_up = tables_of(market, config)
+    timeline = np.unique(np.concatenate([table.time for table in tables]))
+    refuse_endless(config.features, market.bars[0].extra)
+    remembers = memory_of(config, market)
+    split = _split(len(timeline), plan, config.lookback + warm_up, config, remembers)
+    offsets = offsets_of(tables)
+    symbols = [
+        _Symbol(table, offset, timeline, config.lookback)
+        for table, offset in zip(tables, offsets, strict=False)
+    ]
+    layout = SymbolSegments.empty(len(split.folds) + 2)
+    picked: Picked = {}
+    for k, fold in enumerate(split.folds):
+        picked[f"fold{k}/train"] = _train(symbols, layout, k, fold.train, split.embargo)
+        picked[f"fold{k}/test"] = [_test(symbols, layout, k, part) for part in fold.test]
+    last = len(split.folds)
+    picked["development/train"] = _train(symbols, layout, last, (split.development,), 0)
+    picked["holdout"] = [_test(symbols, layout, last, split.holdout)]
+    whole = ((0, len(timeline)),)
+    picked["everything/train"] = _train(symbols, layout, last + 1, whole, 0)
+
+    data = arrays_of(tables, layout, config)
+    whole_development = [row for rows in picked["development/train"] for row in rows]
+    facts = fold_facts(split, plan, timeline, market.bar_seconds)
+    windows = {name: facts[name] for name in ("development", "holdout")}
+    notes = [*market.notes, *(note for table in tables for note in table.notes)]
+    notes += feature_notes(config, tables, windows["development"])
+    own = bars_in({one.symbol: (one.time, one.bars) for one in tables}, windows["development"])
+    return Loaded(
+        data,
+        _records(config, data, picked, market.bar_seconds, market.kind),
+        (*notes, *notes_of(config, own.values())),
+        {
+            **facts_of(config, market, tables, windows),
+            "carried": {"return_variance": trained_variances(data, whole_development)},
+            "folds": facts,
+            "kind": market.kind,
+            "settings": config.model_dump(mode="json"),
+        },
+        conditions=conditions_of(config, market, warm_up),
+    )
+
+
+def vary(loaded: Loaded, config: Config) -> Loaded | None:
+    """What `load_folds` would give for another config, without reading the data again.
+
+    None where the config needs other arrays: other data, features, lookback or currency.
+    """
+    facts = loaded.provenance
+    if "settings" not in facts:
+        return None
+    before = Config.model_validate(facts["settings"])
+    if any(getattr(before, name) != getattr(config, name) for name in _READ):
+        return None
+    folds = facts["folds"]
+    _split(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], config)
+    data = loaded.data
+    if any(getattr(before, name) != getattr(config, name) for name in _CLOCK):
+        data = data._replace(calendar=_calendar(data, facts, config))
+    ends = np.cumsum(list(facts["bars"].values()))[:-1]
+    parts = zip(np.split(data.time, ends), np.split(data.bars, ends), strict=True)
+    bars = bars_in(dict(zip(facts["bars"], parts, strict=True)), folds["development"])
+    kept = len(loaded.notes) - len(notes_of(before, bars.values()))
+    picked = {
+        split: _picked(records, data)
+        for split, records in loaded.params.items()
+        if split != "train"
+    }
+    return Loaded(
+        data,
+        _records(config, data, picked, facts["bar_seconds"], facts["kind"]),
+        (*loaded.notes[:kept], *notes_of(config, bars.values())),
+        {
+            **facts,
+            "round_trip": round_trips(config, bars),
+            "settings": config.model_dump(mode="json"),
+        },
+        conditions=loaded.conditions and varied_conditions(loaded.conditions, config),
+    )
+
+
+def timeline(p: Params, d: Data) -> NDArray[np.int64]:
+    """UTC seconds at which the bars end that equity is marked at, int64 [n], one a step."""
+    low, high = d.segments[p.first_segment]
+    return np.asarray(d.time[low + 1 : high] + p.bar_seconds)
+
+
+def _split(
+    rows: int, plan: FoldPlan, embargo: int, config: Config, remembers: str = ""
+) -> FoldSplit:
+    least = min(config.max_steps, RUNWAY) + 1
+    return make_folds(rows, plan, embargo, min_train=least, remembers=remembers)
+
+
+def _train(
+    symbols: list[_Symbol],
+    layout: SymbolSegments,
+    scale: int,
+    segments: tuple[Range, ...],
+    embargo: int,
+) -> list[list[int]]:
+    """Adds a fold's training segments, symbol by symbol."""
+    chosen = []
+    for index, symbol in enumerate(symbols):
+        rows = []
+        for part in segments:
+            # A segment that does not begin with the timeline begins an embargo after a test.
+            after = symbol.remembering(part[0] - embargo, embargo) if part[0] > 0 else None
+            low, high = symbol.rows(part, after)
+            if high - low >= 2:
+                rows.append(layout.add((low, high), index, scale, training=True))
+        if not rows:
+            raise DataError(_absent(symbol, "train on", segments))
+        chosen.append(rows)
+    return chosen
+
+
+def _test(symbols: list[_Symbol], layout: SymbolSegments, scale: int, part: Range) -> list[int]:
+    """Adds one pass for each symbol."""
+    chosen = []
+    for index, symbol in enumerate(symbols):
+        low, high = symbol.rows(part)
+        if high - low < 2:
+            raise DataError(_absent(symbol, "score", (part,)))
+        chosen.append(layout.add((low, high), index, scale, training=False))
+    return chosen
+
+
+def _absent(symbol: _Symbol, purpose: str, parts: tuple[Range, ...]) -> str:
+    time, own = symbol.timeline, symbol.table.time
+    first, last = _day(time[parts[0][0]]), _day(time[parts[-1][1] - 1])
+    return (
+        f"{symbol.table.symbol} must have bars to {purpose} between {first} and {last}; its usable "
+        f"bars reach from {_day(own[0])} to {_day(own[-1])}: leave it out with `data.symbols`, "
+        "load more of its bars, or use fewer `groups`."
+    )
+
+
+def _day(second: Any) -> str:
+    return str(np.datetime64(int(second), "s"))[:10]
+
+
+def _picked(records: tuple[Params, ...], data: Data) -> list[list[int]]:
+    """The rows of `Data.segments` that records were made of, as `load_folds` picked them."""
+    if records[0].evaluation:
+        return [[record.first_segment for record in records]]
+    rows = range(records[0].first_segment, records[-1].first_segment + records[-1].num_segments)
+    symbols: dict[int, list[int]] = {}
+    for row in rows:
+        symbols.setdefault(int(data.segment_symbol[row]), []).append(row)
+    return list(symbols.values())
+
+
+def _records(
+    config: Config, data: Data, picked: Picked, bar_seconds: int, kind: MarketKind
+) -> dict[str, tuple[Params, ...]]:
+    """Records of every split, each with the scale of its own fold."""
+    runway = min(config.max_steps, RUNWAY)
+    blank = settings(config, bar_seconds, calendar(kind, bar_seconds))._replace(runway=runway)
+    params = {}
+    for split, rows in picked.items():
+        own = blank._replace(scale=_scale(split, len(data.feature_mean)))
+        if split.endswith("/train"):
+            _refuse_without_start(split, rows, data, runway)
+            params[split] = training(own, data.segments, rows, config.deal)
+        else:
+            params[split] = passes(own, [k for group in rows for k in group])
+    return {"train": params["fold0/train"], **params}
+
+
+def _scale(split: str, scales: int) -> int:
+    """The folds' scales come first, then the development range's, last everything's."""
+    name = split.partition("/")[0]
+    if name.startswith("fold"):
+        return int(name.removeprefix("fold"))
+    return scales - 1 if name == "everything" else scales - 2
+
+
+def _refuse_without_start(split: str, rows: list[list[int]], data: Data, runway: int) -> None:
+    for own in rows:
+        if not any(starts(data.segments[k], runway) for k in own):
+            symbol = name_of(data.symbols[data.segment_symbol[own[0]]])
+            longest = max(int(data.segments[k, 1] - data.segments[k, 0]) for k in own)
+            raise DataError(
+                f"{symbol} must have more than {runway:,} bars in a training segment of {split}, "
+                f"or no episode can start there; its longest has {longest:,}: leave it out with "
+                "`data.symbols`, load more of its bars, or use fewer `groups`."
+            )
+
+
+def _calendar(data: Data, facts: Mapping[str, Any], config: Config) -> NDArray[np.int64]:
+    """Calendar bits of all symbols for other clock rules."""
+    seconds = facts["bar_seconds"]
+    roll = calendar(facts["kind"], seconds).day_roll
+    ends = np.cumsum(list(facts["bars"].values()))[:-1]
+    bits = [calendar_bits(part, seconds, roll, config) for part in np.split(data.time, ends)]
+    joined = np.concatenate(bits)
+    joined.flags.writeable = False
+    return joined

@@ -5,9 +5,22 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
+from slipstream.core.market_pass import SymbolPass
 from slipstream.core.spec import MarketSpec, Metric, Spec
 from slipstream.envs._market import market_spec, name_of
-from slipstream.envs.forex.record import DIFFERENTIAL_SHARPE, Data, Params
+from slipstream.envs.forex.record import (
+    CLOSE,
+    DIFFERENTIAL_SHARPE,
+    NEXT_CLOSE,
+    NEXT_OPEN,
+    OPEN,
+    PIP,
+    RATE_CLOSE,
+    RATE_OPEN,
+    SPREAD,
+    Data,
+    Params,
+)
 
 CLOCK = 4  # sine and cosine of time of day and of day of week
 COST_FIELDS = ("cost_spread", "cost_slippage", "cost_commission", "cost_swap")
@@ -65,3 +78,43 @@ def _market(p: Params, d: Data) -> MarketSpec:
     picked = d.segment_symbol[p.first_segment : p.first_segment + p.num_segments]
     symbols = tuple(name_of(d.symbols[index]) for index in dict.fromkeys(picked.tolist()))
     return market_spec(p, d, symbols, COST_FIELDS)
+
+
+_NO_RULES = {
+    "exposure": 1.0,
+    "stop_loss": 0.0,
+    "take_profit": 0.0,
+    "max_daily_drawdown": 0.0,
+    "cooldown": 0,
+    "stop_cooldown": 0,
+}
+
+
+def market_pass(p: Params, d: Data) -> SymbolPass:
+    """What the pass of an evaluation record could trade at, and what that costs."""
+    start, stop = d.segments[p.first_segment]
+    first, last, bars = int(start), int(stop) - 1, d.bars
+    rows = np.arange(first + 1, last + 1)
+    if p.fill_at == NEXT_OPEN:
+        mid, rate = bars[rows, OPEN], bars[rows, RATE_OPEN]
+    else:
+        rows = rows if p.fill_at == NEXT_CLOSE else rows - 1
+        mid, rate = bars[rows, CLOSE], bars[rows, RATE_CLOSE]
+    mid = np.append(mid, bars[last, CLOSE])
+    rate = np.append(rate, bars[last, RATE_CLOSE])
+    half = 0.5 * np.append(bars[rows, SPREAD], bars[last, SPREAD])
+    pip = float(d.constants[p.first_segment, PIP])
+    mine = d.segment_symbol == d.segment_symbol[p.first_segment]
+    return SymbolPass(
+        first=first,
+        last=last,
+        time=d.time,
+        close=bars[:, CLOSE],
+        mid=mid,
+        rate=rate,
+        cost=p.cost_multiple * rate * (half + p.slippage_pips * pip + mid * p.commission),
+        history=int(d.segments[mine, 0].min()),
+        pip=pip,
+        plain=p._replace(**_NO_RULES),
+        financing=bool(p.swap_long or p.swap_short),
+    )

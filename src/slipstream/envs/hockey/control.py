@@ -9,9 +9,9 @@ import math
 from typing import Any
 
 from slipstream.core.single import add, div, mul, single
+from slipstream.envs.hockey.physics.bodies import MASS, PUCK
+from slipstream.envs.hockey.physics.bodies import STEP as STEP_SINGLE
 from slipstream.envs.hockey.physics.boxes import find_contacts, move_box, wake
-from slipstream.envs.hockey.physics.facts import MASS, PUCK
-from slipstream.envs.hockey.physics.facts import STEP as STEP_SINGLE
 
 STEP = 0.02
 FORCE, TORQUE, SHOT = 6000.0, 400.0, 60.0

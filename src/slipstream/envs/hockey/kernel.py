@@ -1,7 +1,7 @@
 """Two-player hockey: rackets, a puck, two goals; a port of Box2D's physics bit for bit.
 
-The rules of the table are in `control`, the physics in `physics/`, what is seen in `view`, bots in
-`opponents`, the outside in `spec`.
+What actions do is in `control`, the physics in `physics/`, what is seen and who plays untrained in
+`players`.
 """
 
 from __future__ import annotations
@@ -10,27 +10,58 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from gymnasium import spaces
+
 from slipstream.core.kernel import Loaded
 from slipstream.core.random import uniform
-from slipstream.core.single import single, sub
+from slipstream.core.single import add, div, mul, single, sub
+from slipstream.core.spec import Metric, Reflection, Spec
 from slipstream.envs.hockey import config as settings
 from slipstream.envs.hockey.config import Config
-from slipstream.envs.hockey.control import CENTER_X, HOLD, hold, limit_puck, push, rotate
-from slipstream.envs.hockey.opponents import choose, opponent
-from slipstream.envs.hockey.physics.facts import (
+from slipstream.envs.hockey.control import (
+    CENTER_X,
+    CENTER_Y,
+    HOLD,
+    SHOT,
+    STEP_SINGLE,
+    hold,
+    limit_puck,
+    push,
+    rotate,
+)
+from slipstream.envs.hockey.physics.bodies import (
+    BODIES,
+    BOX,
+    EXTENSION,
     LEFT_SENSOR,
+    MASS,
+    MIDDLE,
+    MOVING,
     ONE_PUCK,
+    PLACE,
     PUCK,
     RIGHT_SENSOR,
     TWO_PUCK,
 )
-from slipstream.envs.hockey.physics.update import drop_or_update
+from slipstream.envs.hockey.physics.boxes import box
+from slipstream.envs.hockey.physics.contacts import drop_or_update
+from slipstream.envs.hockey.physics.geometry import length
 from slipstream.envs.hockey.physics.world import begin_step, finish_step
 from slipstream.envs.hockey.picture import picture
-from slipstream.envs.hockey.record import AGENT, BOTH, LEFT, PLAYERS, STATE, Data, Params
-from slipstream.envs.hockey.setup import place_all
-from slipstream.envs.hockey.spec import spec
-from slipstream.envs.hockey.view import observe
+from slipstream.envs.hockey.players import choose, observe, opponent
+from slipstream.envs.hockey.record import (
+    AGENT,
+    BOTH,
+    LEFT,
+    NORMAL,
+    PLAYERS,
+    STATE,
+    TRAIN_DEFENSE,
+    TRAIN_SHOOTING,
+    Data,
+    Params,
+)
 
 __all__ = ["PLAYERS", "STATE", "Config", "Data", "Params", "observe", "picture", "spec"]
 
@@ -212,3 +243,136 @@ def closeness(s: Any, player: int) -> float:
         return 0.0
     dx, dy = sub(s.place[player, 0], x), sub(s.place[player, 1], y)
     return math.sqrt(dx * dx + dy * dy) * (-30.0 / (250.0 / 60.0 * float(s.limit) / 2.0))
+
+
+NORMAL_LIMIT, TRAIN_LIMIT = 250, 80
+
+
+def between(s: Any, low: float, high: float) -> float:
+    return low + (high - low) * uniform(s)
+
+
+def draw_mode(s: Any, p: Any) -> int:
+    """By weight; nothing is drawn where it is settled."""
+    total = p.normal + p.shooting + p.defense
+    most = max(p.normal, p.shooting, p.defense)
+    at = 0.5 * total if most == total else total * uniform(s)
+    if at < p.normal:
+        return NORMAL
+    return TRAIN_SHOOTING if at < p.normal + p.shooting else TRAIN_DEFENSE
+
+
+def place_all(s: Any, p: Any, d: Any) -> None:
+    """Draws how the game begins: its mode, then where everything stands."""
+    s.mode = draw_mode(s, p)
+    s.limit = NORMAL_LIMIT if s.mode == NORMAL else TRAIN_LIMIT
+    x, y = 8.0, CENTER_Y
+    if s.mode != NORMAL:
+        x = 8.0 + between(s, -10.0 / 3.0, 10.0 / 6.0)
+        y = CENTER_Y + between(s, -2.0, 2.0)
+    if s.mode == TRAIN_DEFENSE:
+        px = 5.0 + between(s, 0.0, 10.0 / 3.0)
+        py = CENTER_Y + 0.8 * between(s, -4.0, 4.0)
+        aim = CENTER_Y + 0.6 * between(s, -1.25, 1.25)
+    else:
+        left = s.mode == TRAIN_SHOOTING or uniform(s) < 0.5
+        px = 5.0 + (-1.0 if left else 1.0) * between(s, 1.0, 2.0)
+        py = CENTER_Y + between(s, -1.0, 1.0)
+        aim = 0.0
+    put(s, d, x, y, px, py)
+    if s.mode == TRAIN_DEFENSE:
+        kick(s, d, aim)
+
+
+def put(s: Any, d: Any, x: float, y: float, px: float, py: float) -> None:
+    """Makes all bodies, at rest: player 0 at home, player 1 at (x, y), the puck at (px, py)."""
+    for body in range(BODIES):
+        s.cos[body] = 1.0
+        if body >= MOVING:
+            for axis in range(2):
+                s.place[body, axis] = d.table[body, PLACE + axis]
+                s.center[body, axis] = d.table[body, PLACE + axis]
+                s.center0[body, axis] = d.table[body, PLACE + axis]
+            for side in range(4):
+                s.fat[body, side] = d.table[body, BOX + side]
+    s.place[0, 0] = 2.0
+    s.place[0, 1] = CENTER_Y
+    s.place[1, 0] = single(x)
+    s.place[1, 1] = single(y)
+    s.place[PUCK, 0] = single(px)
+    s.place[PUCK, 1] = single(py)
+    for body in range(MOVING):
+        for axis in range(2):
+            s.center[body, axis] = add(d.table[body, MIDDLE + axis], s.place[body, axis])
+            s.center0[body, axis] = s.center[body, axis]
+        left, bottom, right, top = box(d, body, 0.0, 1.0, s.place[body, 0], s.place[body, 1])
+        s.fat[body, 0] = sub(left, EXTENSION)
+        s.fat[body, 1] = sub(bottom, EXTENSION)
+        s.fat[body, 2] = add(right, EXTENSION)
+        s.fat[body, 3] = add(top, EXTENSION)
+        s.moved[body] = True
+        s.awake[body] = True
+    s.fresh = True
+
+
+def kick(s: Any, d: Any, aim: float) -> None:
+    """Shoots the puck at a point of the left border in the first step."""
+    x, y = s.place[PUCK, 0], sub(s.place[PUCK, 1], single(aim))
+    size = length(x, y)
+    mass = d.table[PUCK, MASS]
+    s.force[PUCK, 0] = -div(mul(mul(div(x, size), SHOT), mass), STEP_SINGLE)
+    s.force[PUCK, 1] = -div(mul(mul(div(y, size), SHOT), mass), STEP_SINGLE)
+
+
+_BOTH = (
+    Metric("winner", "1, 0 or -1"),
+    Metric("touches", "catches"),
+    Metric("touches_two", "catches"),
+    Metric("shots", "shots"),
+    Metric("shots_two", "shots"),
+    Metric("goals", "goals"),
+    Metric("closeness", "reward"),
+    Metric("direction", "reward"),
+)
+_LEARNER = (
+    Metric("won", "games"),
+    Metric("lost", "games"),
+    Metric("opponent", "number"),
+    Metric("catches", "catches"),
+    Metric("catches_other", "catches"),
+    Metric("shots_taken", "shots"),
+)
+
+
+# What changes its sign where up and down are swapped, for each player: places, speeds and turns.
+_UPRIGHT = (1, 2, 4, 5, 7, 8, 10, 11, 13, 15)
+_UP, _TURN = 1, 2  # numbers of an action
+
+
+def reflection(p: Any) -> Reflection:
+    """The game with up and down swapped, as either player sees it."""
+    if p.fineness == 0:
+        return Reflection(_UPRIGHT, action=(_UP, _TURN))
+    levels = p.fineness - 1
+    choices = list(range(1 + 6 * levels + (1 if p.keep else 0)))
+    for axis in (_UP, _TURN):
+        for level in range(levels):
+            back, forth = 1 + 2 * axis * levels + level, 1 + (2 * axis + 1) * levels + level
+            choices[back], choices[forth] = forth, back
+    return Reflection(_UPRIGHT, choices=tuple(choices))
+
+
+def spec(p: Any, d: Any) -> Spec:
+    """18 numbers seen and 4 in an action, 16 and 3 without keep mode; or discrete actions."""
+    action: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (4 if p.keep else 3,), np.float32)
+    if p.fineness > 0:
+        action = spaces.Discrete(1 + 6 * (p.fineness - 1) + (1 if p.keep else 0))
+    return Spec(
+        observation=spaces.Box(-np.inf, np.inf, (18 if p.keep else 16,), np.float32),
+        action=action,
+        metrics=_LEARNER if p.players == 1 else _BOTH,
+        players=p.players,
+        winner=None if p.players == 1 else "winner",
+        reflection=reflection(p),
+        max_episode_steps=NORMAL_LIMIT + 2,  # never reached: a game ends itself one step earlier
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.envs.hockey.physics.facts import BODIES, COUNT, MOVING, PUCK, PUCK_RADIUS, VERTEX
+from slipstream.envs.hockey.physics.bodies import BODIES, COUNT, MOVING, PUCK, PUCK_RADIUS, VERTEX
 
 _SCALE, _WIDTH, _HEIGHT = 60, 600, 480  # pixels a metre, and in all
 _TABLE, _LINE, _WALL, _PUCK = (236, 240, 241), (174, 182, 191), (44, 62, 80), (20, 20, 20)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.envs.hockey.physics.facts import BODIES, MOST, MOVING, PAIRS
+from slipstream.envs.hockey.physics.bodies import BODIES, MOST, MOVING, PAIRS
+from slipstream.envs.hockey.physics.solver import CONSTRAINT
 
 # STATE.mode
 NORMAL, TRAIN_SHOOTING, TRAIN_DEFENSE = 0, 1, 2
@@ -18,16 +19,6 @@ BOTH, LEFT, RIGHT = 0, 1, 2
 # STATE.kind
 AGENT, WEAK, STRONG, RANDOM, IDLE = range(5)
 PLAYERS = ("agent", "weak", "strong", "random", "idle")
-
-# Columns of STATE.constraint: of the contact, then of its first and of its second point.
-NORMAL_X, NORMAL_Y, FRICTION, RESTITUTION = 0, 1, 2, 3
-K_11, K_12, K_22, DETERMINANT = 4, 5, 6, 7
-POINT, POINT_NUMBERS = 8, 9
-ARM_AX, ARM_AY, ARM_BX, ARM_BY, NORMAL_MASS, TANGENT_MASS, BIAS, ALONG, ACROSS = range(9)
-_CONSTRAINT = POINT + 2 * POINT_NUMBERS
-
-# Columns of STATE.simplex, GJK's vertices: a support point of each shape, their difference, weight.
-A_X, A_Y, B_X, B_Y, W_X, W_Y, WEIGHT = range(7)
 
 
 class Params(NamedTuple):
@@ -79,7 +70,7 @@ class Data(NamedTuple):
     """One read-only array: every function hands it on, and each array costs seven numbers a call.
 
     Attributes:
-        table: float64 [BODIES, COLUMNS], float32 numbers; columns of `physics.facts`.
+        table: float64 [BODIES, COLUMNS], float32 numbers; columns of `physics.bodies`.
     """
 
     table: NDArray[np.float64]
@@ -155,7 +146,7 @@ _CONTACTS = [
 _SCRATCH = [
     ("island", "i8", (MOST,)),  # pairs that are solved together
     ("solved", "i8", (MOST,)),  # points of each that the velocity solver sees
-    ("constraint", "f8", (MOST, _CONSTRAINT)),
+    ("constraint", "f8", (MOST, CONSTRAINT)),
     ("marked_motion", "f8", (MOVING, 3)),  # velocity and spin some sweeps ago
     ("marked_impulse", "f8", (MOST, 2, 2)),
     ("simplex", "f8", (3, 7)),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.envs.hockey.physics.facts import (
+from slipstream.envs.hockey.physics.bodies import (
     BODIES,
     BOX,
     CENTROID,
@@ -50,7 +50,7 @@ Points = NDArray[np.float32]
 
 
 class Shapes(NamedTuple):
-    """float32 numbers as float64; bodies in the order of `physics.facts`.
+    """float32 numbers as float64; bodies in the order of `physics.bodies`.
 
     Attributes:
         vertices, normals: [BODIES, VERTICES, 2], of polygons, counter-clockwise.
@@ -73,7 +73,7 @@ class Shapes(NamedTuple):
 
 
 def table() -> NDArray[np.float64]:
-    """All bodies of the game, [BODIES, COLUMNS], as `physics.facts` names the columns."""
+    """All bodies of the game, [BODIES, COLUMNS], as `physics.bodies` names the columns."""
     made = shapes()
     out = np.zeros((BODIES, COLUMNS))
     out[:, VERTEX : VERTEX + 2 * VERTICES] = made.vertices.reshape(BODIES, -1)

@@ -11,7 +11,7 @@ import numpy as np
 from slipstream.core.conditions import Conditions
 from slipstream.envs.portfolio.arrays import PanelSegments, PanelTable, tiers_of
 from slipstream.envs.portfolio.config import Config
-from slipstream.envs.portfolio.params import Picked
+from slipstream.envs.portfolio.record import Picked
 from slipstream.features.registry import parameters_of
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
-from slipstream.envs._market import codes_of
+from slipstream.envs._market import codes_of, names_of
 from slipstream.envs.portfolio.arrays import (
     PanelSegments,
     PanelTable,
@@ -25,9 +25,15 @@ from slipstream.envs.portfolio.facts import (
     spreads_of,
     varied_conditions,
 )
-from slipstream.envs.portfolio.params import EVERYTHING, Picked, records_of, scale_of
-from slipstream.envs.portfolio.record import Data, Params, state_dtype
-from slipstream.envs.portfolio.spec import names_of
+from slipstream.envs.portfolio.record import (
+    EVERYTHING,
+    Data,
+    Params,
+    Picked,
+    records_of,
+    scale_of,
+    state_dtype,
+)
 from slipstream.features.panel import panel_features, refuse_constant
 from slipstream.features.registry import longest_memory, refuse_endless
 from slipstream.market.calendar import calendar

@@ -1,6 +1,6 @@
-"""Orders that bring a portfolio to its target weights, filled at the open.
+"""Target weights that an action wishes for, and the orders that lead to them, filled at the open.
 
-See docs/rules.md, section 10.
+With what one purchase or sale costs and does to the account (docs/rules.md, section 10).
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from slipstream.envs.portfolio.fees import buy, sell
-from slipstream.envs.portfolio.record import MIN_QUANTITY, STEP
-from slipstream.envs.portfolio.weights import wish
+from slipstream.envs.portfolio.record import CHANGE, MIN_QUANTITY, SOFTMAX, STEP, VOLUME_DAYS
 
 _ROUNDS = 8  # of the value after costs: its error shrinks by the cost's share in each
 _WHOLE = 9007199254740992.0  # 2^53: from here on every float64 is a whole number
@@ -175,3 +173,185 @@ def _whole_steps(quantity: float, step: float) -> float:
     if count >= _WHOLE:
         return quantity
     return float(math.floor(count)) * step
+
+
+def wish(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> None:
+    """Writes the weights of all assets that an action at bar `row` - 1 asks for into `s.target`.
+
+    Assets that were not listed when the action was chosen get 0. What the reserve and the position
+    limit cut off stays cash.
+
+    Args:
+        row: the bar stepped into.
+        value: of the account at the fill's prices.
+    """
+    if p.action_map == SOFTMAX:
+        _softmax(s, action, p, d, row - 1)
+    else:
+        _simplex(s, action, p, d, row, value)
+    share = 1.0 - p.reserve
+    for i in range(p.assets):
+        s.target[i] = min(s.target[i] * share, p.max_position)
+
+
+def bounded(x: float) -> float:
+    """An action's number in [-1, 1]."""
+    return min(max(x, -1.0), 1.0)
+
+
+def _softmax(s: Any, action: Any, p: Any, d: Any, seen: int) -> None:
+    n = p.assets
+    cash = math.exp(p.sharpness * (bounded(float(action[n])) - 1.0))
+    total = cash
+    for i in range(n):
+        weight = 0.0
+        if not p.union or d.prices[seen, i] > 0.0:
+            # At most 1: no overflow; action 1 may still meet -1 everywhere else.
+            weight = math.exp(p.sharpness * (bounded(float(action[i])) - 1.0))
+        s.target[i] = weight
+        total += weight
+    scale = 1.0 / total
+    for i in range(n):
+        s.target[i] *= scale
+
+
+def _simplex(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> None:
+    """Euclidean projection of the action, or of weights plus change, on weights that sum to 1.
+
+    Michelot 1986: what the projection would make negative is 0, and the others are projected again.
+    """
+    n = p.assets
+    change = p.action_map == CHANGE
+    cash = bounded(float(action[n]))
+    if change:
+        cash = s.cash / value + p.max_change * cash
+    total = cash
+    count = 1
+    for i in range(n):
+        wished = bounded(float(action[i]))
+        if change:
+            price = d.prices[row, n + i]
+            if price <= 0.0:
+                price = d.prices[row, i]
+            wished = s.units[i] * price / value + p.max_change * wished
+        if p.union and d.prices[row - 1, i] <= 0.0:
+            wished = -math.inf
+        else:
+            total += wished
+            count += 1
+        s.target[i] = wished
+    for _ in range(n + 1):
+        level = (total - 1.0) / float(count)  # rises: what fell below it stays out
+        left = 0
+        rest = 0.0
+        if cash > level:
+            left += 1
+            rest += cash
+        for i in range(n):
+            if s.target[i] > level:
+                left += 1
+                rest += s.target[i]
+        if left == count:
+            break
+        count = left
+        total = rest
+    level = (total - 1.0) / float(count)
+    for i in range(n):
+        s.target[i] = max(s.target[i] - level, 0.0)
+
+
+_DAY = 86_400
+
+
+def start_volumes(s: Any, p: Any, d: Any, row: int) -> None:
+    """Spreads the volume traded before the episode evenly over the days before its first fill."""
+    s.day = d.time[row] // _DAY
+    for k in range(VOLUME_DAYS):
+        s.volumes[k] = p.start_volume / float(VOLUME_DAYS)
+    _set_tier(s, d)
+
+
+def fee_rate(s: Any, p: Any, d: Any, row: int) -> float:
+    """Fee of the step into bar `row`, fraction of notional."""
+    rate = p.fee
+    if p.tiered:
+        day = d.time[row] // _DAY
+        if day != s.day:
+            _roll(s, d, day)
+        rate = s.tier_fee
+    return rate * p.cost_multiple
+
+
+def _roll(s: Any, d: Any, day: int) -> None:
+    """Books the day that ended and empties those that passed without bars."""
+    s.volumes[s.day % VOLUME_DAYS] = s.day_volume
+    s.day_volume = 0.0
+    for k in range(s.day + 1, min(day, s.day + 1 + VOLUME_DAYS)):
+        s.volumes[k % VOLUME_DAYS] = 0.0
+    s.day = day
+    _set_tier(s, d)
+
+
+def _set_tier(s: Any, d: Any) -> None:
+    volume = 0.0
+    for k in range(VOLUME_DAYS):
+        volume += s.volumes[k]
+    s.tier_fee = d.fee_tiers[0, 1]
+    for k in range(1, d.fee_tiers.shape[0]):
+        if volume >= d.fee_tiers[k, 0]:
+            s.tier_fee = d.fee_tiers[k, 1]
+
+
+def buy(
+    s: Any, i: int, quantity: float, price: float, adverse: float, spread: float, fee: float
+) -> None:
+    """Buys `quantity` of asset i.
+
+    Args:
+        price: mid.
+        adverse: how far from it the fill is, price units; `spread` is the part of it that half the
+            spread makes, the rest is slippage.
+        fee: fraction of the notional at mid.
+    """
+    if s.units[i] == 0.0:
+        s.high[i] = price
+        s.held[i] = 0
+    notional = quantity * price
+    s.cash -= notional + notional * fee + quantity * adverse
+    s.units[i] += quantity
+    _book(s, notional, quantity * spread)
+
+
+def sell(
+    s: Any, i: int, quantity: float, price: float, adverse: float, spread: float, fee: float
+) -> None:
+    """Sells `quantity` of asset i; arguments as for `buy`."""
+    notional = quantity * price
+    s.cash += notional - notional * fee - quantity * adverse
+    s.held[i] = 0
+    if quantity >= s.units[i]:
+        s.units[i] = 0.0
+        s.trades += 1
+    else:
+        s.units[i] -= quantity
+    _book(s, notional, quantity * spread)
+
+
+def _book(s: Any, notional: float, spread_paid: float) -> None:
+    """What differs from fill to fill; `book_step` does the rest once a step."""
+    s.traded += notional
+    s.cost_spread += spread_paid
+    s.fills += 1
+
+
+def book_step(s: Any, p: Any, before: float, fee: float) -> None:
+    """Costs, volume and turnover of all fills of a step; `before` is equity ahead of it."""
+    commission = s.traded * fee
+    slippage = s.traded * p.slippage * p.cost_multiple
+    s.cost_fee += commission
+    s.cost_slippage += slippage
+    s.costs = s.cost_fee + s.cost_slippage + s.cost_spread
+    s.day_volume += s.traded
+    if before > 0.0:
+        s.turnover += s.traded / before
+    s.traded = 0.0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.envs.portfolio.fees import sell
+from slipstream.envs.portfolio.orders import bounded, sell
 from slipstream.envs.portfolio.record import MIN_QUANTITY
-from slipstream.envs.portfolio.weights import bounded
 
 
 def trade_units(s: Any, action: Any, p: Any, d: Any, row: int, fee: float) -> None:

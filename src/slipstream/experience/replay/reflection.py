@@ -41,7 +41,7 @@ def check_reflection(spec: Spec) -> None:
         raise ConfigError(
             "`agent.reflect` learns from mirror images, and this environment does not say what its "
             "own are (or masks choices): leave it out, or declare `Spec(reflection=...)` as "
-            "envs/hockey/spec.py does."
+            "envs/hockey/kernel.py does."
         )
 
 

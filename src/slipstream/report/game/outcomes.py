@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from slipstream.environments.self_play.outcomes import by_opponent
+from slipstream.environments.evaluation import by_opponent
 from slipstream.files.track import Track
 from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
 from slipstream.report.inputs import Outcomes

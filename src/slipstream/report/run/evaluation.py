@@ -11,12 +11,10 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.environments.environment import LONGEST, Environment
+from slipstream.environments.environment import LONGEST, Environment, KernelPrices, PriceWindow
 from slipstream.environments.episodes import Seen, run_episodes
-from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.evaluation import NUMBERS, Evaluator
 from slipstream.environments.factory import carried_settings, chosen_environment
-from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.environments.self_play.outcomes import NUMBERS
 from slipstream.files.track import values
 from slipstream.report.game.outcomes import outcomes
 from slipstream.report.inputs import Chosen, Comparison, Game, Prices, RunEvaluation, Window
@@ -63,8 +61,8 @@ def evaluate_run(
     """
     run = path if isinstance(path, Run) else Run.open(path)
     members = run.best.present
-    carried = carried_settings(run.provenance)
-    environment = chosen_environment(run.config, **window, carried=carried)
+    chosen = PriceWindow(**window, carried=carried_settings(run.provenance))
+    environment = chosen_environment(run.config.env_name, run.config.env_settings, chosen)
     splits, agent = environment.splits(), run.config.agent
     reads = 1
     if "test" in splits:
@@ -156,11 +154,12 @@ def gather(
         notes=(*environment.notes, *run.notes),
         accepted=tuple(environment.provenance.get("accepted", ())),
     )
-    if isinstance(environment, KernelEnvironment):
+    if environment.compiled:
         backend = environment.chosen_backend(backend)
-        # One that declares nothing about its passes is shown like a game.
-        if environment.spec.market is not None and environment.kernel.market_pass is not None:
-            return _with_prices(environment, run, holdout, backend, draws)
+    # One that declares nothing about its passes is shown like a game.
+    prices = environment.prices
+    if prices is not None and prices.kernel.market_pass is not None:
+        return _with_prices(prices, run, holdout, backend, draws)
     games, longest = _RANDOM_EPISODES, LONGEST
     if plan is not None:
         games, longest = min(games, plan.final), plan.longest
@@ -173,10 +172,10 @@ def gather(
 
 
 def _with_prices(
-    environment: KernelEnvironment, run: RunEvaluation, holdout: str, backend: str, draws: int
+    known: KernelPrices, run: RunEvaluation, holdout: str, backend: str, draws: int
 ) -> RunEvaluation:
     """Adds market, prices, baselines and stress tests to a run."""
-    kernel, loaded = environment.kernel, environment.loaded
+    kernel, loaded = known
     passes = {name: passes_of(kernel, loaded, name, backend) for name in run.tracks}
     held, agent = passes[holdout], run.tracks[holdout][run.member]
     several = isinstance(held, PortfolioPasses)
@@ -283,12 +282,9 @@ def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequ
     """Whether the chosen window is known to begin after all of the named ones of `facts`."""
     windows = (facts.get("environment") or {}).get("windows_utc_seconds") or {}
     used = [int(windows[name][1]) for name in names if name in windows]
-    if not used or not isinstance(environment, KernelEnvironment):
+    passes = None if environment.prices is None else environment.prices.passes("window")
+    if not used or passes is None:
         return False
-    loaded, declares = environment.loaded, environment.kernel.market_pass
-    if declares is None:
-        return False
-    passes = [declares(p, loaded.data) for p in loaded.params["window"]]
     return min(int(one.time[one.first]) for one in passes) >= max(used)
 
 

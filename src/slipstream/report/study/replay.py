@@ -16,7 +16,6 @@ import numpy as np
 from slipstream.core.errors import SlipstreamError
 from slipstream.environments.environment import Environment
 from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files import checkpoint
 from slipstream.files.track import Track
 from slipstream.nets.policy_file import unpack
@@ -76,9 +75,10 @@ def study_environment(
 
 def _holdout(environment: Environment, backend: str) -> Passes | None:
     """The passes of the hold-out, where the environment says what they could trade at."""
-    if not isinstance(environment, KernelEnvironment) or environment.kernel.market_pass is None:
+    prices = environment.prices
+    if prices is None or prices.kernel.market_pass is None:
         return None
-    return passes_of(environment.kernel, environment.loaded, HOLDOUT, backend)
+    return passes_of(prices.kernel, prices.loaded, HOLDOUT, backend)
 
 
 def rebalanced_returns(

@@ -21,7 +21,6 @@ from slipstream.core.errors import KernelError
 from slipstream.core.spec import MarketSpec
 from slipstream.environments import evaluation
 from slipstream.environments.episodes import Seen, run_episodes
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.machine import render
 from slipstream.market.calendar import DayRoll, day_number
 from slipstream.nets.modes import decide_box, decide_choices
@@ -205,8 +204,8 @@ def _market(
 ) -> list[DailyReturns]:
     own = [_records(place) for place in places]
     together = places[0].environment.joined(own)
-    assert isinstance(together, KernelEnvironment)  # no other kind has prices
-    timeline, data = together.kernel.timeline, together.loaded.data
+    assert together.prices is not None
+    timeline, data = together.prices.kernel.timeline, together.prices.loaded.data
     assert timeline is not None
     records = together.records("train")
     each, total = len(own[0]), len(records)

@@ -88,7 +88,7 @@ class EnvironmentSource:
         """A config's environment; its arrays are those there already, where the same ones are."""
         name, settings = config.env_name, config.env_settings
         found = trainable(kind_of(name).load_folds(name, settings, self._plan, self._read))
-        found = found.tried(config.training)
+        found = found.tried(config.training.stepping)
         if found.data is None:
             return found
         for known in self._read:

@@ -7,16 +7,14 @@ import platform
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of
-from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.environments.self_play.game_kernel import game_kernel
+from slipstream.environments.self_play.config import game_kernel
 from slipstream.training.processes.cluster import Shared
 from slipstream.training.processes.premises import Premises
 from slipstream.training.processes.wire import digest_of
@@ -43,8 +41,8 @@ class NodeService(ABC):
         self.notes = self._premises.compare(arrays)
         file, name = self._premises.file, self._premises.env
         # Loaded here and now: Ray may take the folder away when another node of this machine goes.
-        kernel = kind_of(file or name) is KernelEnvironment
-        self._kernel = game_kernel(file or name) if kernel else None
+        compiled = kind_of(file or name).compiled
+        self._kernel = game_kernel(file or name) if compiled else None
         self._first = arrays
         self._data: dict[str, Arrays] = {}  # by their digests, as this process uses them
         self._leaving = threading.Event()
@@ -68,15 +66,11 @@ class NodeService(ABC):
             DataError: the arrays are not those that were sent.
         """
         bare: Environment = pickle.loads(sent["bare"])
-        if not isinstance(bare, KernelEnvironment):
+        if self._kernel is None:
             return bare
         if sent["digest"] not in self._data:
             self._take(sent["digest"], sent["writable"], [self._first, *arrays])
-        kernel = self._kernel
-        assert kernel is not None
-        judge = None if bare.judge is None else replace(bare.judge, kernel=kernel)
-        whole = replace(bare, kernel=kernel, judge=judge)
-        return whole.with_data(kernel.Data(*self._data[sent["digest"]]))
+        return bare.with_rules(self._kernel, self._data[sent["digest"]])
 
     def _take(self, digest: str, writable: Sequence[bool], arrays: Sequence[Arrays]) -> None:
         """Takes up the arrays of that digest.
@@ -104,10 +98,5 @@ def sent_as(environment: Environment, shared: Shared | None) -> dict[str, Any]:
         environment: loaded.
         shared: its arrays; None where it has none.
     """
-    bare = environment.with_data(None)
-    if isinstance(bare, KernelEnvironment):
-        rules = cast(Any, None)
-        judge = None if bare.judge is None else replace(bare.judge, kernel=rules)
-        bare = replace(bare, kernel=rules, judge=judge)
     facts = {} if shared is None else {"digest": shared.digest, "writable": shared.writable}
-    return {"bare": pickle.dumps(bare), **facts}
+    return {"bare": pickle.dumps(environment.without_rules()), **facts}

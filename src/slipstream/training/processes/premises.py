@@ -17,7 +17,6 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.sources import source_hashes
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of
-from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
 from slipstream.files import provenance
 from slipstream.settings.config import RunConfig
 from slipstream.training.processes.cluster import ClusterWork
@@ -103,7 +102,7 @@ class Premises:
             DataError: other arrays.
         """
         self._compare_versions()
-        if kind_of(self.env) is GymnasiumEnvironment:
+        if not kind_of(self.env).compiled:
             kind_of(self.env).load(self.env, self.settings)  # says what is missing
         own = _hashes(modules_of(self.file or self.env, self.agent))
         changed = provenance.changed_facts({"sources": self.sources}, {"sources": own})

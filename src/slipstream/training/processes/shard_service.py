@@ -45,7 +45,7 @@ class ShardService(NodeService):
     def _begin(self, asked: Any, arrays: Sequence[Arrays]) -> None:
         torch_threads(1)
         config: RunConfig = pickle.loads(asked["config"])
-        environment = self.restored(asked["environment"], arrays).prepared(config.training)
+        environment = self.restored(asked["environment"], arrays).prepared(config.training.stepping)
         members = range(*asked["members"])
         curriculum = pickle.loads(asked["curriculum"])
         self._shard = make_shard(config, environment, members, self._go_on, curriculum=curriculum)

@@ -13,7 +13,7 @@ from slipstream.core.discover import USER_MODULE, import_file, load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.sources import is_own, source_files
 from slipstream.environments.factory import kind_of
-from slipstream.environments.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
+from slipstream.environments.gymnasium_environment import GYMNASIUM
 from slipstream.environments.vector_environment import VectorEnvironment
 
 
@@ -72,7 +72,7 @@ def _module_of(name: str) -> ModuleType | None:
             f"{name} makes its copies on this machine, all at once; nodes of a cluster make their "
             "own. Leave --cluster out, or register the environment and name it gym:my_module:ID."
         )
-    if kind_of(name) is not GymnasiumEnvironment:
+    if kind_of(name).compiled:
         kernel = load_kernel(name)
         return None if kernel.built_in else kernel.module
     named, _, identifier = name.partition(":")[2].rpartition(":")
@@ -91,5 +91,5 @@ def _module_of(name: str) -> ModuleType | None:
 
 def kernel_file(name: str) -> str | None:
     """What a user's kernel is called among the files that are laid out; None: it is none."""
-    own = name.endswith(".py") and kind_of(name) is not GymnasiumEnvironment
+    own = name.endswith(".py") and kind_of(name).compiled
     return Path(name).name if own else None

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import psutil
 
 from slipstream.core.capacity import memory_limit
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.machine_file import FastestWays, Way
 from slipstream.settings.sizing import kept_bytes
 from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
@@ -58,7 +57,7 @@ def iteration(found: Findings, copies: int) -> Iteration | None:
     A foreign environment's is put together: what acting and learning take without it, and the time
     that its copies were measured to take. A kernel's was trained on.
     """
-    if isinstance(found.environment, KernelEnvironment):
+    if found.environment.compiled:
         trained = {n: one for (c, n), one in found.learned.items() if c == copies}
         if not trained:
             return None

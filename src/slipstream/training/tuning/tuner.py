@@ -14,8 +14,6 @@ from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, resolve_environment
-from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.machine_file import FastestWays, Way
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import check_memory, fits, resolve_num_envs
@@ -86,8 +84,7 @@ def tune(
     say("making one copy")
     step = _try_out(config, seconds)
     environment = resolve_environment(config.env_name, config.env_settings)
-    if isinstance(environment, GymnasiumEnvironment):
-        environment = replace(environment, step_seconds=step)
+    environment = replace(environment, step_seconds=step)
     config, _ = resolve_num_envs(config, environment)
     found = Findings(config, environment)
     began = time.monotonic()
@@ -107,14 +104,16 @@ def tune(
 
 def _try_out(config: RunConfig, seconds: float) -> float:
     """Makes a foreign environment where it can be ended, for some take for ever; seconds a step."""
-    if kind_of(config.env_name) is KernelEnvironment:
+    if kind_of(config.env_name).compiled:
         return 0.0
     here = config.with_training(backend="serial")  # in the child
     limit, began = _LOADING * seconds, time.monotonic()
 
     def loaded() -> float:
-        found = resolve_environment(config.env_name, config.env_settings).tried(here.training)
-        return getattr(found, "step_seconds", None) or 0.0
+        found = resolve_environment(config.env_name, config.env_settings).tried(
+            here.training.stepping
+        )
+        return found.step_seconds or 0.0
 
     step = _in_child(loaded, limit)
     if step is None and time.monotonic() - began < limit:
@@ -134,7 +133,7 @@ def _try_out(config: RunConfig, seconds: float) -> float:
 
 def _compile(found: Findings) -> None:
     """What is compiled once is no part of the budget; what fails here fails again and says so."""
-    kernel = isinstance(found.environment, KernelEnvironment)
+    kernel = found.environment.compiled
     place = found.environment if kernel else FreeEnvironment.like(found.environment)
     with suppress(SlipstreamError, RuntimeError):
         _in_child(partial(measure_learning, found.config, place, 0.0), _COMPILING)
@@ -143,7 +142,7 @@ def _compile(found: Findings) -> None:
 def _cells(found: Findings) -> Iterator[Cell]:
     """In the order of what is most worth knowing: the config's own number of copies first."""
     own, cores = int(found.config.training.num_envs), usable_cores()
-    kernel = isinstance(found.environment, KernelEnvironment)
+    kernel = found.environment.compiled
     counts = _KERNEL if kernel else _FOREIGN
     for copies in dict.fromkeys([own, *counts]):
         if kernel:
@@ -195,7 +194,7 @@ class _Tuner:
         ).training
         if cell.backend == "process":
             training = training.model_copy(update={"workers": cell.workers})
-        return self.found.environment.prepared(training)
+        return self.found.environment.prepared(training.stepping)
 
     def _expected(self, cell: Cell) -> float:
         """Seconds that it takes at least, from what one copy was found to take."""
@@ -203,13 +202,13 @@ class _Tuner:
         return self._each + (4.0 * cell.copies / max(rates) if rates else 0.0)
 
     def _learn(self, cell: Cell, environment: Environment) -> None:
-        kernel = isinstance(environment, KernelEnvironment)
+        kernel = environment.compiled
         key = (cell.copies, cell.workers if kernel else 1)
         if key in self.found.learned or not fits(self.found.config.agent, cell.copies):
             return
         config = self.found.config.with_training(num_envs=cell.copies)
         place: Environment = FreeEnvironment.like(environment)
-        if isinstance(environment, KernelEnvironment):
+        if environment.compiled:
             place = environment.with_measured(FastestWays("", {cell.copies: Way(*cell[::2])}))
         try:
             check_memory(config, place)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.core.single import add, cosine, mul, sine, sub
-from slipstream.envs.hockey.physics.bounds import within_fat
-from slipstream.envs.hockey.physics.facts import (
+from slipstream.envs.hockey.physics.bodies import (
     COUNT,
     EXTENSION,
     LEFT_SENSOR,
@@ -18,10 +17,11 @@ from slipstream.envs.hockey.physics.facts import (
     PUCK_RADIUS,
     RACKET_RADIUS,
     RIGHT_SENSOR,
+    body_a,
+    body_b,
 )
-from slipstream.envs.hockey.physics.hulls import placed
-from slipstream.envs.hockey.physics.pairs import body_a, body_b
-from slipstream.envs.hockey.physics.vectors import turn
+from slipstream.envs.hockey.physics.geometry import placed, turn
+from slipstream.envs.hockey.physics.motion import within_fat
 
 
 def is_sensor(pair: int) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.core.single import add, div, mul, sub
-from slipstream.envs.hockey.physics.distance import distance, support
-from slipstream.envs.hockey.physics.facts import (
+from slipstream.envs.hockey.physics.bodies import (
     POLYGON_RADIUS,
     PUCK,
     PUCK_RADIUS,
@@ -14,9 +13,17 @@ from slipstream.envs.hockey.physics.facts import (
     SLOP,
     TOLERANCE,
 )
-from slipstream.envs.hockey.physics.hulls import corner, placed, shifted
-from slipstream.envs.hockey.physics.sweeps import pose_at, whole_turns
-from slipstream.envs.hockey.physics.vectors import dot, normal_of, turn, turn_back
+from slipstream.envs.hockey.physics.distance import distance, support
+from slipstream.envs.hockey.physics.geometry import (
+    corner,
+    dot,
+    normal_of,
+    placed,
+    shifted,
+    turn,
+    turn_back,
+)
+from slipstream.envs.hockey.physics.motion import pose_at, whole_turns
 
 _ROUNDS, _PUSHES, _ROOTS = 20, 16, 50
 _POINTS, _FACE_A, _FACE_B = 0, 1, 2  # what the axis is fixed to

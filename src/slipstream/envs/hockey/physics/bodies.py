@@ -1,4 +1,4 @@
-"""Names of bodies and pairs, and Box2D's constants as float32 numbers.
+"""Bodies and pairs of them, the columns of their table, and Box2D's constants as float32 numbers.
 
 Fixtures may collide in 27 pairs, numbered as Box2D sorts them by the order in which the bodies were
 made: each static body with player 0, player 1 and the puck, then the three among themselves. In
@@ -67,3 +67,29 @@ RACKET_FRICTION = float(np.sqrt(np.float32(WALL_FRICTION)))
 
 RACKET_RADIUS = POLYGON_RADIUS
 PUCK_RADIUS = _f(13.0 / 60.0)
+
+
+def body_a(k: int) -> int:
+    """The static body of a pair, or the racket, or player 0."""
+    if k < ONE_TWO:
+        return MOVING + k // MOVING
+    return 1 if k == TWO_PUCK else 0
+
+
+def body_b(k: int) -> int:
+    """The other body of a pair, which moves."""
+    if k < ONE_TWO:
+        return k % MOVING
+    return 1 if k == ONE_TWO else PUCK
+
+
+def friction(a: int, b: int) -> float:
+    """Root of the product of both bodies' coefficients: 1 of a racket, 0.1 of all others."""
+    if b == PUCK:
+        return RACKET_FRICTION if a < MOVING else WALL_FRICTION
+    return 1.0 if a < MOVING else RACKET_FRICTION
+
+
+def bounce(b: int) -> float:
+    """The larger restitution of both bodies: only the puck has any."""
+    return BOUNCE if b == PUCK else 0.0

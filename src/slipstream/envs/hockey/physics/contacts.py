@@ -1,20 +1,112 @@
-"""Contact points of two polygons: the face that separates most, the other's edge clipped to it."""
+"""Where two fixtures touch, from the bodies' present poses; a point known again keeps its impulses.
+
+A polygon and the puck touch in a point; two polygons in the other one's edge, clipped to the face
+that separates most.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import add, div, mul, sub
-from slipstream.envs.hockey.physics.facts import (
+from slipstream.core.single import add, div, mul, single, sub
+from slipstream.envs.hockey.physics.bodies import (
     ABSOLUTE,
     CENTROID,
     COUNT,
+    EPSILON,
     LARGEST,
+    MOVING,
     POLYGON_RADIUS,
+    PUCK,
+    PUCK_RADIUS,
     RELATIVE,
+    body_a,
+    body_b,
 )
-from slipstream.envs.hockey.physics.hulls import corner, outward, placed, reach, slope
-from slipstream.envs.hockey.physics.vectors import dot, normal_of, turn, turn_back
+from slipstream.envs.hockey.physics.boxes import boxes_overlap, end_contact, is_sensor, wake
+from slipstream.envs.hockey.physics.distance import sensor_overlaps
+from slipstream.envs.hockey.physics.geometry import (
+    corner,
+    dot,
+    normal_of,
+    outward,
+    placed,
+    reach,
+    slope,
+    turn,
+    turn_back,
+)
+from slipstream.envs.hockey.physics.motion import is_far
+
+
+def evaluate(s: Any, d: Any, k: int) -> None:
+    """Fills the pair's points, without impulses."""
+    a = body_a(k)
+    b = body_b(k)
+    if b == PUCK:
+        collide_puck(s, d, k, a)
+    elif a >= MOVING and is_far(s, d, a, b):
+        s.points[k] = 0
+    else:
+        collide_polygons(s, d, k, a, b)
+
+
+def collide_puck(s: Any, d: Any, k: int, a: int) -> None:
+    """A polygon and the puck: one point, the puck's centre, against a face or a corner."""
+    s.points[k] = 0
+    x, y = turn_back(
+        single(s.sin[a]),
+        single(s.cos[a]),
+        sub(s.place[PUCK, 0], s.place[a, 0]),
+        sub(s.place[PUCK, 1], s.place[a, 1]),
+    )
+    radius = add(POLYGON_RADIUS, PUCK_RADIUS)
+    n = int(d.table[a, COUNT])
+    face = 0
+    separation = -LARGEST
+    for i in range(n):
+        cx, cy = corner(d, a, i)
+        apart = slope(d, a, i, sub(x, cx), sub(y, cy))
+        if apart > radius:
+            return
+        if apart > separation:
+            separation = apart
+            face = i
+    following = face + 1 if face + 1 < n else 0
+    x1, y1 = corner(d, a, face)
+    x2, y2 = corner(d, a, following)
+    nx, ny = outward(d, a, face)
+    fx, fy = mul(0.5, add(x1, x2)), mul(0.5, add(y1, y2))
+    if separation < EPSILON:  # the puck's centre is inside
+        touch(s, k, nx, ny, fx, fy)
+        return
+    ex, ey = sub(x2, x1), sub(y2, y1)
+    u1 = dot(sub(x, x1), sub(y, y1), ex, ey)
+    u2 = dot(sub(x, x2), sub(y, y2), -ex, -ey)
+    if u1 <= 0.0 or u2 <= 0.0:
+        cx = x1 if u1 <= 0.0 else x2
+        cy = y1 if u1 <= 0.0 else y2
+        px, py = sub(x, cx), sub(y, cy)
+        if dot(px, py, px, py) > mul(radius, radius):
+            return
+        nx, ny = normal_of(px, py)
+        touch(s, k, nx, ny, cx, cy)
+    elif dot(sub(x, fx), sub(y, fy), nx, ny) <= radius:
+        touch(s, k, nx, ny, fx, fy)
+
+
+def touch(s: Any, k: int, nx: float, ny: float, x: float, y: float) -> None:
+    """One point at the puck's centre."""
+    s.points[k] = 1
+    s.flipped[k] = False
+    s.face[k, 0] = nx
+    s.face[k, 1] = ny
+    s.face[k, 2] = x
+    s.face[k, 3] = y
+    s.spot[k, 0, 0] = 0.0
+    s.spot[k, 0, 1] = 0.0
+    s.feature[k, 0] = 0
+
 
 _CORNER, _FACE = 0, 1  # kinds of features
 
@@ -192,3 +284,59 @@ def clip_to_face(
             s.feature[k, count] = flip(known) if flipped else known
             count += 1
     s.points[k] = count
+
+
+def update(s: Any, d: Any, k: int) -> bool:
+    """True where the pair begins to touch.
+
+    A point that was there before, by its feature, keeps the impulses that it ended with.
+    """
+    s.enabled[k] = True
+    was = s.touching[k]
+    if is_sensor(k):
+        s.touching[k] = sensor_overlaps(s, d, body_a(k))
+        return s.touching[k] and not was
+    old = s.points[k]
+    first, second = s.feature[k, 0], s.feature[k, 1]
+    along0, across0 = s.impulse[k, 0, 0], s.impulse[k, 0, 1]
+    along1, across1 = s.impulse[k, 1, 0], s.impulse[k, 1, 1]
+    evaluate(s, d, k)
+    for i in range(s.points[k]):
+        along = 0.0
+        across = 0.0
+        if old > 0 and s.feature[k, i] == first:
+            along = along0
+            across = across0
+        elif old > 1 and s.feature[k, i] == second:
+            along = along1
+            across = across1
+        s.impulse[k, i, 0] = along
+        s.impulse[k, i, 1] = across
+    touching = s.points[k] > 0
+    if touching != was:
+        wake(s, body_a(k))
+        wake(s, body_b(k))
+    s.touching[k] = touching
+    return touching and not was
+
+
+def is_active(s: Any, a: int, b: int) -> bool:
+    """Whether one of the bodies moves and is awake."""
+    return s.awake[b] or (a < MOVING and s.awake[a])
+
+
+def drop_or_update(s: Any, d: Any, place: int) -> int:
+    """Looks at the contact at a place of the list.
+
+    Returns:
+        -1 where it was taken off, 1 where it begins to touch, 0 otherwise.
+    """
+    k = s.order[place]
+    a = body_a(k)
+    b = body_b(k)
+    if not is_active(s, a, b):
+        return 0
+    if not boxes_overlap(s, a, b):
+        end_contact(s, d, place)
+        return -1
+    return 1 if update(s, d, k) else 0
