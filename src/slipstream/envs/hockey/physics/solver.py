@@ -1,4 +1,4 @@
-"""The contact solver: velocity constraints of an island, sweeps over them, and pushing bodies apart.
+"""The contact solver: velocity constraints of an island, sweeps over them, pushing bodies apart.
 
 Arms, masses, bounce and warm start are prepared; a sweep solves friction first, then the normal
 impulses; the position solver pushes overlapping bodies apart, a share of the overlap at a time.
