@@ -1,19 +1,84 @@
-"""What the market environments have in common: starts, the episode's score, arrays, names."""
+"""What the market environments have in common: records, starts, score, arrays, names."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.config import Config
 from slipstream.core.memory import LINE, zeros
 from slipstream.core.random import integer
 from slipstream.core.spec import MarketSpec
+from slipstream.market.calendar import NEW_YORK_ROLL, Calendar
 
 _NAME_LENGTH = 32
+_WHOLE = 9007199254740992.0  # 2^53: from here on every float64 is a whole number
+
+# Fields of STATE that the functions below read and write: every market's record has them.
+PLACE = [
+    ("key", "u8"),
+    ("counter", "u8"),
+    ("bar", "i8"),  # row whose close marks equity
+    ("last", "i8"),  # last row that the episode can reach
+    ("segment", "i8"),
+    ("steps", "i8"),
+]
+FALL = [
+    ("peak", "f8"),  # of equity, account currency
+    ("drawdown", "f8"),  # fraction below the peak
+    ("max_drawdown", "f8"),
+    ("total_return", "f8"),
+]
+RETURNS = [
+    ("return_sum", "f8"),  # of simple returns per bar, with the sum of their squares
+    ("return_square_sum", "f8"),
+    ("sharpe", "f8"),  # per bar, not annualised
+]
+
+P = TypeVar("P", bound=tuple[Any, ...])
+
+
+def blank_record(
+    params: type[P], sections: Sequence[Config], bar_seconds: int, days: Calendar, **own: Any
+) -> P:
+    """The Params that all records of a config have in common: the first segment and no starts.
+
+    Args:
+        params: the environment's Params; a field that a section has under the same name is taken
+            as it is.
+        sections: of the config.
+        bar_seconds: length of a bar.
+        days: the market's calendar.
+        own: the fields that are not taken as they are.
+    """
+    values: dict[str, Any] = {
+        name: getattr(section, name)
+        for section in sections
+        for name in set(type(section).model_fields).intersection(params._fields)
+    }
+    values |= {"first_segment": 0, "num_segments": 1, "num_starts": 1, "runway": 0, "scale": 0}
+    values |= {"evaluation": False, "cost_multiple": 1.0, "bar_seconds": bar_seconds}
+    values |= {"bars_per_year": days.bars_per_year, "days_per_year": days.days_per_year}
+    return params(**values | {"rolls_in_new_york": days.day_roll == NEW_YORK_ROLL} | own)
+
+
+def passes(blank: P, rows: Sequence[int]) -> tuple[P, ...]:
+    """Records of one continuous pass for each of the given rows of `segments`."""
+    return tuple(blank._replace(first_segment=k, evaluation=True) for k in rows)
+
+
+def scale_of(split: str, scales: int) -> int:
+    """The folds' scales come first, then the development range's, last everything's."""
+    name = split.partition("/")[0]
+    if scales == 1:
+        return 0
+    if name.startswith("fold"):
+        return int(name.removeprefix("fold"))
+    return scales - 1 if name == "everything" else scales - 2
 
 
 def begin_anywhere(s: Any, p: Any, d: Any) -> None:
@@ -76,6 +141,16 @@ def conclude_score(s: Any, p: Any) -> float:
     return variance if variance > 1e-12 * s.return_square_sum * share else 0.0
 
 
+def whole_steps(quantity: float, step: float) -> float:
+    """Largest multiple of `step` (0: any number) that is <= `quantity` (>= 0)."""
+    if step <= 0.0:
+        return quantity
+    count = quantity / step
+    if count >= _WHOLE:
+        return quantity
+    return float(math.floor(count)) * step
+
+
 def floored_ratio(after: float, before: float, start: float) -> float:
     """Growth of equity, each value at least a millionth of the start: it may end negative."""
     floor = 1e-6 * start
@@ -119,6 +194,11 @@ def name_of(codes: Any) -> str:
 def names_of(d: Any) -> tuple[str, ...]:
     """The text of all names in `d.symbols`."""
     return tuple(name_of(codes) for codes in d.symbols)
+
+
+def moment(second: Any) -> str:
+    """UTC seconds as text: ``2017-01-02 03:04:05 UTC``."""
+    return str(np.datetime64(int(second), "s")).replace("T", " ") + " UTC"
 
 
 def cache_lines(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

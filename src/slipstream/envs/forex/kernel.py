@@ -49,26 +49,6 @@ from slipstream.envs.forex.record import (
 )
 from slipstream.envs.forex.spec import CLOCK, market_pass, spec
 
-__all__ = [
-    "STATE",
-    "Config",
-    "Data",
-    "Params",
-    "ahead",
-    "conclude",
-    "load",
-    "load_folds",
-    "load_window",
-    "market_pass",
-    "observe",
-    "reset",
-    "spec",
-    "step",
-    "timeline",
-    "vary",
-]
-
-
 # Chosen on planted markets with and without an edge (docs/rules.md, section 14): wide layers, many
 # updates and long sight fit the noise of 60,000 bars, and trade on it. The table is in
 # docs/agents.md.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
-from slipstream.envs._market import name_of
+from slipstream.envs._market import moment, name_of, passes, scale_of
 from slipstream.envs.forex.arrays import SymbolSegments, arrays_of, offsets_of, trained_variances
 from slipstream.envs.forex.config import Config
 from slipstream.envs.forex.facts import (
@@ -26,7 +26,7 @@ from slipstream.envs.forex.facts import (
     round_trips,
     varied_conditions,
 )
-from slipstream.envs.forex.record import Data, Params, params_of, passes, settings, starts, training
+from slipstream.envs.forex.record import Data, Params, params_of, settings, starts, training
 from slipstream.envs.forex.table import SymbolTable, calendar_bits, memory_of, tables_of
 from slipstream.features.registry import refuse_endless
 from slipstream.market.calendar import calendar
@@ -71,17 +71,13 @@ def load_window(config: Config, start: int | None = None, stop: int | None = Non
     for table in tables:
         if np.count_nonzero((table.time >= first) & (table.time < last)) < 2:
             raise DataError(
-                f"The chosen window, {_date(first)} to {_date(last)}, holds fewer than 2 usable "
-                f"bars of {table.symbol}, which has them from {_date(int(table.time[0]))} to "
-                f"{_date(int(table.time[-1]))}: choose a window within that."
+                f"The chosen window, {moment(first)} to {moment(last)}, holds fewer than 2 usable "
+                f"bars of {table.symbol}, which has them from {moment(table.time[0])} to "
+                f"{moment(table.time[-1])}: choose a window within that."
             )
     loaded = _assemble(market, tables, {"train": (first, last)}, config, warm_up)
     params = {"train": loaded.params["train"], "window": loaded.params["train_window"]}
     return replace(loaded, params=params)
-
-
-def _date(seconds: int) -> str:
-    return str(np.datetime64(seconds, "s")).replace("T", " ") + " UTC"
 
 
 def _assemble(
@@ -329,21 +325,13 @@ def _records(
     blank = settings(config, bar_seconds, calendar(kind, bar_seconds))._replace(runway=runway)
     params = {}
     for split, rows in picked.items():
-        own = blank._replace(scale=_scale(split, len(data.feature_mean)))
+        own = blank._replace(scale=scale_of(split, len(data.feature_mean)))
         if split.endswith("/train"):
             _refuse_without_start(split, rows, data, runway)
             params[split] = training(own, data.segments, rows, config.deal)
         else:
             params[split] = passes(own, [k for group in rows for k in group])
     return {"train": params["fold0/train"], **params}
-
-
-def _scale(split: str, scales: int) -> int:
-    """The folds' scales come first, then the development range's, last everything's."""
-    name = split.partition("/")[0]
-    if name.startswith("fold"):
-        return int(name.removeprefix("fold"))
-    return scales - 1 if name == "everything" else scales - 2
 
 
 def _refuse_without_start(split: str, rows: list[list[int]], data: Data, runway: int) -> None:

@@ -7,12 +7,10 @@ short buys at mid + spread/2. Equity, and with it the stop-out, is marked at mid
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from slipstream.envs._market import whole_steps
 from slipstream.envs.forex.record import ATR_MULTIPLES, FRACTION
-
-_WHOLE = 9007199254740992.0  # 2^53: from here on every float64 is a whole number
 
 
 def fill(
@@ -81,14 +79,6 @@ def _book_trade(s: Any) -> None:
         s.gross_profit += profit
     else:
         s.gross_loss -= profit
-
-
-def whole_steps(units: float, step: float) -> float:
-    """Largest multiple of `step` that is <= `units` (>= 0)."""
-    count = units / step
-    if count >= _WHOLE:
-        return units
-    return float(math.floor(count)) * step
 
 
 def order(

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.envs._market import FALL, PLACE, RETURNS, blank_record, passes
 from slipstream.envs.forex.config import Config
-from slipstream.market.calendar import NEW_YORK_ROLL, Calendar
+from slipstream.market.calendar import Calendar
 from slipstream.market.folds import RUNWAY
 
 # Columns of Data.bars: one cache line a bar. Prices are mid; the spread is whole, in price units.
@@ -143,27 +144,14 @@ class Data(NamedTuple):
 # What every step touches comes first, what only a fill touches last.
 STATE = np.dtype(
     [
-        ("key", "u8"),
-        ("counter", "u8"),
-        ("bar", "i8"),  # row of Data.bars whose close marks equity
-        ("last", "i8"),  # last row of the segment
-        ("segment", "i8"),
-        ("steps", "i8"),
+        *PLACE,
         ("units", "f8"),  # signed, base currency
         ("entry", "f8"),  # average fill price, quote currency
         ("cash", "f8"),  # account currency, as all money below
         ("equity", "f8"),
         ("exposure", "f8"),  # signed notional / equity
-        ("peak", "f8"),
-        ("drawdown", "f8"),  # fraction below the peak
-        ("max_drawdown", "f8"),
-        ("total_return", "f8"),
-        (
-            "return_sum",
-            "f8",
-        ),  # of simple returns per bar, with the sum of their squares
-        ("return_square_sum", "f8"),
-        ("sharpe", "f8"),  # per bar, not annualised
+        *FALL,
+        *RETURNS,
         ("exposure_sum", "f8"),
         ("mean_exposure", "f8"),
         ("holding_bars", "i8"),
@@ -174,10 +162,7 @@ STATE = np.dtype(
         ("long_blocked_to", "i8"),  # no long entry up to this row
         ("short_blocked_to", "i8"),
         ("reduce_only_to", "i8"),
-        (
-            "sharpe_a",
-            "f8",
-        ),  # moving first and second moment of the differential Sharpe ratio
+        ("sharpe_a", "f8"),  # moving moments of the differential Sharpe ratio, first and second
         ("sharpe_b", "f8"),
         ("turnover", "f8"),  # traded notional / equity, summed
         ("fills", "i8"),
@@ -269,53 +254,29 @@ def starts(segment: NDArray[np.int64], runway: int) -> int:
     return max(int(segment[1] - segment[0]) - runway, 0)
 
 
-def passes(blank: Params, rows: list[int]) -> tuple[Params, ...]:
-    """Records of one continuous pass for each of the given rows of `segments`."""
-    return tuple(blank._replace(first_segment=k, evaluation=True) for k in rows)
-
-
 def settings(config: Config, bar_seconds: int, days: Calendar) -> Params:
     """What all records of a config have in common: the first segment and no starts."""
     bars_per_day = days.bars_per_year / days.days_per_year
     discrete = config.action == "discrete"
-    return Params(
-        first_segment=0,
-        num_segments=1,
-        num_starts=1,
-        runway=0,
-        evaluation=False,
-        scale=0,
-        lookback=config.lookback,
+    return blank_record(
+        Params,
+        (config,),
+        bar_seconds,
+        days,
         num_features=len(config.features),
         discrete=discrete,
         exposure=config.exposure if discrete else config.max_exposure,
-        band=config.band,
-        unit_step=config.unit_step,
-        initial_equity=config.initial_equity,
-        leverage=config.leverage,
         fill_at=_FILLS[config.fill],
-        cost_multiple=1.0,
-        slippage_pips=config.slippage_pips,
         commission=1e-6 * config.commission_per_million,
         stop_loss=config.stop_loss or 0.0,
         take_profit=config.take_profit or 0.0,
         stop_unit=_STOP_UNITS[config.stop_unit],
         favourable_first=config.intrabar == "favourable_first",
-        stop_cooldown=config.stop_cooldown,
-        cooldown=config.cooldown,
         max_daily_drawdown=config.max_daily_drawdown or 0.0,
         terminate_on_breach=config.on_breach == "terminate",
         swap_long=config.swap_long / 100.0 / _YEAR_NIGHTS,
         swap_short=config.swap_short / 100.0 / _YEAR_NIGHTS,
         reward=_REWARDS[config.reward],
         eta=1.0 / max(bars_per_day, 1.0),
-        turnover_penalty=config.turnover_penalty,
-        holding_penalty=config.holding_penalty,
-        drawdown_penalty=config.drawdown_penalty,
-        max_steps=config.max_steps,
-        bar_seconds=bar_seconds,
-        bars_per_year=days.bars_per_year,
-        days_per_year=days.days_per_year,
         day_bars_root=math.sqrt(max(bars_per_day, 1.0)),
-        rolls_in_new_york=days.day_roll == NEW_YORK_ROLL,
     )

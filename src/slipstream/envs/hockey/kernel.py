@@ -63,8 +63,6 @@ from slipstream.envs.hockey.record import (
     Params,
 )
 
-__all__ = ["PLAYERS", "STATE", "Config", "Data", "Params", "observe", "picture", "spec"]
-
 # What `slipstream train hockey` uses unless told otherwise: docs/hockey.md says how far it gets.
 SETTINGS = {
     "ppo": {

@@ -35,26 +35,6 @@ from slipstream.envs.portfolio.record import (
 from slipstream.envs.portfolio.spec import market_pass, spec
 from slipstream.envs.portfolio.units import trade_units
 
-__all__ = [
-    "STATE",
-    "Config",
-    "Data",
-    "Params",
-    "ahead",
-    "conclude",
-    "load",
-    "load_folds",
-    "load_window",
-    "market_pass",
-    "observe",
-    "reset",
-    "spec",
-    "step",
-    "timeline",
-    "vary",
-]
-
-
 # Chosen on two kinds of planted markets, regimes of 288 bars and edges of one bar: the table of
 # docs/portfolio.md. What decides is how far an advantage looks ahead: rewards of later bars are
 # noise to an edge of one bar, and a longer regime pays at once too.

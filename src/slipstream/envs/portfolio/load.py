@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.core.kernel import Loaded
-from slipstream.envs._market import codes_of, names_of
+from slipstream.envs._market import codes_of, moment, names_of, scale_of
 from slipstream.envs.portfolio.arrays import (
     PanelSegments,
     PanelTable,
@@ -31,7 +31,6 @@ from slipstream.envs.portfolio.record import (
     Params,
     Picked,
     records_of,
-    scale_of,
     state_dtype,
 )
 from slipstream.features.panel import panel_features, refuse_constant
@@ -82,7 +81,7 @@ def load_window(config: Config, start: int | None = None, stop: int | None = Non
     if high - low < 2:
         raise DataError(
             f"The chosen window must hold at least 2 usable bars, it holds {max(high - low, 0)}: "
-            f"the data reach from {_date(time[0])} to {_date(time[-1])}; choose a window within "
+            f"the data reach from {moment(time[0])} to {moment(time[-1])}; choose a window within "
             "that."
         )
     parts = {"train": ((low, high),), "window": ((low, high),)}
@@ -254,7 +253,3 @@ def _records(
     config: Config, data: Data, picked: Picked, bar_seconds: int, kind: MarketKind
 ) -> dict[str, tuple[Params, ...]]:
     return records_of(config, data, picked, bar_seconds, calendar(kind, bar_seconds))
-
-
-def _date(second: Any) -> str:
-    return str(np.datetime64(int(second), "s")).replace("T", " ") + " UTC"

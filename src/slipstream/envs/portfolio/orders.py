@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from slipstream.envs._market import whole_steps
 from slipstream.envs.portfolio.record import CHANGE, MIN_QUANTITY, SOFTMAX, STEP, VOLUME_DAYS
 
 _ROUNDS = 8  # of the value after costs: its error shrinks by the cost's share in each
-_WHOLE = 9007199254740992.0  # 2^53: from here on every float64 is a whole number
 _KEPT = -1.0
 
 
@@ -121,14 +121,14 @@ def _sell_and_plan(s: Any, p: Any, d: Any, row: int, after: float, fee: float) -
         if change < 0.0:
             quantity = s.units[i]
             if s.target[i] > 0.0:
-                quantity = _whole_steps(-change, d.lots[i, STEP])
+                quantity = whole_steps(-change, d.lots[i, STEP])
             if _allowed(p, d, i, quantity, price):
                 s.order[i] = -quantity
                 spread = d.prices[row, 2 * n + i] * p.cost_multiple
                 adverse = spread + p.slippage * p.cost_multiple * price
                 sell(s, i, quantity, price, adverse, spread, fee)
         else:
-            quantity = _whole_steps(change, d.lots[i, STEP])
+            quantity = whole_steps(change, d.lots[i, STEP])
             if _allowed(p, d, i, quantity, price):
                 s.order[i] = quantity
                 need += quantity * price * (1.0 + _cost(p, d, row, i, price, fee))
@@ -147,7 +147,7 @@ def _buy(s: Any, p: Any, d: Any, row: int, available: float, need: float, fee: f
         price = d.prices[row, n + i]
         quantity = s.order[i]
         if share < 1.0:
-            quantity = _whole_steps(quantity * share, d.lots[i, STEP])
+            quantity = whole_steps(quantity * share, d.lots[i, STEP])
             if not _allowed(p, d, i, quantity, price):
                 quantity = 0.0
             s.order[i] = quantity
@@ -163,16 +163,6 @@ def _allowed(p: Any, d: Any, i: int, quantity: float, price: float) -> bool:
     if quantity <= 0.0 or quantity < d.lots[i, MIN_QUANTITY]:
         return False
     return quantity * price >= p.min_notional
-
-
-def _whole_steps(quantity: float, step: float) -> float:
-    """Largest multiple of `step` (0: any number) that is <= `quantity` (>= 0)."""
-    if step <= 0.0:
-        return quantity
-    count = quantity / step
-    if count >= _WHOLE:
-        return quantity
-    return float(math.floor(count)) * step
 
 
 def wish(s: Any, action: Any, p: Any, d: Any, row: int, value: float) -> None:

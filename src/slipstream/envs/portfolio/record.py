@@ -12,9 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.envs._market import names_of
+from slipstream.envs._market import (
+    FALL,
+    PLACE,
+    RETURNS,
+    blank_record,
+    names_of,
+    passes,
+    scale_of,
+)
 from slipstream.envs.portfolio.config import Config
-from slipstream.market.calendar import NEW_YORK_ROLL, Calendar
+from slipstream.market.calendar import Calendar
 from slipstream.market.folds import RUNWAY
 
 # Params.action_map
@@ -51,7 +59,6 @@ class Params(NamedTuple):
         anchor_back: rows between the one at which a free benchmark is bought and the start.
         early_end: rows of a segment's end that no episode reaches.
         discounted_end: the last reward is the discounted return.
-        half_range: half-width of the band that slippage makes around the mid, fraction of price.
         tiered: the fee follows the volume traded.
         cost_multiple: factor on fee, spread and slippage (reports ask what if).
         trailing_stop: 0 = none.
@@ -148,25 +155,15 @@ def state_dtype(assets: int) -> np.dtype[Any]:
     each = (assets,)
     return np.dtype(
         [
-            ("key", "u8"),
-            ("counter", "u8"),
-            ("bar", "i8"),  # row of Data.prices whose close marks equity
-            ("last", "i8"),  # last row that the episode can reach
-            ("segment", "i8"),
-            ("steps", "i8"),
+            *PLACE,
             ("cash", "f8"),  # account currency, as all money below
             ("equity", "f8"),
             ("benchmark", "f8"),  # equal weight's value on the same bars
             ("benchmark_cash", "f8"),
             ("benchmark_waiting", "i8"),  # assets that it has yet to buy
-            ("peak", "f8"),
-            ("drawdown", "f8"),  # fraction below the peak
-            ("max_drawdown", "f8"),
-            ("total_return", "f8"),
+            *FALL,
             ("benchmark_return", "f8"),
-            ("return_sum", "f8"),  # of simple returns per bar, with the sum of their squares
-            ("return_square_sum", "f8"),
-            ("sharpe", "f8"),  # per bar, not annualised
+            *RETURNS,
             ("exposure", "f8"),  # share of equity that is invested
             ("exposure_sum", "f8"),
             ("mean_exposure", "f8"),
@@ -236,21 +233,11 @@ def records_of(
         if split == "train" or split.endswith("/train"):
             params[split] = (_training(own, data, rows, split),)
         else:
-            params[split] = tuple(own._replace(first_segment=k, evaluation=True) for k in rows)
+            params[split] = passes(own, rows)
     if config.orders == "units":
         trained = [name for name in picked if name.endswith("train") and name != EVERYTHING]
         _refuse_small_orders(config, data, {k for name in trained for k in picked[name]})
     return {"train": params["fold0/train"], **params} if "fold0/train" in params else params
-
-
-def scale_of(split: str, scales: int) -> int:
-    """The folds' scales come first, then the development range's, last everything's."""
-    name = split.partition("/")[0]
-    if scales == 1:
-        return 0
-    if name.startswith("fold"):
-        return int(name.removeprefix("fold"))
-    return scales - 1 if name == "everything" else scales - 2
 
 
 def _training(blank: Params, data: Data, rows: Sequence[int], split: str) -> Params:
@@ -269,65 +256,30 @@ def _training(blank: Params, data: Data, rows: Sequence[int], split: str) -> Par
     )
 
 
-# Long: a line for each field.
 def _settings(config: Config, data: Data, bar_seconds: int, days: Calendar) -> Params:
     """What all records of a config have in common."""
     units = config.units
     unit_orders = config.orders == "units"
-    return Params(
-        first_segment=0,
-        num_segments=1,
-        num_starts=1,
-        runway=0,
-        evaluation=False,
+    return blank_record(
+        Params,
+        (config, units),
+        bar_seconds,
+        days,
         from_start=unit_orders and units.start == "first",
-        scale=0,
         assets=len(data.lots),
         num_features=data.feature_mean.shape[1],
-        lookback=config.lookback,
         union=config.universe == "union",
         unit_orders=unit_orders,
         action_map=_MAPS[config.action_map],
-        sharpness=config.sharpness,
-        max_change=config.max_change,
-        band=config.band,
-        decide_every=config.decide_every,
-        min_holding=config.min_holding,
-        reserve=config.reserve,
-        max_position=config.max_position,
         trailing_stop=config.trailing_stop or 0.0,
-        min_notional=config.min_notional,
-        initial_equity=config.initial_equity,
-        fee=config.fee,
         tiered=bool(config.fee_tiers),
-        start_volume=config.start_volume,
         slippage=1e-4 * config.slippage_bp,
-        cost_multiple=1.0,
-        benchmark_costs=config.benchmark_costs,
         reward=_REWARDS[config.reward],
-        norm_reward=config.norm_reward,
-        time_decay_floor=config.time_decay_floor,
-        concentration_penalty=config.concentration_penalty,
-        drawdown_penalty=config.drawdown_penalty,
-        volatility_penalty=config.volatility_penalty,
         value_scale=units.action_scale == "value",
-        norm_action=units.norm_action,
-        norm_cash=units.norm_cash,
-        norm_stocks=units.norm_stocks,
         norm_features=units.norm_tech if unit_orders else 1.0,
-        buy_share=units.buy_share,
-        forced_sale_bars=units.forced_sale_bars,
-        forced_sale_share=units.forced_sale_share,
-        min_factor=units.min_factor,
-        discount=units.discount,
         anchor_back=config.lookback - 1 if units.anchor == "first_row" else 0,
         early_end=config.lookback if unit_orders and units.ending == "original" else 0,
         discounted_end=unit_orders and units.final_reward == "discounted",
-        max_steps=config.max_steps,
-        bar_seconds=bar_seconds,
-        bars_per_year=days.bars_per_year,
-        days_per_year=days.days_per_year,
-        rolls_in_new_york=days.day_roll == NEW_YORK_ROLL,
     )
 
 

@@ -63,6 +63,30 @@ def stop_at(s: Any, d: Any, body: int, alpha: float) -> None:
     set_pose(s, d, body)
 
 
+def begin_here(s: Any, body: int) -> None:
+    """Begins the sweep where the body's centre is."""
+    s.center0[body, 0] = s.center[body, 0]
+    s.center0[body, 1] = s.center[body, 1]
+
+
+def way_of(s: Any, body: int) -> tuple[float, float, float, float, float, float, float]:
+    """Both ends of the body's sweep and the share at which it begins, for `go_back`."""
+    x, y, x0, y0 = s.center[body, 0], s.center[body, 1], s.center0[body, 0], s.center0[body, 1]
+    return x, y, x0, y0, s.angle[body], s.angle0[body], s.alpha[body]
+
+
+def go_back(s: Any, d: Any, body: int, way: tuple[float, ...]) -> None:
+    """Puts the body back on the way that it was on."""
+    s.center[body, 0] = way[0]
+    s.center[body, 1] = way[1]
+    s.center0[body, 0] = way[2]
+    s.center0[body, 1] = way[3]
+    s.angle[body] = way[4]
+    s.angle0[body] = way[5]
+    s.alpha[body] = way[6]
+    set_pose(s, d, body)
+
+
 def whole_turns(angle: float) -> float:
     """The multiple of 2 pi that lies below an angle."""
     return mul(TWO_PI, math.floor(div(angle, TWO_PI)))

@@ -39,10 +39,13 @@ from slipstream.envs.hockey.physics.geometry import dot
 from slipstream.envs.hockey.physics.impact import time_of_impact
 from slipstream.envs.hockey.physics.motion import (
     advance_sweep,
+    begin_here,
+    go_back,
     integrate,
     is_far,
     set_pose,
     stop_at,
+    way_of,
 )
 from slipstream.envs.hockey.physics.solver import (
     ACROSS,
@@ -90,23 +93,16 @@ def gather(s: Any, d: Any, seed: int) -> int:
             count += 1
             other = b if a == body else a
             if other >= MOVING:
-                rest_static(s, other)
+                begin_here(s, other)
             elif not s.flagged[other]:
                 s.flagged[other] = True
                 first, second, third = other, first, second
     return count
 
 
-def rest_static(s: Any, body: int) -> None:
-    """A static body of an island begins its sweep where it stands."""
-    s.center0[body, 0] = s.center[body, 0]
-    s.center0[body, 1] = s.center[body, 1]
-
-
 def accelerate(s: Any, d: Any, body: int) -> None:
     """Forces, then damping: v (1 - h c), not v / (1 + h c)."""
-    s.center0[body, 0] = s.center[body, 0]
-    s.center0[body, 1] = s.center[body, 1]
+    begin_here(s, body)
     s.angle0[body] = s.angle[body]
     inverse = single(d.table[body, INVERSE_MASS])
     factor = max(0.0, min(sub(1.0, mul(STEP, s.damping[body])), 1.0))
@@ -315,9 +311,7 @@ def solve_impacts(s: Any, d: Any) -> None:
 def stop(s: Any, d: Any, k: int, share: float) -> None:
     """Takes both bodies of a pair to the impact; back again where they do not touch there."""
     a, b = body_a(k), body_b(k)
-    ax, ay, ax0, ay0 = s.center[a, 0], s.center[a, 1], s.center0[a, 0], s.center0[a, 1]
-    bx, by, bx0, by0 = s.center[b, 0], s.center[b, 1], s.center0[b, 0], s.center0[b, 1]
-    angle, angle0, alpha_a, alpha_b = s.angle[b], s.angle0[b], s.alpha[a], s.alpha[b]
+    way_a, way_b = way_of(s, a), way_of(s, b)
     stop_at(s, d, a, share)
     stop_at(s, d, b, share)
     update(s, d, k)
@@ -325,20 +319,8 @@ def stop(s: Any, d: Any, k: int, share: float) -> None:
     s.toi_count[k] = s.toi_count[k] + 1
     if not s.touching[k]:
         s.enabled[k] = False
-        s.center[a, 0] = ax
-        s.center[a, 1] = ay
-        s.center0[a, 0] = ax0
-        s.center0[a, 1] = ay0
-        s.center[b, 0] = bx
-        s.center[b, 1] = by
-        s.center0[b, 0] = bx0
-        s.center0[b, 1] = by0
-        s.angle[b] = angle
-        s.angle0[b] = angle0
-        s.alpha[a] = alpha_a
-        s.alpha[b] = alpha_b
-        set_pose(s, d, a)
-        set_pose(s, d, b)
+        go_back(s, d, a, way_a)
+        go_back(s, d, b, way_b)
         return
     wake(s, b)
     count = gather_at(s, d, k, a, b, share)
@@ -354,17 +336,11 @@ def gather_at(s: Any, d: Any, k: int, a: int, b: int, share: float) -> int:
         c = body_a(j)
         if body_b(j) != b or j == k or c < MOVING or is_sensor(j) or count == MOST:
             continue
-        x, y, x0, y0 = s.center[c, 0], s.center[c, 1], s.center0[c, 0], s.center0[c, 1]
-        alpha = s.alpha[c]
+        way = way_of(s, c)
         stop_at(s, d, c, share)
         update(s, d, j)
         if not s.touching[j]:
-            s.center[c, 0] = x
-            s.center[c, 1] = y
-            s.center0[c, 0] = x0
-            s.center0[c, 1] = y0
-            s.alpha[c] = alpha
-            set_pose(s, d, c)
+            go_back(s, d, c, way)
             continue
         s.island[count] = j
         count += 1
@@ -379,10 +355,8 @@ def solve_at(s: Any, d: Any, a: int, b: int, count: int, h: float) -> None:
             least = min(least, push_apart(s, d, s.island[i], TOI_CORRECTION, True, False))
         if least >= TOI_SOLVED:
             break
-    s.center0[a, 0] = s.center[a, 0]
-    s.center0[a, 1] = s.center[a, 1]
-    s.center0[b, 0] = s.center[b, 0]
-    s.center0[b, 1] = s.center[b, 1]
+    begin_here(s, a)
+    begin_here(s, b)
     s.angle0[b] = s.angle[b]
     solve_velocities(s, d, count, False)
     integrate(s, b, h)
