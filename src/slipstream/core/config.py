@@ -69,6 +69,25 @@ def _takes_truth_value(annotation: Any) -> bool:
     return any(_takes_truth_value(argument) for argument in typing.get_args(annotation))
 
 
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Sets a dotted `path` in nested sections, which are copied; makes those that are missing.
+
+    Raises:
+        ConfigError: a section on the way is a value.
+    """
+    *sections, key = path.split(".")
+    for depth, name in enumerate(sections):
+        below = values.get(name)
+        if not isinstance(below, Mapping | None):
+            where = ".".join(sections[: depth + 1])
+            raise ConfigError(
+                f"`{path}` cannot be set: `{where}` is the value {below!r}, not a section."
+            )
+        values[name] = dict(below or {})
+        values = values[name]
+    values[key] = value
+
+
 def searched(
     low: float | None = None,
     high: float | None = None,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from slipstream.core.bounds import Count, Natural
-from slipstream.core.config import Config
+from slipstream.core.config import Config, put
 from slipstream.core.errors import ConfigError
 from slipstream.environments.environment import Environment
 from slipstream.environments.kernel_environment import KernelEnvironment
@@ -210,20 +210,10 @@ def _params(
     phase: Phase,
     numbers: Mapping[str, float],
 ) -> Any:
-    changed = _laid_over(settings, phase.env)
-    for path, value in numbers.items():
-        at = changed
-        *sections, key = path.split(".")
-        for section in sections:
-            below = at.get(section) or {}
-            if not isinstance(below, Mapping):
-                raise ConfigError(
-                    f"`curriculum`: `anneal.{path}` cannot be set: `{section}` is no section."
-                )
-            at[section] = dict(below)
-            at = at[section]
-        at[key] = value
+    changed = {**settings, **phase.env}  # a weight that a mapping leaves out is gone
     try:
+        for path, value in numbers.items():
+            put(changed, path, value)
         made = type(environment).load(environment.name, changed)
     except ConfigError as error:
         raise ConfigError(f"`curriculum`, phase `{phase.name}`: {error}") from error
@@ -237,11 +227,6 @@ def _params(
             "players there are."
         )
     return made.loaded.params["train"][0]
-
-
-def _laid_over(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with some changed; a weight that a mapping leaves out is gone."""
-    return {**settings, **changes}
 
 
 def write_params(envs: Sequence[Any], row: int, record: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from slipstream.core.config import put
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text
@@ -107,24 +108,12 @@ def parse_overrides(overrides: Overrides) -> dict[str, Any]:
 
 def override(values: dict[str, Any], path: str, value: Any) -> None:
     """Sets the dotted `path` in nested sections, making those that are missing."""
-    *sections, key = path.split(".")
-    if not sections and key not in SECTIONS:
-        raise ConfigError(unknown_section(key))
-    at = values
-    for depth, name in enumerate(sections):
-        below = at.get(name)
-        if isinstance(below, str) and depth == 0:
-            below = {"name": below}  # `env: cartpole` is short for its name
-        if below is None:
-            below = {}
-        if not isinstance(below, dict):
-            where = ".".join(sections[: depth + 1])
-            raise ConfigError(
-                f"`{path}` cannot be set: `{where}` is the value {below!r}, not a section."
-            )
-        at[name] = below
-        at = below
-    at[key] = value
+    first, dot, _ = path.partition(".")
+    if not dot and first not in SECTIONS:
+        raise ConfigError(unknown_section(first))
+    if dot and isinstance(values.get(first), str):
+        values[first] = {"name": values[first]}  # `env: cartpole` is short for its name
+    put(values, path, value)
 
 
 def copied(values: Mapping[str, Any]) -> dict[str, Any]:

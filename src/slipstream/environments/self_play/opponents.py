@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.text import did_you_mean
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
+from slipstream.core.text import did_you_mean
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
 from slipstream.environments.self_play.networks import (
     Networks,
