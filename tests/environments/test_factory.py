@@ -7,7 +7,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments.environment import Environment
+from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import kind_of, make_environment
 from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
 from slipstream.environments.kernel_environment import KernelEnvironment
@@ -104,8 +104,8 @@ def test_kinds_answer_for_their_names():
     for refused in (
         lambda: kernel.renderer("cartpole", {}),
         lambda: gym.check_rules("gym:B-v1", {}, 1),
-        lambda: gym.load_window("gym:B-v1", {}),
-        lambda: kernel.load_window("cartpole", {}),
+        lambda: gym.load_window("gym:B-v1", {}, PriceWindow()),
+        lambda: kernel.load_window("cartpole", {}, PriceWindow()),
     ):
         with pytest.raises(ConfigError):
             refused()
