@@ -11,7 +11,7 @@ def test_every_file_of_a_built_in_kernel():
     for name in (
         "envs.forex.kernel",
         "envs.forex.orders",
-        "envs.forex.exits",
+        "envs.forex.record",
         "market.checks.clean",
     ):
         assert f"slipstream.{name}" in hashes, name

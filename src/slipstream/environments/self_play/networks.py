@@ -31,7 +31,7 @@ _TO_UNIT_52 = 1.0 / 4503599627370496.0  # 2^-52
 _TWO_PI = 2.0 * math.pi
 
 
-class Networks(NamedTuple):
+class SeatNetworks(NamedTuple):
     """n networks of one shape.
 
     Attributes:
@@ -235,7 +235,7 @@ def networks_of(
     mean: NDArray[np.float32],
     inverse_std: NDArray[np.float32],
     drawn: bool,
-) -> Networks:
+) -> SeatNetworks:
     """Networks of a policy's form.
 
     Args:
@@ -252,7 +252,7 @@ def networks_of(
     distribution = actions.head in ("logits", "gaussian")
     log_std = policy.parameters.offsets.get("log_std", -1)
     return with_space(
-        Networks(
+        SeatNetworks(
             weights=weights,
             table=network.tables[0],
             relu=network.activation == "relu",
@@ -268,13 +268,13 @@ def networks_of(
 
 
 def columns_of(actions: ActionMap) -> dict[str, Any]:
-    """The fields of `Networks` that an action's form decides."""
+    """The fields of `SeatNetworks` that an action's form decides."""
     return dict(
         zip(("sizes", "start", "half", "middle", "low", "high"), actions.arrays, strict=True)
     )
 
 
-def with_space(networks: Networks) -> Networks:
+def with_space(networks: SeatNetworks) -> SeatNetworks:
     """The same networks with buffers of their own: one for each thread that acts."""
     width = int(networks.table[0, INPUTS])
     x: NDArray[np.float32] = np.zeros((BLOCK, width), np.float32)
@@ -282,10 +282,10 @@ def with_space(networks: Networks) -> Networks:
     return networks._replace(x=x, space=zeros((BLOCK * int(networks.table[:, OUTPUTS].sum()),)))
 
 
-def no_networks(spec: Spec) -> Networks:
+def no_networks(spec: Spec) -> SeatNetworks:
     """The outside of an action without any network: for the player that draws it."""
     rows = np.zeros((0, 0), np.float32)
-    return Networks(
+    return SeatNetworks(
         weights=rows,
         table=np.zeros((1, 5), np.int64),
         relu=True,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
-from slipstream.environments.self_play.networks import Networks, columns_of, with_space
+from slipstream.environments.self_play.networks import SeatNetworks, columns_of, with_space
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.networks import Mlp
 from slipstream.nets.parameters import Parameters
@@ -35,7 +35,7 @@ class Layers(NamedTuple):
     activations: list[str | None]
 
 
-def read_onnx(path: Path, spec: Spec) -> Networks:
+def read_onnx(path: Path, spec: Spec) -> SeatNetworks:
     """The network in a file; its outputs are actions of the game itself, or one value a choice.
 
     Boxes are clipped to their bounds, of choices the one with the greatest value is taken.
@@ -75,7 +75,7 @@ def read_onnx(path: Path, spec: Spec) -> Networks:
     columns = columns_of(actions)
     half = columns["half"]
     return with_space(
-        Networks(
+        SeatNetworks(
             weights=parameters.flat,
             table=mlp.table(parameters.offsets),
             relu=relu,

@@ -17,7 +17,7 @@ from slipstream.core.spec import Spec
 from slipstream.core.text import did_you_mean
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
 from slipstream.environments.self_play.networks import (
-    Networks,
+    SeatNetworks,
     images,
     networks_of,
 )
@@ -39,14 +39,14 @@ class LineUp:
 
     names: tuple[str, ...]
     weights: tuple[float, ...]
-    networks: Mapping[int, Networks] = field(default_factory=dict)
+    networks: Mapping[int, SeatNetworks] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         where: str,
         opponents: Mapping[str, float],
-        network_of: Callable[[str], Networks],
+        network_of: Callable[[str], SeatNetworks],
     ) -> LineUp:
         """Finds out what the names mean; policies are read.
 
@@ -117,7 +117,7 @@ def is_file(name: str) -> bool:
 
 def opponent_network(
     name: str, spec: Spec, game: str, drawn: bool, read_policy: Callable[[str], Policy]
-) -> Networks:
+) -> SeatNetworks:
     """The network of a policy or of an ONNX file.
 
     Args:
@@ -220,7 +220,7 @@ class SnapshotPool:
         return len(self.weights)
 
     @property
-    def networks(self) -> Networks:
+    def networks(self) -> SeatNetworks:
         """All M x K networks, member after member; they change with the pool."""
         m, k = self.serial.shape
         return networks_of(

@@ -14,7 +14,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
 from slipstream.core.spec import Metric, Spec
 from slipstream.environments.self_play.networks import (
-    Networks,
+    SeatNetworks,
     SeatTable,
     act_boxes,
     act_choices,
@@ -105,10 +105,10 @@ class SeatEnv(VectorEnv):
         self._log: list[NDArray[np.int64]] = []
         self._final_seats: list[NDArray[np.int64]] = []
 
-    def _line_up(self) -> list[tuple[int, str, Networks, SeatTable]]:
+    def _line_up(self) -> list[tuple[int, str, SeatNetworks, SeatTable]]:
         """Kind, loop, networks and buffers of each opponent that acts by a loop of ours."""
         e, line_up = self.num_envs, self.line_up
-        found: list[tuple[int, str, Networks]] = []
+        found: list[tuple[int, str, SeatNetworks]] = []
         if line_up.random >= 0:
             found.append((line_up.random, "random", no_networks(self.spec)))
         for kind, networks in line_up.networks.items():
@@ -392,7 +392,7 @@ def seat_choices(seat: Any, actions: Any, joint: Any) -> None:
 
 
 _KEYS = np.zeros(1, np.uint64)
-_NETWORKS = Networks(
+_NETWORKS = SeatNetworks(
     *(of_float32(2), of_int64(2), True, True, True, 0),
     *(of_float32(2), of_float32(2), 1.0),
     *(of_int64(1), of_int64(1)),

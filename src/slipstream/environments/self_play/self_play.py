@@ -9,7 +9,7 @@ from functools import partial
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
-from slipstream.environments.self_play.networks import Networks
+from slipstream.environments.self_play.networks import SeatNetworks
 from slipstream.environments.self_play.opponents import (
     LineUp,
     Opponents,
@@ -38,7 +38,7 @@ class SelfPlay:
     spec: Spec
     training: LineUp
     evaluation: LineUp
-    network_of: Callable[..., Networks]
+    network_of: Callable[..., SeatNetworks]
     pool: SnapshotPool | None = None
 
     @classmethod
