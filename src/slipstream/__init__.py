@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from slipstream.runs.run import Run
     from slipstream.settings.config import RunConfig
     from slipstream.studies.record.status import status, stop
-    from slipstream.training.processes.cluster import ClusterOptions
+    from slipstream.training.cluster.cluster import ClusterOptions
 
 # Where names are that are not in `slipstream.api`.
 _HOME = {
-    "ClusterOptions": "slipstream.training.processes.cluster",
+    "ClusterOptions": "slipstream.training.cluster.cluster",
     "ConsoleListener": "slipstream.runs.listeners.console",
     "Interrupted": "slipstream.files.interruption",
     "Run": "slipstream.runs.run",

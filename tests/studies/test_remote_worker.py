@@ -12,11 +12,11 @@ from fake_cluster import FakeCluster
 
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.studies.engine import remote_worker
+from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.pool import Pool
-from slipstream.studies.engine.remote_worker import SERVICE, StretchService
+from slipstream.studies.engine.remote_worker import SERVICE, StretchService, Word
 from slipstream.studies.engine.state import UNDER_WAY, LiveStates, State, read_under_way
-from slipstream.training.processes.premises import work_for
-from slipstream.training.processes.wire import pack, unpack
+from slipstream.training.cluster.premises import work_for
 
 LONG = 400_000  # iterations, more than any machine makes before it is stopped
 
@@ -137,21 +137,17 @@ def test_an_answer_that_is_none(engine, work, tmp_path):
     live = LiveStates(tmp_path / "other")
     live.save(engine.member(1), State(3, {"w": np.zeros(1)}))
     foreign = live.content(engine.member(1).name)
-    done = {"name": member.name, "milestone": 9, "passes": None}
+    done = Outcome(member.name, 9, None)
     lies = (
-        b"garbage",
-        pickle.dumps([1]),
-        pack({"done": [], "states": {}})[:-1],
-        pack({"done": [], "states": {}}),
-        pack({"done": [done], "states": {}}),
-        pack({"done": [], "states": {member.name: foreign}}),
-        pack({"done": [], "states": {"../escape": foreign}}),
-        pack({"blamed": ["SystemExit", ""], "states": {}}),
+        Word({}, end=[]),
+        Word({}, end=[done]),
+        Word({member.name: foreign}, end=[]),
+        Word({"../escape": foreign}, end=[]),
     )
     for k, lie in enumerate(lies):
         folder = tmp_path / str(k)
         with FakeCluster(work) as cluster, pool_of(engine, cluster, folder) as pool:
-            cluster.actors[0].lie = lie
+            cluster.actors[0].lie = pickle.dumps(lie)
             pool.submit([member], [2])
             cluster.add()
             assert not collect(pool, 1)[member.name].failed
@@ -194,7 +190,7 @@ def test_states_travel_as_files(engine, tmp_path):
     assert here.content(member.name) is None
     for iteration in (3, 2):
         here.save(member, State(iteration, {"w": np.full(4, float(iteration))}))
-        content = unpack(pack({"state": here.content(member.name)}))["state"]
+        content = here.content(member.name)
         assert there.put(member.name, content, own)
         assert there.load(member).iteration == 3  # a later state stays
     for bad in (b"", b"garbage", content[:-1], content[:-1] + b"\7", pickle.dumps(1)):

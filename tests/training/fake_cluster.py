@@ -10,18 +10,18 @@ from multiprocessing import Pipe
 
 import numpy as np
 
-from slipstream.training.processes.cluster import Lost, Shared
+from slipstream.training.cluster.cluster import Lost, Shared
 
 
 class FakeActor:
-    """See `slipstream.training.processes.cluster.RemoteActor`.
+    """See `slipstream.training.cluster.cluster.RemoteActor`.
 
     Attributes:
         lie: replaces its next answer.
     """
 
-    def __init__(self, node, service):
-        self.node, self.service, self.lie = node, service, None
+    def __init__(self, node, service, stored):
+        self.node, self.service, self.lie, self._stored = node, service, None, stored
         self.pipe, self._bell = Pipe(duplex=False)
         self._inbox, self._thread = queue.SimpleQueue(), None
         self.busy = self.over = False
@@ -31,13 +31,17 @@ class FakeActor:
         if self.over:
             return False
         self.busy = True
-        arrays = [one.handle for one in shared]
+        arrays = [self._stored[one.digest] for one in shared]
         self._thread = threading.Thread(target=self._work, args=(request, arrays))
         self._thread.start()
         return True
 
     def _work(self, request, arrays):
-        answer = self.service.answer(request, arrays)
+        try:
+            answer = self.service.answer(request, arrays)
+        except Exception as error:  # of the node, or a defect
+            answer, self.over = Lost(f"on {self.node} failed: {error!r}", "died"), True
+            self._put(answer)
         if not self.over:
             answer, self.lie = self.lie or answer, None
             self.answers += 1
@@ -79,12 +83,12 @@ class FakeActor:
 
 
 class FakeCluster:
-    """See `slipstream.training.processes.cluster.Cluster`; a context, too."""
+    """See `slipstream.training.cluster.cluster.Cluster`; a context, too."""
 
     def __init__(self, work, actors=1, corrupt=False):
         self._work, self._corrupt = work, corrupt
         self.bell, self._ring = Pipe(duplex=False)
-        self.actors, self._new = [], []
+        self.actors, self._new, self._stored = [], [], {}
         self.add(actors)
 
     def add(self, count=1):
@@ -93,7 +97,7 @@ class FakeCluster:
         make = getattr(importlib.import_module(module), name)
         for _ in range(count):
             service = make(self._work.needs, self._read(self._work.arrays))
-            self._new.append(FakeActor(f"node{len(self.actors)}", service))
+            self._new.append(FakeActor(f"node{len(self.actors)}", service, self._stored))
             self.actors.append(self._new[-1])
             self._ring.send_bytes(b".")
 
@@ -113,7 +117,9 @@ class FakeCluster:
         return found
 
     def share(self, arrays):
-        return Shared.of(arrays, self._read(arrays))
+        shared = Shared.of(arrays)
+        self._stored[shared.digest] = self._read(arrays)
+        return shared
 
     def standing(self):
         return [

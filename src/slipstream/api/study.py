@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.runs.listeners.console import ConsoleListener
 from slipstream.runs.listeners.output import somebody_watches
 from slipstream.settings.target import Overrides, parse_overrides
-from slipstream.training.processes.cluster import ClusterOptions, cluster_of
+from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
 
 if TYPE_CHECKING:
     from slipstream.studies.record.folder import StudyFolder

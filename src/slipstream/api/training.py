@@ -26,8 +26,8 @@ from slipstream.settings.sizing import check_memory, resolve_num_envs
 from slipstream.settings.target import Overrides, parse_overrides, passed_over
 from slipstream.training import trainer
 from slipstream.training.backend import as_measured, resolve_backend
+from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
 from slipstream.training.learner import check_learner, last_device
-from slipstream.training.processes.cluster import ClusterOptions, cluster_of
 
 if TYPE_CHECKING:
     pass

@@ -12,7 +12,7 @@ import typer
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slipstream.training.processes.cluster import ClusterOptions
+    from slipstream.training.cluster.cluster import ClusterOptions
 
 _CONFIGS = (".yaml", ".yml", ".json", ".py")
 
@@ -154,7 +154,7 @@ def cluster_named(
     Raises:
         ConfigError: companions without it.
     """
-    from slipstream.training.processes.cluster import ClusterOptions
+    from slipstream.training.cluster.cluster import ClusterOptions
 
     if address is not None:
         return ClusterOptions(address, most, insecure, 1.0 if share is None else share)

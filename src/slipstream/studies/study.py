@@ -44,7 +44,7 @@ from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
 from slipstream.studies.space.space import SearchSpace
-from slipstream.training.processes.cluster import ClusterOptions
+from slipstream.training.cluster.cluster import ClusterOptions
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ from slipstream.settings.config import RunConfig
 from slipstream.settings.remarks import began_anew, remarks
 from slipstream.settings.sizing import EvaluationPlan, check_memory
 from slipstream.training.backend import note_faults
+from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.learner import last_device, note_device
-from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.workers import Workers, make_workers
 from slipstream.training.shard import join_states, state_of
 

@@ -28,8 +28,8 @@ from slipstream.studies.engine.source import EnvironmentSource, Place, shape_of
 from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.engine.stretch import Task
 from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
+from slipstream.training.cluster.cluster import Cluster, Lost
 from slipstream.training.processes.child import torch_threads
-from slipstream.training.processes.cluster import Cluster, Lost
 
 _DEATHS = 4  # of workers in a row with the same members
 _LOSSES = 3  # of machines with the same members that are put down to networks

@@ -1,4 +1,4 @@
-"""A worker on another machine, seen from both sides of its wire.
+"""A worker on another machine, seen from both sides.
 
 The study's process takes stretches to an actor of the cluster (`RemoteWorker`), which does them
 (`StretchService`). States come with the request and go back every minute; on the node they are in
@@ -12,19 +12,19 @@ import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
 from slipstream.environments.environment import Environment
 from slipstream.settings.config import RunConfig
-from slipstream.studies.engine.member import DailyReturns, Outcome
+from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.source import EnvironmentSource, Recent
 from slipstream.studies.engine.state import HeldStates, LiveStates, UnderWay
 from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.studies.engine.worker import keep_memory
-from slipstream.training.processes.child import torch_threads
-from slipstream.training.processes.cluster import (
+from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     HAND_OVER_SECONDS,
     Cluster,
@@ -32,13 +32,13 @@ from slipstream.training.processes.cluster import (
     RemoteActor,
     Shared,
 )
-from slipstream.training.processes.node import Arrays, NodeService, sent_as
-from slipstream.training.processes.wire import pack, unpack
+from slipstream.training.cluster.node import Arrays, NodeService, sent_as
+from slipstream.training.processes.child import torch_threads
 
 _BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
 _KEPT = 16  # environments that were made ready to be sent
 SERVICE = "slipstream.studies.engine.remote_worker:StretchService"
-# What is saved waits for the next question; the rest is for the iteration under way.
+# What is saved waits for the actor's next word; the rest is for the iteration under way.
 SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 
 
@@ -70,9 +70,23 @@ class DataStore:
 
     def _parcel(self, environment: Environment, shared: Shared | None) -> dict[str, Any]:
         """See `sent_as`; what is kept keeps its environment, and so its id."""
-        return self._sent.get(id(environment), lambda: (environment, sent_as(environment, shared)))[
-            1
-        ]
+        made = self._sent.get(id(environment), lambda: (environment, sent_as(environment, shared)))
+        return made[1]
+
+
+@dataclass(frozen=True)
+class Word:
+    """What a stretch's service says of it.
+
+    Attributes:
+        states: of members, by name, as they are saved; newer ones than said before.
+        under_way: where members stand.
+        end: what came of it; None: it goes on.
+    """
+
+    states: Mapping[str, bytes]
+    under_way: Sequence[UnderWay] = ()
+    end: list[Outcome] | SlipstreamError | Lost | None = None
 
 
 class RemoteWorker:
@@ -115,7 +129,7 @@ class RemoteWorker:
             content = self._live.content(task.member.name)
             if content is not None and self._live.iteration(task.member) > 0:
                 states[task.member.name] = content
-        request = pack({**facts, "tasks": pickle.dumps(list(tasks)), "states": states})
+        request = pickle.dumps({**facts, "tasks": list(tasks), "states": states})
         self._tasks = list(tasks)
         self.gone = not self._actor.send(request, shared)
         return not self.gone
@@ -126,19 +140,15 @@ class RemoteWorker:
         if isinstance(content, Lost):
             self.gone, self._tasks = True, ()
             return content
+        word: Word = pickle.loads(content)
         try:
-            facts = unpack(content)
-            self._take(facts["states"])
-            self._live.tell([UnderWay(*one) for one in facts.pop("said", ())])
-            tasks, final = self._tasks, facts.keys() != {"states"}
-            self._tasks = () if final else tasks
-            if "blamed" in facts:
-                kind, text = facts["blamed"]
-                return {one.__name__: one for one in _BLAMED}[kind](str(text))
-            if "left" in facts:
-                return Lost("gave back what it did", "left")
-            return _outcomes(facts["done"], tasks) if final else None
-        except (CheckpointError, KeyError, TypeError, ValueError, AttributeError) as error:
+            self._take(word.states)
+            self._live.tell(word.under_way)
+            if word.end is None:
+                return None
+            tasks, self._tasks = self._tasks, ()
+            return _checked(word.end, tasks) if isinstance(word.end, list) else word.end
+        except (CheckpointError, ValueError) as error:
             self.gone = True
             self._actor.end()
             return Lost(f"on {self.node} sent something else than an answer ({error})", "silent")
@@ -165,17 +175,14 @@ class RemoteWorker:
                 raise CheckpointError(f"a state of {name} is damaged, or of another member")
 
 
-def _outcomes(found: Sequence[Mapping[str, Any]], tasks: Sequence[Task]) -> list[Outcome]:
-    """Those of the tasks, or a ValueError."""
-    outcomes = []
-    for facts, task in zip(found, tasks, strict=True):
-        passes = None if facts["passes"] is None else DailyReturns(**facts["passes"])
-        one, member = Outcome(**{**facts, "passes": passes}), task.member
-        fine = one.failed or (passes is None) == (member.test is None)
+def _checked(found: list[Outcome], tasks: Sequence[Task]) -> list[Outcome]:
+    """They, if they are those of the tasks, or a ValueError."""
+    for one, task in zip(found, tasks, strict=True):
+        member = task.member
+        fine = one.failed or (one.passes is None) == (member.test is None)
         if (one.name, one.milestone) != (member.name, task.until) or not fine:
             raise ValueError(f"{one.name} at {one.milestone}, not {member.name} at {task.until}")
-        outcomes.append(one)
-    return outcomes
+    return found
 
 
 class _Leave(BaseException):
@@ -231,18 +238,18 @@ class StretchService(NodeService):
 
     def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
         """A stretch, or as much of it as was done when the owner wanted it back."""
-        asked = unpack(request)
+        asked = pickle.loads(request)
         self._leaving.clear()
-        tasks: list[Task] = pickle.loads(asked["tasks"])
+        tasks: list[Task] = asked["tasks"]
         made = [self.restored(one, arrays) for one in asked["environments"]]
         source = _Sent(tasks, [made[k] for k in asked["environment_of"]])
         under_way = self._under_way = _Request(tasks, asked["states"])
-        facts = self._run(tasks, source, under_way.live)
+        end = self._run(tasks, source, under_way.live)
         self._under_way = None
-        for task in tasks if "done" in facts else ():
+        for task in tasks if isinstance(end, list) else ():
             under_way.live.slim(task.member)
         # All that is newer, for news that were asked for at this moment may be passed over.
-        answer = pack({**facts, "states": under_way.newer(under_way.came)})
+        answer = pickle.dumps(Word(under_way.newer(under_way.came), end=end))
         del under_way
         gc.collect()  # populations are cyclic: they would wait for one another
         return answer
@@ -251,26 +258,21 @@ class StretchService(NodeService):
         """States that were saved since the owner last heard."""
         under_way = self._under_way
         states = {} if under_way is None else under_way.newer(under_way.told)
-        said = [] if under_way is None else under_way.live.said()
-        return pack({"states": states, "said": said}) if states or said else b""
+        said = [] if under_way is None else [UnderWay(*one) for one in under_way.live.said()]
+        return pickle.dumps(Word(states, said)) if states or said else b""
 
-    def _run(self, tasks: list[Task], source: EnvironmentSource, live: LiveStates) -> Any:
+    def _run(
+        self, tasks: list[Task], source: EnvironmentSource, live: LiveStates
+    ) -> list[Outcome] | SlipstreamError | Lost:
         try:
-            return {"done": _plain(run_stretch(tasks, source, live, self._go_on, SAVE_SECONDS))}
+            return run_stretch(tasks, source, live, self._go_on, SAVE_SECONDS)
         except _Leave:
-            return {"left": True}
+            return Lost("gave back what it did", "left")
         except MemoryError:
             os._exit(1)  # as the system would: the stretch is tried again with fewer members
         except _BLAMED as error:
-            return {"blamed": [type(error).__name__, str(error)]}
+            return error
 
     def _go_on(self) -> None:
         if self._leaving.is_set():
             raise _Leave
-
-
-def _plain(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    return [
-        {**vars(one), "passes": None if one.passes is None else dict(vars(one.passes))}
-        for one in outcomes
-    ]

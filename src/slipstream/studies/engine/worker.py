@@ -17,8 +17,8 @@ from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.engine.state import LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
+from slipstream.training.cluster.cluster import Lost
 from slipstream.training.processes.child import Child, portable, torch_threads
-from slipstream.training.processes.cluster import Lost
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _LARGE = 4 * 2**20

@@ -20,9 +20,10 @@ from slipstream.studies.engine.remote_worker import SERVICE
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.search.plan import HOLDOUT
+from slipstream.training.cluster.cluster import ClusterOptions
+from slipstream.training.cluster.premises import work_for
+from slipstream.training.cluster.ray_cluster import connect
 from slipstream.training.learner import check_learner
-from slipstream.training.processes.cluster import ClusterOptions, connect
-from slipstream.training.processes.premises import work_for
 
 
 @dataclass(frozen=True)

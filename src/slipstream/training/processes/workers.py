@@ -28,9 +28,9 @@ from slipstream.environments.curriculum import Curriculum
 from slipstream.environments.environment import Environment
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
+from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.learner import learner_of
 from slipstream.training.processes.child import Child, portable, torch_threads
-from slipstream.training.processes.cluster import ClusterOptions
 from slipstream.training.processes.crew import Crew
 from slipstream.training.shard import Shard, cut
 from slipstream.vector.foreign_copy import PULSES
@@ -55,7 +55,7 @@ class Workers(ABC):
 
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
-        """See `slipstream.training.processes.cluster.Cluster.standing`; empty on one machine."""
+        """See `slipstream.training.cluster.cluster.Cluster.standing`; empty on one machine."""
         return ()
 
     @abstractmethod
@@ -102,7 +102,7 @@ def make_workers(
         run: what a cluster is asked for, and who is told of its nodes.
     """
     if cluster is not None and run is not None:
-        from slipstream.training.processes.cluster_workers import ClusterWorkers
+        from slipstream.training.cluster.cluster_workers import ClusterWorkers
 
         return ClusterWorkers(config, environment, cluster, run, go_on)
     training = config.training

@@ -9,11 +9,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from slipstream.training.processes.wire import pack
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.training import processes
-from slipstream.training.processes.cluster import ClusterOptions, ClusterWork
-from slipstream.training.processes.wire import pack
+from slipstream.training.cluster.cluster import ClusterOptions, ClusterWork
 
 LOCAL, NOTHING = ClusterOptions("local"), ClusterWork("one", "x:Y", b"", ())
 REFUSED, FINE = pack({"refused": "It has another numpy."}), pack({"notes": []})

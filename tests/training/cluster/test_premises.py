@@ -14,10 +14,11 @@ import pytest
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
 from slipstream.environments.factory import resolve_environment
 from slipstream.settings.config import resolve
-from slipstream.training.processes import premises as module
-from slipstream.training.processes.cluster import ClusterOptions, Shared, cluster_of, connect
-from slipstream.training.processes.node import NodeService, sent_as
-from slipstream.training.processes.premises import Premises, lay_out, work_for
+from slipstream.training.cluster import premises as module
+from slipstream.training.cluster.cluster import ClusterOptions, Shared, cluster_of, digest_of
+from slipstream.training.cluster.node import NodeService, sent_as
+from slipstream.training.cluster.premises import Premises, lay_out, work_for
+from slipstream.training.cluster.ray_cluster import connect
 
 REINFORCE = Path(__file__).parents[2] / "agents/reinforce.py"
 
@@ -175,7 +176,7 @@ def test_an_environment_arrives_as_it_was(cartpole):
     stored = [one.copy() for one in environment.data]
     for one in stored:
         one.flags.writeable = False
-    sent = sent_as(environment, Shared.of(environment.data, None))
+    sent = sent_as(environment, Shared.of(environment.data))
     found = Node(owner.parcel(), stored).restored(sent, [])
     assert found.kernel is environment.kernel and found.spec == environment.spec
     assert found.loaded.params == environment.loaded.params
@@ -190,7 +191,7 @@ def test_a_game_arrives_with_who_judges_it():
     config, environment = loaded("hockey", **{"env.self_play": {}})
     stored = [np.array(one) for one in environment.data]
     owner = Premises.of(environment, config)
-    sent = sent_as(environment, Shared.of(environment.data, None))
+    sent = sent_as(environment, Shared.of(environment.data))
     found = Node(owner.parcel(), stored).restored(sent, [])
     assert found.kernel is environment.kernel is found.judge.kernel
     assert found.self_play.training.names == ("snapshots",)
@@ -214,10 +215,16 @@ def test_bad_options(make, words):
 
 def test_ray_that_is_not_installed(cartpole, tmp_path, monkeypatch):
     owner, environment = cartpole
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "slipstream.training.processes.ray_cluster", raising=False)
-    monkeypatch.delitem(sys.modules, "slipstream.training.processes.ray_actor", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     work = work_for("one", "x:Y", environment, resolve("cartpole"), tmp_path)
     with pytest.raises(SlipstreamError, match=r"slipstream\[ray\]"):
         connect(ClusterOptions("auto"), work, print)
     assert owner.env == "cartpole"
+
+
+def test_a_digest_knows_types_shapes_and_bits():
+    one = np.arange(4.0)
+    others = (one.astype("f4"), one.reshape(2, 2), -one, one.view("i8"))
+    digests = {digest_of([other]) for other in (one, *others)}
+    assert len(digests) == 5 and digest_of([one.copy()]) == digest_of([one])
+    assert digest_of([one, one]) != digest_of([np.concatenate([one, one])])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from fake_cluster import FakeCluster
 
@@ -16,8 +14,8 @@ from slipstream.files.status import read_status
 from slipstream.runs.listeners.events import Updated
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
-from slipstream.training.processes import cluster_workers, workers
-from slipstream.training.processes.cluster import ClusterOptions
+from slipstream.training.cluster import cluster_workers
+from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {
@@ -123,40 +121,50 @@ def test_lost_in_the_middle_of_a_call(clusters, tmp_path, expected):
     assert everything(trained(tmp_path / "run", LOCAL, [lose])) == expected
 
 
-class SilentError(Exception):
-    """Nobody takes the lost members, and nothing is said of the wait."""
-
-
-@pytest.mark.xfail(
-    strict=True,
-    raises=SilentError,
-    reason="a node that does not come back is waited for without a word and without an end, while "
-    "another one could take its members: the one queue of shards and stretches mends that",
-)
 def test_a_node_that_does_not_come_back(clusters, tmp_path, expected):
-    """The other one takes its members, too, or it is said that a seat is waited for."""
-    said, silent = [], []
-
-    def late():
-        silent.append(not any("wait" in sentence for sentence in said))
-        clusters[0].add()  # so that it ends
-
-    timer = threading.Timer(4.0, late)
+    """The other one takes its members, too."""
+    said = []
 
     def lose(event):
-        if isinstance(event, Updated) and not clusters[0].actors[0].over:
+        if isinstance(event, Updated):
             clusters[0].actors[0].over = True
-            timer.start()
 
     run = Run.create(resolve(SETTINGS), tmp_path / "run", say=said.append)
     try:
         train(run.config, run, [lose], cluster=LOCAL)
     finally:
         run.close()
-        timer.cancel()
-    if silent == [True]:
-        raise SilentError
-    assert everything(run) == expected
+    assert everything(run) == expected and len(clusters[0].actors) == 2
+    assert sum("another one goes on" in sentence for sentence in said) == 1
+
+
+def test_a_node_that_joins_late_takes_a_share(clusters, tmp_path, expected, monkeypatch):
+    """One actor is left with everything, until others come."""
+    monkeypatch.setattr(cluster_workers, "HAND_OVER_SECONDS", 0.0)
+
+    def lose(event):
+        if isinstance(event, Updated) and not clusters[0].actors[0].over:
+            clusters[0].actors[0].over = True
+        elif isinstance(event, Updated) and len(clusters[0].actors) == 2:
+            assert len(clusters[0].actors[1].service._shards) == 2
+            clusters[0].add(3)
+
+    assert everything(trained(tmp_path / "run", LOCAL, [lose])) == expected
+    shards = [len(actor.service._shards) for actor in clusters[0].actors[1:]]
+    assert shards == [1, 1, 0, 0]
+
+
+def test_one_that_was_begun_anew_has_no_members(clusters, tmp_path, expected):
+    """Ray begins an actor that died with nothing to do again, and nobody is told."""
+
+    def forget(event):
+        if isinstance(event, Updated) and clusters[0].actors[0].service._shards:
+            first = clusters[0].actors[0]
+            if len(clusters[0].actors) == 2:
+                first.service._shards.clear()
+                clusters[0].add()
+
+    assert everything(trained(tmp_path / "run", LOCAL, [forget])) == expected
 
 
 def test_lost_again_and_again(clusters, tmp_path):
@@ -269,5 +277,5 @@ def test_phases_are_the_owners(clusters, tmp_path, monkeypatch):
     ]
     settings = {**SETTINGS, "curriculum": {"phases": phases}}
     alone = everything(trained(tmp_path / "alone", settings=settings))
-    monkeypatch.setattr(workers, "curriculum_of", None)  # nodes would call it
+    monkeypatch.setattr("slipstream.training.processes.workers.curriculum_of", None)  # of nodes
     assert everything(trained(tmp_path / "far", LOCAL, settings=settings)) == alone

@@ -1,25 +1,26 @@
-"""What those who hand out work know of machines that do it: a few methods.
+"""What those who hand out work know of machines that do it: a few methods, options and errors.
 
-Studies hand out stretches, a run its members. Ray's side of it is `ray_cluster.py`, which is
-imported here alone, and only where a cluster is asked for; on one machine a `Child` does the work.
+Studies hand out stretches, a run its members; on one machine a `Child` does the work. Who is asked
+for a cluster is `ray_cluster.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.training.processes.wire import digest_of
 
 HAND_OVER_SECONDS = 60.0  # how old an owner's knowledge of its members' states may become
-BEAT_SECONDS = 10.0  # between two questions for news
+BEAT_SECONDS = 10.0  # between two words of an actor at work
+SILENT_SECONDS = 60.0  # the deadline of its next word
 
 
 @dataclass(frozen=True)
@@ -63,19 +64,17 @@ class Shared:
     """Arrays that lie on every node where they are needed, once.
 
     Attributes:
-        handle: the cluster's own.
-        digest: see `wire.digest_of`.
+        digest: see `digest_of`.
         writable: of each array, whether it was; on a node those are copies.
     """
 
-    handle: Any
     digest: str
     writable: tuple[bool, ...]
 
     @classmethod
-    def of(cls, arrays: Sequence[NDArray[Any]], handle: Any) -> Shared:
-        """With the digest of what was handed over."""
-        return cls(handle, digest_of(arrays), tuple(one.flags.writeable for one in arrays))
+    def of(cls, arrays: Sequence[NDArray[Any]]) -> Shared:
+        """What is handed over."""
+        return cls(digest_of(arrays), tuple(one.flags.writeable for one in arrays))
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Lost:
 
 
 class RemoteActor(Protocol):
-    """A process of some node that does one thing at a time for this one.
+    """A process of some node that does one thing at a time for this one, until it is lost.
 
     Attributes:
         pipe: readable when `receive` has something.
@@ -138,8 +137,8 @@ class ClusterWork:
 
     Attributes:
         owner: the run or study; nobody else may use a cluster under this name.
-        service: ``module:Class`` of a `NodeService`.
-        needs: a parcel of `Premises`.
+        service: ``module:Class`` of a `Service`, called with the next two.
+        needs: `Premises`, as they are sent.
         arrays: of the environment, which every actor has from the start.
         files: a folder whose files are laid out on every node; None: nothing is the user's.
         gpu: whether an actor needs a card.
@@ -164,14 +163,14 @@ class Cluster(Protocol):
     def bell(self) -> Connection: ...
 
     def arrivals(self) -> Sequence[RemoteActor]:
-        """Actors that are new since the last call.
+        """Actors that are new since the last call, those that were begun anew among them.
 
         Raises:
-            ResourceError: none can be had, and why.
+            ResourceError: none can be had, or the cluster is gone, and why.
         """
 
     def share(self, arrays: Sequence[NDArray[Any]]) -> Shared:
-        """Takes arrays over.
+        """Takes arrays over, equal ones once.
 
         Raises:
             ResourceError: there is no room for them.
@@ -181,22 +180,53 @@ class Cluster(Protocol):
         """Of each node ever used: `node`, `seats`, `busy`, `answers`, `losses`, `bytes` sent."""
 
 
-def connect(
-    options: ClusterOptions, work: ClusterWork, say: Callable[[str], None]
-) -> AbstractContextManager[Cluster]:
-    """The cluster that the options name.
+def unreachable(address: str, error: BaseException) -> ResourceError:
+    """What to say where Ray does not connect."""
+    text = first_line(error)
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    if any("no authentication token was found" in str(cause) for cause in causes):
+        return ResourceError(
+            f"This machine has no token for the cluster at {address}: copy the head's "
+            "~/.ray/auth_token here, or set RAY_AUTH_TOKEN."
+        )
+    if any("token" in str(cause).lower() for cause in causes):
+        return ResourceError(
+            f"The cluster at {address} did not accept this machine's token ({text}): copy the "
+            "head's ~/.ray/auth_token here, or set RAY_AUTH_TOKEN."
+        )
+    if "ersion mismatch" in str(error):
+        text = " ".join(str(error).split())
+        return ResourceError(f"{text} Install the same versions on all machines of the cluster.")
+    why = text.partition(". ")[0]  # what follows is about options of Ray's commands
+    return ResourceError(
+        f"No cluster can be used at {address} ({why}). Start one with `ray start --head` "
+        "(docs/clusters.md); a machine that begins a study must be one of its nodes. --cluster "
+        "local begins one of its own."
+    )
 
-    Raises:
-        ResourceError: Ray is not installed, or another version of it.
-    """
-    try:
-        from slipstream.training.processes.ray_cluster import RayCluster
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "ray":
-            raise
-        raise ResourceError(
-            f"--cluster {options.address} needs Ray, which is not installed: pip install "
-            "'slipstream[ray]' on every machine of the cluster (in a checkout of slipstream: pip "
-            "install -r requirements-ray.lock)."
-        ) from error
-    return RayCluster(options, work, say)
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the traces that Ray adds."""
+    cause = getattr(error, "cause", None)
+    text = str(cause if isinstance(cause, BaseException) else error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def full_store(arrays: Sequence[NDArray[Any]], why: str) -> str:
+    """What to say where a cluster cannot take arrays over."""
+    size = sum(array.nbytes for array in arrays)
+    return (
+        f"Ray's object store has no room for {size / 2**20:,.0f} MiB of arrays ({why}): start its "
+        "nodes with a larger --object-store-memory."
+    )
+
+
+def digest_of(arrays: Sequence[NDArray[Any]]) -> str:
+    """sha256 of arrays: their types, shapes and bytes."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.dtype.str} {array.shape}\n".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()

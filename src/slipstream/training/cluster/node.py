@@ -15,15 +15,14 @@ from slipstream.core.errors import DataError
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of
 from slipstream.environments.self_play.config import game_kernel
-from slipstream.training.processes.cluster import Shared
-from slipstream.training.processes.premises import Premises
-from slipstream.training.processes.wire import digest_of
+from slipstream.training.cluster.cluster import Shared, digest_of
+from slipstream.training.cluster.premises import Premises
 
 Arrays = Sequence[NDArray[Any]]
 
 
 class NodeService(ABC):
-    """What sits in a seat; see `slipstream.training.processes.cluster.Service`.
+    """What sits in a seat; see `slipstream.training.cluster.cluster.Service`.
 
     Args:
         needs: `Premises` of the owner.

@@ -1,0 +1,342 @@
+"""The members of one run on a cluster: a shard for each actor, moved on when one is lost.
+
+The owner has every shard's state of at most a minute ago, and what it was asked since. Who takes a
+lost shard over is given both: a shard's numbers follow from what it is asked, so no bit differs.
+Where fewer actors are left than shards, some have several; actors that come later take those over.
+Of a replay each chunk is handed over once, into the files that checkpoints share.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from slipstream.core.errors import ResourceError, SlipstreamError
+from slipstream.environments.environment import Environment
+from slipstream.files.bulk import HandedChunks
+from slipstream.files.interruption import Interrupted, StoppedError
+from slipstream.settings.config import RunConfig
+from slipstream.training.cluster.cluster import (
+    HAND_OVER_SECONDS,
+    ClusterOptions,
+    Lost,
+    RemoteActor,
+)
+from slipstream.training.cluster.node import Arrays, NodeService, sent_as
+from slipstream.training.cluster.premises import work_for
+from slipstream.training.cluster.ray_cluster import connect
+from slipstream.training.processes.child import torch_threads
+from slipstream.training.processes.workers import Workers, curriculum_of, make_shard
+from slipstream.training.shard import Shard, cut
+
+if TYPE_CHECKING:
+    from slipstream.runs.run import Run
+
+SERVICE = "slipstream.training.cluster.cluster_workers:ShardService"
+_GATHER_SECONDS = 10.0  # after an actor has come, for the next one
+_LOSSES = 6  # of actors with the same shard in a row
+_CHANGING = ("reset", "set_state", "iterate")  # methods after which a shard is another one
+
+Call = tuple[str, tuple[Any, ...]]
+
+
+class _Handed(NamedTuple):
+    """What a shard goes on from: its small state, and files of its replays by their hashes."""
+
+    state: Any
+    files: Mapping[str, str]
+
+
+@dataclass(eq=False)
+class _Part:
+    """A shard.
+
+    Attributes:
+        members: which.
+        actor: who has it; None: it waits for one.
+        todo: calls that are to be answered; the last answer is what was asked for.
+        journal: calls since `handed` that changed it.
+        handed: None: before the first time.
+        losses: of actors that had it, since its last answer.
+    """
+
+    members: range
+    actor: RemoteActor | None = None
+    todo: deque[Call] = field(default_factory=deque)
+    journal: list[Call] = field(default_factory=list)
+    handed: _Handed | None = None
+    answer: Any = None
+    losses: int = 0
+
+    def move(self, actor: RemoteActor) -> None:
+        """To another actor, which makes up for what was done."""
+        known = [] if self.handed is None else [("set_state", self.handed)]
+        asked = [self.todo[-1]] if self.todo else []
+        self.actor, self.todo = actor, deque([("begin", ()), *known, *self.journal, *asked])
+
+
+class ClusterWorkers(Workers):
+    """As many shards as there are actors when it begins.
+
+    Args:
+        config, environment, go_on: see `make_workers`.
+        options: which cluster.
+        run: who asks, and where its chunks are.
+
+    Raises:
+        SlipstreamError: the cluster cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        environment: Environment,
+        options: ClusterOptions,
+        run: Run,
+        go_on: Callable[[], None],
+    ) -> None:
+        self._run, self._go_on, self._say, self._config = run.path, go_on, run.say, config
+        self._chunks = HandedChunks(run.bulk)
+        self._spare: list[RemoteActor] = []  # have no shard
+        self._at_work: dict[RemoteActor, _Part] = {}
+        self._saved = time.monotonic()
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-files-"))
+            work = work_for(f"the run {run.path.name}", SERVICE, environment, config, Path(folder))
+            self._cluster = stack.enter_context(connect(options, work, self._say))
+            self._shared = self._cluster.share(work.arrays)
+            own = self._shared if environment.data is not None else None
+            self._begin = {
+                "config": config,
+                "environment": sent_as(environment, own),
+                "curriculum": curriculum_of(config, environment),
+            }
+            self._parts = [_Part(one) for one in cut(config.training.members, self._gather())]
+            self.members = [part.members for part in self._parts]
+            self._stack = stack.pop_all()
+
+    @property
+    def nodes(self) -> Sequence[Mapping[str, Any]]:
+        return self._cluster.standing()
+
+    def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if method == "get_state":  # for a checkpoint, whose files stay
+            return [one.state for one in self._hand_over()]
+        if method == "save_bulk":  # of the state that was just asked for
+            return [self._chunks.keep(one.files) for one in self._handed()]
+        if method == "set_state":
+            arguments = [_Handed(state, dict(bulk[1])) for state, bulk in arguments]
+        began = time.monotonic()
+        values = self._ask(self._parts, [(method, own) for own in arguments])
+        for part, own in zip(self._parts, arguments, strict=True):
+            if isinstance(own, _Handed):
+                part.handed, part.journal = own, []
+            elif method in _CHANGING:
+                part.journal.append((method, own))
+        now = time.monotonic()
+        if method == "iterate" and 2 * now - began - self._saved >= HAND_OVER_SECONDS:
+            self._hand_over()  # the next one would end too late
+            self._spread()
+        return values
+
+    def _hand_over(self) -> list[_Handed]:
+        """Takes all shards' states, and what is new in their replays."""
+        found = self._ask(self._parts, [("hand_over", ())] * len(self._parts))
+        before = {file for one in self._handed() for file in one.files}
+        for part, one in zip(self._parts, found, strict=True):
+            files = self._chunks.take(one["chunks"])
+            part.handed, part.journal = _Handed(one["state"], files), []
+        self._chunks.drop(before - {file for one in self._handed() for file in one.files})
+        self._saved = time.monotonic()
+        return self._handed()
+
+    def _handed(self) -> list[_Handed]:
+        return [part.handed for part in self._parts if part.handed is not None]
+
+    def of(self, member: int, method: str, *arguments: Any) -> Any:
+        part = next(part for part in self._parts if member in part.members)
+        return self._ask([part], [(method, arguments)])[0]
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _gather(self) -> int:
+        """How many actors there are, once no more come."""
+        shards = self._config.training.shards
+        most = self._config.training.members if shards == "auto" else int(shards)
+        last = time.monotonic()
+        while len(self._spare) < most:
+            try:
+                self._go_on()
+            except StoppedError:
+                raise Interrupted(self._run) from None
+            found = self._cluster.arrivals()
+            self._spare += found
+            last = time.monotonic() if found else last
+            if self._spare and time.monotonic() - last > _GATHER_SECONDS:
+                break
+            wait([self._cluster.bell], 0.2)
+        return len(self._spare)
+
+    def _ask(self, parts: Sequence[_Part], calls: Sequence[Call]) -> list[Any]:
+        """Answers in the order of the parts, whoever is lost meanwhile."""
+        for part, call in zip(parts, calls, strict=True):
+            part.todo.append(call)
+        while any(part.todo for part in parts):
+            self._send(parts)
+            pipes = {actor.pipe: actor for actor in self._at_work}
+            for pipe in wait([*pipes, self._cluster.bell], 0.5):
+                if pipe in pipes:
+                    self._take(pipes[pipe])
+            self._spare += self._cluster.arrivals()
+            self._leave()
+        return [part.answer for part in parts]
+
+    def _leave(self) -> None:
+        """Cuts evaluations short where a signal came."""
+        try:
+            self._go_on()
+        except StoppedError:
+            for actor in self._at_work:
+                actor.ask_to_leave()
+
+    def _send(self, parts: Sequence[_Part]) -> None:
+        """Hands out the next call of every part whose actor is not at work."""
+        for part in parts:
+            while part.todo:
+                actor = part.actor or self._seat(part)
+                if actor is None or actor in self._at_work:
+                    break
+                if self._request(part, actor):
+                    self._at_work[actor] = part
+                    break
+                self._lose(actor, Lost(f"on {actor.node} is gone", "silent"))
+
+    def _seat(self, part: _Part) -> RemoteActor | None:
+        """An actor for a part that has none: a spare one, or the one that has the fewest."""
+        if self._spare:
+            actor = self._spare.pop(0)
+        else:
+            seated = [other.actor for other in self._parts if other.actor is not None]
+            if not seated:
+                return None
+            actor = min(seated, key=seated.count)
+        part.move(actor)
+        return actor
+
+    def _spread(self) -> None:
+        """Moves shards that share an actor to spare ones; states were just handed over."""
+        for k, part in enumerate(self._parts):
+            shared = any(other.actor is part.actor for other in self._parts[:k])
+            if self._spare and shared:
+                part.move(self._spare.pop(0))
+
+    def _request(self, part: _Part, actor: RemoteActor) -> bool:
+        """Sends a part's next call; False where its actor is gone."""
+        method, arguments = part.todo[0]
+        facts: dict[str, Any] = {"method": method, "arguments": arguments, "members": part.members}
+        if method == "begin":
+            facts |= self._begin
+        elif isinstance(arguments, _Handed):  # a replay is read when it is sent, not before
+            chunks = {m: self._chunks.read(m, arguments.files) for m in part.members}
+            facts["arguments"] = (arguments.state, chunks)
+        facts["kept"] = [one.members for one in self._parts if one.actor is actor]
+        return actor.send(pickle.dumps(facts), [self._shared] if method == "begin" else [])
+
+    def _take(self, actor: RemoteActor) -> None:
+        content = actor.receive()
+        if isinstance(content, Lost):
+            self._lose(actor, content)
+            return
+        found = pickle.loads(content)
+        if isinstance(found, SlipstreamError):
+            raise found
+        part = self._at_work.pop(actor)
+        part.losses = 0
+        part.todo.popleft()
+        if not part.todo:
+            part.answer = found
+
+    def _lose(self, actor: RemoteActor, lost: Lost) -> None:
+        """An actor is gone, and with it all parts that it had; the one at work is to be blamed."""
+        self._at_work.pop(actor, None)
+        for part in self._parts:
+            if part.actor is not actor:
+                continue
+            part.actor = None
+            part.losses += 1
+            name = f"The worker of members {part.members.start} to {part.members.stop - 1}"
+            if part.losses >= _LOSSES:
+                raise ResourceError(
+                    f"{name} {lost.how}, the last of {_LOSSES} in a row. Nothing that was saved is "
+                    "lost: go on from the last checkpoint with `slipstream resume`."
+                )
+            self._say(f"{name} {lost.how}; another one goes on.")
+
+
+class ShardService(NodeService):
+    """Calls methods of shards on a node for `ClusterWorkers`."""
+
+    def __init__(self, needs: bytes, arrays: Arrays) -> None:
+        super().__init__(needs, arrays)
+        self._shards: dict[range, Shard] = {}  # by their members
+        self._known: dict[int, Collection[str]] = {}  # chunks of each member that the owner has
+
+    def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
+        """What a method returned, or the error of a user, which ends the run."""
+        asked = pickle.loads(request)
+        self._leaving.clear()
+        for members in [one for one in self._shards if one not in asked["kept"]]:
+            self._shards.pop(members).close()
+        try:
+            return pickle.dumps(self._call(asked, arrays))
+        except SlipstreamError as error:
+            return pickle.dumps(error)
+
+    def _call(self, asked: Any, arrays: Sequence[Arrays]) -> Any:
+        method, members, arguments = asked["method"], asked["members"], asked["arguments"]
+        if method == "begin":
+            return self._begin(asked, arrays)
+        shard = self._shards[members]  # one that was begun anew has none, and is lost by it
+        if method == "set_state":
+            return self._set_state(shard, *arguments)
+        if method == "hand_over":
+            return self._hand_over(shard)
+        value = getattr(shard, method)(*arguments)
+        return [str(fault) for fault in value] if method == "faults" else value
+
+    def _begin(self, asked: Any, arrays: Sequence[Arrays]) -> None:
+        torch_threads(1)
+        config, members = asked["config"], asked["members"]
+        environment = self.restored(asked["environment"], arrays).prepared(config.training.stepping)
+        self._shards[members] = make_shard(
+            config, environment, members, self._go_on, curriculum=asked["curriculum"]
+        )
+
+    def _hand_over(self, shard: Shard) -> dict[str, Any]:
+        """The state, and chunks of its replays; None stands for those that the owner has."""
+        chunks: dict[int, dict[str, Any]] = {}
+        for row, member in enumerate(shard.members):
+            known = self._known.get(member, ())
+            made = shard.collector.bulk(row)
+            chunks[member] = {
+                name: None if name in known else make() for name, make in made.items()
+            }
+            self._known[member] = set(made)
+        return {"state": shard.get_state(), "chunks": chunks}
+
+    def _set_state(self, shard: Shard, state: Any, chunks: Mapping[int, Mapping[str, Any]]) -> int:
+        self._known |= {member: set(one) for member, one in chunks.items()}
+        return shard.set_state(state, chunks=[chunks[member].items() for member in shard.members])
+
+    def _go_on(self) -> None:
+        if self._leaving.is_set():
+            raise StoppedError

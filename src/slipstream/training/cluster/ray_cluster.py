@@ -1,0 +1,400 @@
+"""The owner's side of a Ray cluster: it talks to the process that Ray lives in, and outlives it."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from numpy.typing import NDArray
+
+from slipstream.core import errors
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.process import PATIENCE_SECONDS, ending, not_started
+from slipstream.training.cluster.cluster import (
+    ClusterOptions,
+    ClusterWork,
+    Lost,
+    Shared,
+    unreachable,
+)
+
+_PROGRAM = "slipstream.training.cluster.ray_process"
+_LOOK_SECONDS = 5.0  # for a head to take a connection
+_JOIN_SECONDS = 120.0  # for Ray to connect, however busy the head is
+_ROOM_SECONDS = 60.0  # for the first actor
+_RISK = "whoever reaches its ports can run any code on its machines"
+
+
+def connect(options: ClusterOptions, work: ClusterWork, say: Callable[[str], None]) -> RayCluster:
+    """The cluster that the options name.
+
+    Raises:
+        ResourceError: Ray is not installed.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ResourceError(
+            f"--cluster {options.address} needs Ray, which is not installed: pip install "
+            "'slipstream[ray]' on every machine of the cluster (in a checkout of slipstream: pip "
+            "install -r requirements-ray.lock)."
+        )
+    return RayCluster(options, work, say)
+
+
+@dataclass(eq=False)
+class _Node:
+    """A machine, and what was done there; see `Cluster.standing`.
+
+    Attributes:
+        bytes: of requests, answers and news.
+    """
+
+    name: str
+    answers: int = 0
+    losses: int = 0
+    bytes: int = 0
+
+
+class RayActor:
+    """An actor as its owner sees it; see `slipstream.training.cluster.cluster.RemoteActor`.
+
+    Args:
+        place: its node.
+        tell: calls a method of the driver, with the actor's number and what else there is.
+    """
+
+    def __init__(self, place: _Node, tell: Callable[..., bool]) -> None:
+        self.place, self._tell = place, tell
+        self.pipe, self._bell = Pipe(duplex=False)
+        self._inbox: SimpleQueue[bytes | Lost] = SimpleQueue()
+        self.busy = self.over = False
+
+    @property
+    def node(self) -> str:
+        """The machine's name."""
+        return self.place.name
+
+    def send(self, request: bytes, shared: Sequence[Shared] = ()) -> bool:
+        """See `RemoteActor`."""
+        if self.over or not self._tell("work", request, [one.digest for one in shared]):
+            return False
+        self.busy = True
+        self.place.bytes += len(request)
+        return True
+
+    def receive(self) -> bytes | Lost:
+        """See `RemoteActor`."""
+        self.pipe.recv_bytes()
+        return self._inbox.get()
+
+    def ask_to_leave(self) -> None:
+        """See `RemoteActor`."""
+        if self.busy and not self.over:
+            self._tell("leave")
+
+    def end(self) -> None:
+        """See `RemoteActor`."""
+        if not self.over:
+            self.over = True
+            self._tell("let_go")
+
+    def put(self, found: bytes | Lost, final: bool) -> None:
+        """Something that `receive` will return; the last of its request, or not."""
+        self.busy = self.busy and not final
+        if isinstance(found, Lost):
+            self.over = True
+            self.place.losses += 1
+        else:
+            self.place.answers += final
+            self.place.bytes += len(found)
+        self._inbox.put(found)
+        with suppress(OSError):  # nobody waits for it any more
+            self._bell.send_bytes(b".")
+
+
+class RayCluster:
+    """See `slipstream.training.cluster.cluster.Cluster`; use it in a `with` statement.
+
+    What its driver says is read by a thread: each message is the name of a method below, without
+    `_on_`, and its arguments.
+
+    Args:
+        options, work, say: see `connect`.
+
+    Raises (on entering):
+        ConfigError: another process owns the work, or a cluster that lets in everybody.
+        ResourceError: no such cluster, or it does not fit.
+    """
+
+    def __init__(
+        self, options: ClusterOptions, work: ClusterWork, say: Callable[[str], None]
+    ) -> None:
+        self._options, self._work, self._say = options, work, say
+        self.bell, self._ring = Pipe(duplex=False)
+        self._nodes: dict[str, _Node] = {}
+        self._seats: dict[int, RayActor] = {}  # of actors that came up, by their numbers
+        self._failures: dict[int, str] = {}  # of those that did not
+        self._tries = 0  # of them all
+        self._shared: dict[str, Shared] = {}
+        self._replies: SimpleQueue[str] = SimpleQueue()
+        self._new: SimpleQueue[RayActor] = SimpleQueue()
+        self._sentences: SimpleQueue[str] = SimpleQueue()
+        self._told: set[str] = set()  # sentences that are said once
+        self._wanted, self._size = 0, "an unknown number of cores"
+        self._last = time.monotonic()  # when there was an actor
+        self._lock = threading.Lock()  # of the pipe
+        self._gone, self._why = False, ""
+
+    def __enter__(self) -> RayCluster:
+        self._process, self._pipe = self._driver()
+        self._last = time.monotonic()
+        self._thread = threading.Thread(target=self._listen, name="slipstream cluster", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tell("close")
+        _end(self._process, PATIENCE_SECONDS)
+        self._thread.join()
+        self._pipe.close()
+
+    def _driver(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        """A process that Ray has let in.
+
+        A cluster that lets in one without a token lets in everybody, which is refused.
+        """
+        address = self._options.address
+        if address == "local":
+            return self._joined("token")
+        _look(address)
+        try:
+            driver = self._joined("disabled")
+        except ConfigError:
+            raise
+        except ResourceError:
+            return self._joined("token")
+        if not self._options.insecure:
+            _end(driver[0], 0.0)
+            raise ConfigError(
+                f"The cluster at {address} asks for no token: {_RISK}. Start it with "
+                "RAY_AUTH_MODE=token (docs/clusters.md), or give --insecure-cluster where nobody "
+                "else reaches it."
+            )
+        self._say(f"The cluster at {address} asks for no token: {_RISK} (--insecure-cluster).")
+        return driver
+
+    def _joined(self, mode: str) -> tuple[subprocess.Popen[bytes], Connection]:
+        """A driver that asks with a token, or without one.
+
+        Raises:
+            ConfigError, ResourceError: it is not let in.
+        """
+        mine, theirs = multiprocessing.Pipe()
+        environment = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_BACKEND_LOG_LEVEL": "error",
+            **os.environ,
+            "RAY_AUTH_MODE": mode,
+        }
+        number = str(theirs.fileno())
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", _PROGRAM, number, str(os.getpid())],
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise not_started(error, "close other programs") from error
+        theirs.close()
+        answer: tuple[str, ...] = ()
+        try:
+            with suppress(EOFError, OSError):
+                mine.send((self._options, self._work))
+                if not mine.poll(_JOIN_SECONDS):
+                    silent = TimeoutError(f"it said nothing for {_JOIN_SECONDS:.0f} s")
+                    raise unreachable(self._options.address, silent)
+                answer = mine.recv()
+            if not answer:
+                how = ending(process.wait(PATIENCE_SECONDS))
+                raise unreachable(self._options.address, OSError(f"Ray's process {how}"))
+            if answer[0] == "refused":
+                raise getattr(errors, answer[1])(answer[2])
+        except BaseException:
+            _end(process, 0.0)
+            mine.close()
+            raise
+        return process, mine
+
+    def arrivals(self) -> list[RayActor]:
+        """See `Cluster`."""
+        while self.bell.poll():
+            self.bell.recv_bytes()
+        for sentence in _all(self._sentences):
+            self._say(sentence)
+        if self._gone:
+            raise self._lost()
+        found, waited = _all(self._new), time.monotonic() - self._last
+        if self._seats or found:
+            self._last = time.monotonic()
+            return found
+        late, failures = waited > _ROOM_SECONDS, list(self._failures.values())
+        if failures and (late or len(failures) >= self._wanted):
+            raise ResourceError(
+                f"No worker came up in the cluster, tried {self._tries} times in {waited:.0f} s: "
+                f"{failures[-1]}"
+            )
+        if late:
+            raise ResourceError(
+                f"The cluster has had no room for a worker for {waited:.0f} s: it has "
+                f"{self._size}, and others use them, or it offers none. Start a node (`ray start "
+                "--address=...`), or leave --cluster out."
+            )
+        return found
+
+    def _lost(self) -> ResourceError:
+        _end(self._process, PATIENCE_SECONDS)
+        why = self._why or f"the process that talked to it {ending(self._process.returncode)}"
+        return ResourceError(
+            f"The cluster at {self._options.address} is gone: its head died, or this machine was "
+            f"cut off from it ({why}). "
+            "Nothing that was saved is lost: go on with `slipstream study resume`, or `slipstream "
+            "resume` for a run, with a cluster or without one."
+        )
+
+    def share(self, arrays: Sequence[NDArray[Any]]) -> Shared:
+        """See `Cluster`."""
+        shared = Shared.of(arrays)
+        if shared.digest not in self._shared:
+            self._tell("share", shared.digest, list(arrays))
+            why = self._replies.get()
+            if self._gone:
+                raise self._lost()
+            if why:
+                raise ResourceError(why)
+            self._shared[shared.digest] = shared
+        return self._shared[shared.digest]
+
+    def standing(self) -> list[dict[str, Any]]:
+        """See `Cluster`."""
+        found, seats = [], list(self._seats.values())
+        for node in list(self._nodes.values()):
+            there = [actor for actor in seats if actor.place is node]
+            facts = {"seats": len(there), "busy": sum(actor.busy for actor in there)}
+            done = {"answers": node.answers, "losses": node.losses, "bytes": node.bytes}
+            found.append({"node": node.name, **facts, **done})
+        return found
+
+    def _tell(self, name: str, *facts: Any) -> bool:
+        """Calls a method of the driver; False where it is gone."""
+        with self._lock, suppress(OSError):
+            self._pipe.send((name, *facts))
+            return not self._gone
+        return False
+
+    def _listen(self) -> None:
+        """The thread: hands on what the driver says, until it is gone."""
+        with suppress(EOFError, OSError):
+            while True:
+                name, *facts = self._pipe.recv()
+                getattr(self, f"_on_{name}")(*facts)
+        self._gone = True
+        self._replies.put("")
+        self._wake()
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._sentences.put(sentence)
+
+    def _wake(self) -> None:
+        with suppress(OSError):
+            self._ring.send_bytes(b".")
+
+    def _on_arrived(self, number: int, identity: str, host: str, notes: Sequence[str]) -> None:
+        """An actor came up, or came up again."""
+        if identity not in self._nodes:
+            known = {node.name for node in self._nodes.values()}
+            self._nodes[identity] = _Node(f"{host}-{identity[:6]}" if host in known else host)
+
+        def tell(name: str, *facts: Any) -> bool:
+            if name == "let_go":
+                self._seats.pop(number, None)
+            return self._tell(name, number, *facts)
+
+        actor = self._seats[number] = RayActor(self._nodes[identity], tell)
+        self._failures.pop(number, None)
+        for note in notes:
+            self._say_once(f"Note: {note}")
+        self._new.put(actor)
+        self._wake()
+
+    def _on_failed(self, number: int, host: str, why: str, refused: bool) -> None:
+        """An actor did not come up; of one that is refused no other try is made."""
+        self._failures[number] = why if refused else f"on {host}: {why}"
+        self._tries += 1
+        if refused:
+            self._say_once(f"{host} is not used. {why}")
+        else:
+            self._say_once(f"No worker comes up on {host} ({why}); it is tried again every minute.")
+        self._wake()
+
+    def _on_said(self, number: int, content: bytes, final: bool) -> None:
+        actor = self._seats.get(number)
+        if actor is not None:
+            actor.put(content, final)
+
+    def _on_lost(self, number: int, how: str, cause: str) -> None:
+        actor = self._seats.pop(number, None)
+        if actor is not None:
+            actor.put(Lost(f"on {actor.node} {how}", cause), True)
+
+    def _on_died(self, why: str) -> None:
+        self._why = why
+
+    def _on_room(self, wanted: int, size: str) -> None:
+        self._wanted, self._size = wanted, size
+
+    def _on_shared(self, why: str) -> None:
+        self._replies.put(why)
+
+
+def _look(address: str) -> None:
+    """Refuses an address where nobody is: Ray would ask there for a long time."""
+    host, _, port = address.rpartition(":")
+    if host:
+        try:
+            socket.create_connection((host, int(port)), _LOOK_SECONDS).close()
+        except (OSError, OverflowError) as error:  # the latter: no such port
+            raise unreachable(address, error) from error
+
+
+def _end(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Waits for its end, kills it after `patience` seconds."""
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _all(found: SimpleQueue[Any]) -> list[Any]:
+    items = []
+    with suppress(Empty):
+        while True:
+            items.append(found.get_nowait())
+    return items

@@ -1,0 +1,363 @@
+"""Ray, in a child process of its owner: it may end this process, and the owner says so in words.
+
+`RayCluster` runs this program and talks to it over a pipe; nothing else imports Ray. Ray places the
+actors, begins them anew where their processes or nodes die, and carries what they are sent. What
+was under way is never repeated by Ray: the owner sends it again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayError, RayTaskError
+
+from slipstream.core.capacity import usable_cores
+from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
+from slipstream.core.process import work_for
+from slipstream.training.cluster.cluster import (
+    BEAT_SECONDS,
+    SILENT_SECONDS,
+    ClusterOptions,
+    ClusterWork,
+    first_line,
+    full_store,
+    unreachable,
+)
+
+_VERSIONS = ((2, 52), (2, 61))  # before the first there are no tokens; below the second: tested
+_NAMESPACE = "slipstream"
+_TICK_SECONDS = 1.0  # between two looks at how many actors fit
+_NODE_SECONDS = 20.0  # Ray needs them to notice that a node is gone
+_REST_SECONDS = 60.0  # until an actor that could not make its service is begun anew
+_UNKNOWN = ("", "")  # how an actor was lost, until Ray says whether its node is there
+_OWNER_SECONDS = 10.0  # Ray needs a moment to notice that an owner was killed
+
+
+class Process:
+    """An actor: a service, made when its process begins, and one thread that works for it.
+
+    Ray sends this class by value, for it stands in a program: a node without slipstream says so.
+
+    Args:
+        service: ``module:Class`` of a `Service`.
+        needs, arrays: what that is made of.
+    """
+
+    def __init__(self, service: str, needs: bytes, arrays: Sequence[NDArray[Any]]) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        module, _, name = service.partition(":")
+        notes: Sequence[str] = ()
+        why, refused = "", False
+        try:
+            make = getattr(importlib.import_module(module), name)
+            self._service = self._thread.submit(make, needs, arrays).result()
+            notes = self._service.notes
+        except Exception as error:
+            refused = "SlipstreamError" in {kind.__name__ for kind in type(error).__mro__}
+            why = str(error) if refused else f"{type(error).__name__}: {error}"
+        place = (ray.get_runtime_context().get_node_id(), platform.node())
+        self._hello = (*place, why, refused, notes)
+
+    def hello(self) -> tuple[str, str, str, bool, Sequence[str]]:
+        """The node and its name, why it has no service ("": it has), whether that stays, notes."""
+        return self._hello
+
+    def answer(
+        self, request: bytes, *arrays: Sequence[NDArray[Any]]
+    ) -> Iterator[tuple[bool, bytes]]:
+        """News of what is under way, now and then, then the answer; each with: is it the last?"""
+        answer = self._thread.submit(self._service.answer, request, arrays)
+        while not wait_for([answer], BEAT_SECONDS).done:
+            yield False, self._service.news()
+        yield True, answer.result()
+
+    def leave(self) -> None:
+        """See `Service`."""
+        self._service.leave()
+
+
+class _Holder:
+    """Holds an owner's name as long as that lives."""
+
+    def where(self) -> str:
+        """The machine where it is."""
+        return platform.node()
+
+
+class _Seat:
+    """One place for an actor, and the thread that asks Ray for it and hands it what it is sent.
+
+    Attributes:
+        tasks: requests with the references of their arrays; None ends it.
+        handle: Ray's, of its actor.
+        refused: its node lacks something; the actor stays, so that no other one is placed there.
+    """
+
+    def __init__(self, number: int, driver: _Driver) -> None:
+        self._number, self._driver = number, driver
+        self.tasks: SimpleQueue[tuple[bytes, Sequence[Any]] | None] = SimpleQueue()
+        self.handle: Any = None
+        self.refused = self.over = False
+        threading.Thread(target=self._sit, daemon=True).start()
+
+    def let_go(self) -> None:
+        """Ends its actor, whatever that does."""
+        self.over = True
+        self.tasks.put(None)
+        with suppress(Exception):
+            ray.kill(self.handle)
+
+    def _sit(self) -> None:
+        while not self.over:
+            self.handle = self._driver.actor()
+            hello = self._ask_again()
+            try:
+                while self._comes_up(*ray.get(hello)):
+                    hello = self._work()
+            except Exception as error:  # no actor can be made at all
+                self._tell("failed", "a node", first_line(error), False)
+                time.sleep(_REST_SECONDS)
+            with suppress(Exception):
+                ray.kill(self.handle)
+
+    def _comes_up(
+        self, node: str, host: str, why: str, refused: bool, notes: Sequence[str]
+    ) -> bool:
+        """Tells the owner; whether it is worth anything to go on with this actor."""
+        if self.over:
+            return False
+        self._node, self.refused = node, refused
+        if not why:
+            self._tell("arrived", node, host, notes)
+            return True
+        self._tell("failed", host, why, refused)
+        if refused:
+            self.tasks.get()  # nothing comes but the end
+        else:
+            time.sleep(_REST_SECONDS)
+        return False
+
+    def _work(self) -> Any:
+        """Does what the owner sends; where the actor is lost, what the next one will say."""
+        while (sent := self.tasks.get()) is not None:
+            lost = self._answer(*sent)
+            if lost is not None:
+                hello = self._ask_again()
+                if lost is _UNKNOWN:
+                    ray.wait([hello], timeout=_NODE_SECONDS)
+                    alive = self._node in self._driver.rooms()
+                    lost = ("died (out of memory?)", "died") if alive else ("went away", "silent")
+                self._tell("lost", *lost)
+                return hello
+        return self._ask_again()  # it was let go
+
+    def _answer(self, request: bytes, arrays: Sequence[Any]) -> tuple[str, str] | None:
+        """Hands the owner all that the actor says to a request; how the actor was lost, if so."""
+        lost: tuple[str, str] | None = None
+        try:
+            ask, final = self.handle.answer.options(num_returns="streaming"), False
+            said = ask.remote(request, *arrays)
+            while not final:
+                if not ray.wait([said], timeout=SILENT_SECONDS)[0]:
+                    lost = (f"has been silent for {SILENT_SECONDS:.0f} s", "silent")
+                    break
+                final, content = ray.get(next(said))
+                if content or final:
+                    self._tell("said", content, final)
+        except RayTaskError as error:  # raised by its service: of this node, or a defect
+            lost = (f"failed: {first_line(error)}", "died")
+        except (RayError, StopIteration):
+            return _UNKNOWN
+        if lost is not None:
+            with suppress(RayError):
+                ray.kill(self.handle, no_restart=False)
+        return lost
+
+    def _ask_again(self) -> Any:
+        """What its actor will say once it is there, or there again."""
+        return self.handle.hello.options(max_task_retries=-1).remote()
+
+    def _tell(self, name: str, *facts: Any) -> None:
+        self._driver.tell(name, self._number, *facts)
+
+
+class _Driver:
+    """What the owner may ask of a cluster; each message is a method's name and its arguments."""
+
+    def __init__(self, pipe: Connection, options: ClusterOptions, work: ClusterWork) -> None:
+        self._pipe, self._options, self._work = pipe, options, work
+        self._lock = threading.Lock()  # of the pipe
+        self._shared: dict[str, Any] = {}
+        self._seats: dict[int, _Seat] = {}
+        self._begun = 0
+        self._holder = _own(work.owner)
+        try:
+            self._first = ray.put(list(work.arrays))
+        except RayError as error:
+            raise ResourceError(full_store(work.arrays, first_line(error))) from error
+
+    def serve(self) -> None:
+        """Does what the owner says, and keeps actors wherever there is room, until it is gone."""
+        looked = -_TICK_SECONDS
+        while True:
+            if time.monotonic() - looked >= _TICK_SECONDS:
+                self._fill()
+                looked = time.monotonic()
+            if self._pipe.poll(_TICK_SECONDS):
+                name, *arguments = self._pipe.recv()
+                if name == "close":
+                    break
+                getattr(self, name)(*arguments)
+        for seat in self._seats.values():
+            seat.let_go()
+        with suppress(Exception):
+            ray.kill(self._holder)
+        ray.shutdown()
+
+    def tell(self, name: str, *facts: Any) -> None:
+        """Calls the method of that name in the owner."""
+        with self._lock, suppress(OSError):  # it is gone, and so will this process be
+            self._pipe.send((name, *facts))
+
+    def share(self, digest: str, arrays: Sequence[NDArray[Any]]) -> None:
+        """Puts arrays into the object store."""
+        why = ""
+        try:
+            self._shared[digest] = ray.put(list(arrays))
+        except RayError as error:
+            why = full_store(arrays, first_line(error))
+        self.tell("shared", why)
+
+    def work(self, number: int, request: bytes, digests: Sequence[str]) -> None:
+        """Hands an actor a request."""
+        self._seats[number].tasks.put((request, [self._shared[one] for one in digests]))
+
+    def leave(self, number: int) -> None:
+        """Asks an actor to answer soon."""
+        with suppress(Exception):
+            self._seats[number].handle.leave.remote()
+
+    def let_go(self, number: int) -> None:
+        """Ends an actor; another one takes its place."""
+        if number in self._seats:
+            self._seats.pop(number).let_go()
+
+    def actor(self) -> Any:
+        """A new one, which waits until there is room for it."""
+        gpus = self._options.gpu_share if self._work.gpu else 0
+        made = ray.remote(Process).options(
+            num_cpus=1,
+            num_gpus=gpus,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=2,  # the other one is for `leave`
+            scheduling_strategy="SPREAD",
+        )
+        return made.remote(self._work.service, self._work.needs, self._first)
+
+    def rooms(self) -> dict[str, int]:
+        """Actors that fit on each living node, used or not: one a core, or share of a card."""
+        found = {}
+        for facts in ray.nodes():
+            if facts["Alive"]:
+                room = facts["Resources"].get("CPU", 0.0)
+                if self._work.gpu:
+                    room = min(room, facts["Resources"].get("GPU", 0.0) / self._options.gpu_share)
+                found[facts["NodeID"]] = int(room + 1e-9)
+        return found
+
+    def _fill(self) -> None:
+        """Begins as many actors as fit; they wait where others use the room."""
+        rooms = self.rooms()
+        wanted = sum(rooms.values())
+        if self._options.max_workers is not None:
+            refused = sum(seat.refused for seat in self._seats.values())
+            wanted = min(wanted, self._options.max_workers + refused)
+        while len(self._seats) < wanted:
+            self._seats[self._begun] = _Seat(self._begun, self)
+            self._begun += 1
+        total = ray.cluster_resources()
+        cores, cards = (total.get(kind, 0.0) for kind in ("CPU", "GPU"))
+        self.tell("room", wanted, f"{cores:g} cores and {cards:g} cards (nodes: {len(rooms)})")
+
+
+def _join(options: ClusterOptions, work: ClusterWork) -> None:
+    """Makes this process a driver of the cluster."""
+    version = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if not _VERSIONS[0] <= version < _VERSIONS[1]:
+        raise ResourceError(
+            f"Ray {ray.__version__} is installed, and slipstream works with 2.52 to 2.60: pip "
+            "install 'slipstream[ray]' on every machine of the cluster."
+        )
+    more: dict[str, Any] = {}
+    if options.address == "local":
+        more = {"num_cpus": usable_cores(), "include_dashboard": False}
+    try:
+        ray.init(
+            options.address,
+            namespace=_NAMESPACE,
+            runtime_env=None if work.files is None else {"working_dir": str(work.files)},
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **more,
+        )
+    except (RayError, RuntimeError, ConnectionError, ValueError, OSError) as error:
+        raise unreachable(options.address, error) from error
+
+
+def _own(name: str) -> Any:
+    """The actor that has this owner's name.
+
+    Raises:
+        ConfigError: another process has it.
+    """
+    made = ray.remote(_Holder).options(name=name, num_cpus=0, max_restarts=-1)
+    deadline = time.monotonic() + _OWNER_SECONDS
+    while True:
+        try:
+            return made.remote()
+        except ValueError as error:
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    f"Another process of this cluster works on {name}: stop it there first."
+                ) from error
+            time.sleep(0.5)
+
+
+def main() -> None:
+    """Runs the process; its arguments are a file descriptor and its owner's process."""
+    pipe = Connection(int(sys.argv[1]))
+    work_for(int(sys.argv[2]))
+    options, work = pipe.recv()
+    driver = None
+    try:
+        _join(options, work)
+        driver = _Driver(pipe, options, work)
+        pipe.send(("joined",))
+        driver.serve()
+    except EOFError:
+        pass  # the owner is gone
+    except Exception as error:
+        kind = type(error).__name__ if isinstance(error, SlipstreamError) else "ResourceError"
+        with suppress(OSError):
+            pipe.send(("died", first_line(error)) if driver else ("refused", kind, str(error)))
+    os._exit(0)  # threads may wait for Ray for ever
+
+
+if __name__ == "__main__":
+    main()
