@@ -10,7 +10,7 @@ from slipstream.report.run.evaluation import game, random_policy
 from slipstream.runs.policies import evaluate_best
 from slipstream.settings.config import resolve
 from slipstream.training import shard, trainer
-from slipstream.training.processes.workers import make_workers
+from slipstream.training.make_workers import make_workers
 from slipstream.training.tuning.cells import Cell, measure_steps
 from slipstream.vector.foreign_env import ForeignEnv
 

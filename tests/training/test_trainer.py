@@ -26,7 +26,7 @@ from slipstream.runs.listeners.events import (
 )
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
-from slipstream.training.processes.workers import make_workers
+from slipstream.training.make_workers import make_workers
 from slipstream.training.trainer import Trainer, resume, train
 
 SETTINGS = {
@@ -216,7 +216,7 @@ def test_workers_end_with_their_parent(tmp_path):
     program = (
         "import os, signal, sys; from slipstream.settings.config import resolve;"
         "from slipstream.environments.factory import resolve_environment;"
-        "from slipstream.training.processes.workers import make_workers;"
+        "from slipstream.training.make_workers import make_workers;"
         "s = {'training.members': 3, 'training.shards': 3, 'training.num_envs': 8};"
         "c = resolve('cartpole', s);"
         "w = make_workers(c, resolve_environment(c.env_name, c.env_settings)); w.call('reset');"

@@ -41,7 +41,8 @@ from slipstream.settings.sizing import EvaluationPlan, check_memory
 from slipstream.training.backend import note_faults
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.learner import last_device, note_device
-from slipstream.training.processes.workers import Workers, make_workers
+from slipstream.training.make_workers import make_workers
+from slipstream.training.processes.workers import Workers
 from slipstream.training.shard import join_states, state_of
 
 

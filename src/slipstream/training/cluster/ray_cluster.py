@@ -350,7 +350,7 @@ class RayCluster:
         if refused:
             self._say_once(f"{host} is not used. {why}")
         else:
-            self._say_once(f"No worker comes up on {host} ({why}); it is tried again every minute.")
+            self._say_once(f"No worker comes up on {host} ({why}); it is tried every minute.")
         self._wake()
 
     def _on_said(self, number: int, content: bytes, final: bool) -> None:

@@ -44,7 +44,8 @@ _NAMESPACE = "slipstream"
 _TICK_SECONDS = 1.0  # between two looks at how many actors fit
 _NODE_SECONDS = 20.0  # Ray needs them to notice that a node is gone
 _REST_SECONDS = 60.0  # until an actor that could not make its service is begun anew
-_UNKNOWN = ("", "")  # how an actor was lost, until Ray says whether its node is there
+# How an actor was lost, as `Lost` says it.
+_DIED, _WENT = ("died (out of memory?)", "died"), ("went away with its node", "silent")
 _OWNER_SECONDS = 10.0  # Ray needs a moment to notice that an owner was killed
 
 
@@ -125,75 +126,61 @@ class _Seat:
     def _sit(self) -> None:
         while not self.over:
             self.handle = self._driver.actor()
-            hello = self._ask_again()
             try:
-                while self._comes_up(*ray.get(hello)):
-                    hello = self._work()
+                while self._take_part():
+                    pass
             except Exception as error:  # no actor can be made at all
                 self._tell("failed", "a node", first_line(error), False)
                 time.sleep(_REST_SECONDS)
             with suppress(Exception):
                 ray.kill(self.handle)
 
-    def _comes_up(
-        self, node: str, host: str, why: str, refused: bool, notes: Sequence[str]
-    ) -> bool:
-        """Tells the owner; whether it is worth anything to go on with this actor."""
-        if self.over:
-            return False
-        self._node, self.refused = node, refused
+    def _take_part(self) -> bool:
+        """Goes on with its actor; whether Ray begins that anew, or another one must be made."""
+        self._node, host, why, self.refused, notes = ray.get(self._hello())
         if not why:
-            self._tell("arrived", node, host, notes)
-            return True
-        self._tell("failed", host, why, refused)
-        if refused:
-            self.tasks.get()  # nothing comes but the end
-        else:
-            time.sleep(_REST_SECONDS)
+            self._tell("arrived", self._node, host, notes)
+            return self._work()
+        self._tell("failed", host, why, self.refused)
+        time.sleep(_REST_SECONDS)
+        return self.refused  # it may come up elsewhere, should its node go
+
+    def _work(self) -> bool:
+        """Does what the owner sends until the actor is lost, or let go; see `_take_part`."""
+        while (sent := self.tasks.get()) is not None:
+            try:
+                how = self._answer(*sent)
+            except RayTaskError as error:  # raised by its service: of this node, or a defect
+                how = (f"failed: {first_line(error)}", "died")
+            except (RayError, StopIteration):
+                ray.wait([self._hello()], timeout=_NODE_SECONDS)
+                alive = self._node in self._driver.rooms()
+                self._tell("lost", *(_DIED if alive else _WENT))
+                return True
+            if how is not None:
+                self._tell("lost", *how)
+                return False
         return False
 
-    def _work(self) -> Any:
-        """Does what the owner sends; where the actor is lost, what the next one will say."""
-        while (sent := self.tasks.get()) is not None:
-            lost = self._answer(*sent)
-            if lost is not None:
-                hello = self._ask_again()
-                if lost is _UNKNOWN:
-                    ray.wait([hello], timeout=_NODE_SECONDS)
-                    alive = self._node in self._driver.rooms()
-                    lost = ("died (out of memory?)", "died") if alive else ("went away", "silent")
-                self._tell("lost", *lost)
-                return hello
-        return self._ask_again()  # it was let go
-
     def _answer(self, request: bytes, arrays: Sequence[Any]) -> tuple[str, str] | None:
-        """Hands the owner all that the actor says to a request; how the actor was lost, if so."""
-        lost: tuple[str, str] | None = None
-        try:
-            ask, final = self.handle.answer.options(num_returns="streaming"), False
-            said = ask.remote(request, *arrays)
-            while not final:
-                if not ray.wait([said], timeout=SILENT_SECONDS)[0]:
-                    lost = (f"has been silent for {SILENT_SECONDS:.0f} s", "silent")
-                    break
-                final, content = ray.get(next(said))
-                if content or final:
-                    self._tell("said", content, final)
-        except RayTaskError as error:  # raised by its service: of this node, or a defect
-            lost = (f"failed: {first_line(error)}", "died")
-        except (RayError, StopIteration):
-            return _UNKNOWN
-        if lost is not None:
-            with suppress(RayError):
-                ray.kill(self.handle, no_restart=False)
-        return lost
+        """Hands the owner all that the actor says to a request; how it was lost if it is silent."""
+        said = self.handle.answer.options(num_returns="streaming").remote(request, *arrays)
+        final = False
+        while not final:
+            if not ray.wait([said], timeout=SILENT_SECONDS)[0]:
+                return f"has been silent for {SILENT_SECONDS:.0f} s", "silent"
+            final, content = ray.get(next(said))
+            if content or final:
+                self._tell("said", content, final)
+        return None
 
-    def _ask_again(self) -> Any:
+    def _hello(self) -> Any:
         """What its actor will say once it is there, or there again."""
         return self.handle.hello.options(max_task_retries=-1).remote()
 
     def _tell(self, name: str, *facts: Any) -> None:
-        self._driver.tell(name, self._number, *facts)
+        if not self.over:
+            self._driver.tell(name, self._number, *facts)
 
 
 class _Driver:

@@ -14,8 +14,8 @@ import psutil
 
 from slipstream.environments.environment import Environment
 from slipstream.settings.config import RunConfig
+from slipstream.training.make_workers import make_workers
 from slipstream.training.processes.crew import Crew
-from slipstream.training.processes.workers import make_workers
 from slipstream.vector.contract import random_actions
 from slipstream.vector.process.pool import memory_of
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices
