@@ -8,6 +8,7 @@ import pytest
 
 from slipstream.core.errors import DataError
 from slipstream.market.checks.check import check, render
+from slipstream.market.checks.discover import describe_folder
 from slipstream.market.config import DataConfig
 
 PRICES = ("open", "high", "low", "close")
@@ -247,6 +248,17 @@ def test_bid_only_data(tmp_path, frame):
     assert "HistData holds bid prices only" in found["bid_only"].message
     shifted = findings(str(tmp_path), time_zone="UTC", price_side="bid", spread_pips=1.0)
     assert "bid_only" not in shifted
+
+
+def test_a_name_that_says_ask_is_believed_by_check_and_init(tmp_path, frame):
+    """The check called such a file of MetaTrader's bid, and `init` wrote ask."""
+    names = {"timestamp": "<DATE>", "volume": "<TICKVOL>"} | {n: f"<{n.upper()}>" for n in PRICES}
+    one = frame().rename(names)
+    one.write_csv(tmp_path / "EURUSD_ASK.csv", separator="\t")
+    (described,) = describe_folder(tmp_path).files
+    assert described.price_side == "ask"
+    (found,) = check(DataConfig(folder=str(tmp_path))).of("ask_only")
+    assert found.message.startswith("a file of this name holds ask prices only")
 
 
 def test_negative_and_wide_spreads(folder, frame, put):

@@ -30,27 +30,19 @@ class Window(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Prices:
-    """The clock and the closes of all symbols, end to end, as in the kernel's `Data`.
-
-    Those of a portfolio have a column for each asset; what orders fill at is in `Holdings`.
-    """
-
-    time: Ints  # UTC seconds of each bar's open [rows]
-    close: Floats  # mid [rows], of a portfolio [rows, A]
-
-
-@dataclass(frozen=True)
-class Holdings:
-    """Prices of a portfolio's assets, as in the kernel's `Data`.
+    """The clock and the closes of all symbols, as in the kernel's `Data`.
 
     Attributes:
-        names: of the assets.
-        close, fill: float64 [rows, A]: mids that equity is marked at, and that orders fill at.
+        time: UTC seconds of each bar's open, int64 [rows], of all symbols end to end.
+        close: mids that equity is marked at, float64 [rows], of a portfolio [rows, A].
+        assets: names of a portfolio's assets; empty for single positions.
+        fill: mids that a portfolio's orders fill at, float64 [rows, A].
     """
 
-    names: tuple[str, ...]
+    time: Ints
     close: Floats
-    fill: Floats
+    assets: tuple[str, ...] = ()
+    fill: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
 
 @dataclass(frozen=True)
@@ -191,7 +183,6 @@ class RunEvaluation:
         tracks: episodes by split and member; the order of the splits is the order of the page.
         market: None for environments without prices.
         prices: needed with `market`.
-        holdings: a portfolio's: its passes follow each other, and hold all assets at once.
         holdout: the split whose figures are the headline.
         unseen: nothing was learned from that split or chosen on it.
         numbers: the members' numbers in the run, where some are left out.
@@ -218,7 +209,6 @@ class RunEvaluation:
     tracks: Mapping[str, Sequence[Sequence[Track]]]
     market: MarketSpec | None = None
     prices: Prices | None = None
-    holdings: Holdings | None = None
     holdout: str = "test"
     unseen: bool = True
     numbers: tuple[int, ...] = ()
@@ -243,6 +233,11 @@ class RunEvaluation:
     def number(self, index: int) -> int:
         """A member's number in the run."""
         return self.numbers[index] if self.numbers else index
+
+    @property
+    def is_portfolio(self) -> bool:
+        """Whether its passes follow each other, and hold all assets at once."""
+        return self.prices is not None and bool(self.prices.assets)
 
     @property
     def kind(self) -> str:

@@ -9,7 +9,7 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Holdings, RunEvaluation
+from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Prices, RunEvaluation
 from slipstream.report.market.account import chained
 from slipstream.report.page import render
 from slipstream.report.portfolio import passes as portfolio_passes
@@ -193,7 +193,7 @@ def test_assets_add_up_to_the_result(orders):
     passes = passes_of(pw.random_panel(120, 3, 5), orders=orders)
     agent = some_agent(passes)
     metrics, initial = agent[0].metrics, passes.params[0].initial_equity
-    shares = by_asset(agent, passes.holdings, initial)
+    shares = by_asset(agent, passes.prices, initial)
     gross = metrics["total_return"] + metrics["costs"] / initial
     moved = abs(agent[0].trace["units"][-2]).max()
     assert moved > 0
@@ -203,8 +203,8 @@ def test_assets_add_up_to_the_result(orders):
 
 
 def test_gains_by_hand():
-    holdings = gathered_holdings([[10.0], [11.0], [13.0]], [[10.0], [10.5], [12.0]])
-    found = gains(np.array([[2.0], [0.0]]), np.array([1, 2]), holdings)
+    prices = gathered_prices([[10.0], [11.0], [13.0]], [[10.0], [10.5], [12.0]])
+    found = gains(np.array([[2.0], [0.0]]), np.array([1, 2]), prices)
     np.testing.assert_allclose(found[:, 0], [2 * 0.5, 2 * 2.0])  # bought at 10.5, sold at 13
 
 
@@ -216,8 +216,8 @@ def test_random_draws_keep_what_was_held_and_for_how_long(passes):
     assert not (drawn == actions).all()
 
 
-def gathered_holdings(close, fill):
-    return Holdings(("A",), np.array(close), np.array(fill))
+def gathered_prices(close, fill):
+    return Prices(np.arange(len(close)), np.array(close), ("A",), np.array(fill))
 
 
 def gathered(passes, members, draws=3):

@@ -321,11 +321,10 @@ def _odd(one: Inspected, config: DataConfig) -> list[Finding]:
 
 def _declared(table: RawTable, config: DataConfig) -> list[Finding]:
     """Bid or ask prices that the config calls mid."""
-    name = table.path.stem.upper()
-    side = "bid" if table.dialect.bid or "BID" in name else "ask" if "ASK" in name else None
-    if side is None or config.price_side != "mid":
+    side = table.side
+    if side == "mid" or config.price_side != "mid":
         return []
-    source = table.dialect.name if table.dialect.bid else "a file of this name"
+    source = table.dialect.name if table.dialect.bid and side == "bid" else "a file of this name"
     message = f"{source} holds {side} prices only: set `price_side: {side}` and a spread"
     return [Finding.of(table.symbol, f"{side}_only", message, len(table))]
 

@@ -220,8 +220,6 @@ def _one(symbol: str, path: Path, config: DataConfig) -> FileDescription:
 
 def _described(table: RawTable, config: DataConfig) -> FileDescription:
     time = table.stamps.time[table.stamps.time != MISSING]
-    name = table.path.stem.upper()
-    side = "ask" if "ASK" in name else "bid" if "BID" in name or table.dialect.bid else "mid"
     return FileDescription(
         symbol=table.symbol,
         file=table.path.name,
@@ -229,7 +227,7 @@ def _described(table: RawTable, config: DataConfig) -> FileDescription:
         first=int(time.min(initial=np.iinfo(np.int64).max)) if len(time) else 0,
         last=int(time.max(initial=0)),
         bar_seconds=bar_length(time),
-        price_side=side,
+        price_side=table.side,
         spread=None if table.spread is None else table.spread.meaning,
         extra=tuple(table.extra),
         columns=tuple(config.columns.items()),

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -94,6 +94,14 @@ class RawTable:
     def needs_zone(self) -> bool:
         """Whether some stamps have no zone, and nothing says which."""
         return self.zone is None and bool(self.readings.naive.any())
+
+    @property
+    def side(self) -> Literal["mid", "bid", "ask"]:
+        """Whose prices these are, as the file's name says or its format implies."""
+        name = self.path.stem.upper()
+        if "ASK" in name:
+            return "ask"
+        return "bid" if "BID" in name or self.dialect.bid else "mid"
 
     @property
     def spread_source(self) -> str:

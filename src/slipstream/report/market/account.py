@@ -398,7 +398,7 @@ class SplitView:
         return self.every[self.run.member]
 
     def _account(self, tracks: Sequence[Track]) -> Account:
-        if self.run.holdings is not None:
+        if self.run.is_portfolio:
             return chained(tracks, self.market, self.prices.time)
         full = self.comparison.tracks.get(inputs.FLAT) if self.comparison else None
         clock = account(full, self.market, self.prices.time).time if full else None

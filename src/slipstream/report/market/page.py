@@ -116,7 +116,7 @@ def figures(held: SplitView) -> list[KeyFigure]:
     shown += sharpe_figures(found.sharpe, found.interval, found.days, yearly)
     if held.place is not None:
         idle = never_traded(held)
-        alike = "the same holding times" if run.holdings is None else "its decisions, shuffled"
+        alike = "its decisions, shuffled" if run.is_portfolio else "the same holding times"
         value = NOTHING if idle else share(held.place / 100.0)
         note = "it never traded" if idle else f"of {len(held.draws)} with {alike}"
         shown.append(KeyFigure("Random traders that did worse", value, note))

@@ -31,7 +31,7 @@ from slipstream.report.inputs import (
     ORACLE,
     SHORT,
     Comparison,
-    Holdings,
+    Prices,
     RoundTrip,
     Stress,
 )
@@ -94,9 +94,9 @@ class Passes:
         return replace(market, symbols=self.symbols)
 
     @property
-    def holdings(self) -> Holdings | None:
-        """A portfolio's prices."""
-        return None
+    def prices(self) -> Prices:
+        """The clock and the closes of all symbols."""
+        return Prices(self.declared[0].time, self.declared[0].close)
 
     @property
     def comparable(self) -> bool:

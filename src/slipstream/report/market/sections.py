@@ -78,7 +78,7 @@ def _by_split(splits: Sequence[SplitView]) -> Table:
             " Ratios and volatility of a split shorter than a year are stretched to one; a Calmar "
             "ratio, which needs a year's growth, is not computed there."
         )
-    if held.run.holdings is None and len(market.symbols) > 1:
+    if not held.run.is_portfolio and len(market.symbols) > 1:
         note += " Several symbols are one account, with equal capital in each at the start."
     return Table("", ("", *(split.name for split in splits)), rows, note=note)
 
@@ -300,7 +300,7 @@ def calendar(held: SplitView) -> Section:
         _months(monthly_returns(mine.equity, mine.time[1:])),
         _drawdowns(worst_drawdowns(mine.equity, mine.time)),
     ]
-    if held.run.holdings is None:
+    if not held.run.is_portfolio:
         each = by_symbol(held.tracks, held.market, held.prices.time)
         shown.append(_slices("By symbol", "Sharpe", each))
     shown += [_slices("By weekday", "t value", weekdays), _hours(hours)]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from slipstream.core.text import percent
 from slipstream.files.track import Track
 from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
-from slipstream.report.inputs import Holdings, RoundTrip, RunEvaluation
+from slipstream.report.inputs import Prices, RoundTrip, RunEvaluation
 from slipstream.report.market import sections, wording
 from slipstream.report.market.account import SplitView, bars, total
 from slipstream.report.market.page import opening, page_of, views
@@ -136,35 +136,33 @@ def _holding_bars(held: SplitView) -> float | None:
 
 def _assets(held: SplitView) -> Section:
     """What each asset contributed, and the weights over time."""
-    holdings = held.run.holdings
-    assert holdings is not None
     rows = [
         [of.name, percent(of.profit, 2), number(of.weight, 2), share(of.held), percent(of.change)]
-        for of in by_asset(held.tracks, holdings, held.market.initial_equity)
+        for of in by_asset(held.tracks, held.prices, held.market.initial_equity)
     ]
     columns = ("", "result before costs", "mean weight", "bars held", "its price")
     note = "Result: of the start. The price's change is over the same bars, without costs."
-    drawn = weights(held.name, held.tracks, holdings, held.prices.time)
+    drawn = weights(held.name, held.tracks, held.prices)
     words = f"Weights of assets and cash on the {held.name} split"
     table = Table("By asset", columns, rows, note=note)
     return Section("By asset", (), [table], [picture("weights", words, drawn)])
 
 
-def weights(split: str, tracks: Sequence[Track], holdings: Holdings, time: Ints) -> Figure:
+def weights(split: str, tracks: Sequence[Track], prices: Prices) -> Figure:
     """Stacked shares of equity in each asset, and cash; means over neighbouring bars."""
     rows = np.concatenate([bars(t) for t in tracks])
-    value = np.concatenate([t.trace["units"] * holdings.close[bars(t)] for t in tracks])
+    value = np.concatenate([t.trace["units"] * prices.close[bars(t)] for t in tracks])
     equity = np.concatenate([t.trace["equity"].ravel() for t in tracks])
     share = value / np.maximum(equity, 1e-12)[:, None]
     edges = np.unique(np.linspace(0, len(rows), min(_MOST_PIECES, len(rows)) + 1).astype(np.int64))
     means = np.add.reduceat(share, edges[:-1], axis=0) / np.diff(edges)[:, None]
     figure, (axes,) = canvas(f"Weights, {split}", 3.6)
-    colours = [_SHADES[k % len(_SHADES)] for k in range(len(holdings.names))]
+    colours = [_SHADES[k % len(_SHADES)] for k in range(len(prices.assets))]
     axes.stackplot(
-        dates(time[rows[edges[:-1]]]),
+        dates(prices.time[rows[edges[:-1]]]),
         *means.T,
         np.clip(1.0 - means.sum(axis=1), 0.0, None),
-        labels=[*holdings.names, "cash"],
+        labels=[*prices.assets, "cash"],
         colors=[*colours, PALE],
         linewidth=0,
     )
@@ -196,35 +194,35 @@ class AssetShare:
     change: float
 
 
-def by_asset(tracks: Sequence[Track], holdings: Holdings, initial: float) -> list[AssetShare]:
+def by_asset(tracks: Sequence[Track], prices: Prices, initial: float) -> list[AssetShare]:
     """One row an asset."""
-    count = len(holdings.names)
+    count = len(prices.assets)
     profit, weight, held = np.zeros(count), np.zeros(count), np.zeros(count)
     change, steps, scale = np.ones(count), 0, 1.0
     for track in tracks:
         rows = bars(track)
         units, equity = track.trace["units"], track.trace["equity"].ravel()
-        profit += scale * gains(units, rows, holdings).sum(axis=0)
-        weight += (units * holdings.close[rows] / equity[:, None]).sum(axis=0)
+        profit += scale * gains(units, rows, prices).sum(axis=0)
+        weight += (units * prices.close[rows] / equity[:, None]).sum(axis=0)
         held += np.count_nonzero(units > 0.0, axis=0)
         steps += len(rows)
-        before, after = holdings.close[rows[0] - 1], holdings.close[rows[-1]]
+        before, after = prices.close[rows[0] - 1], prices.close[rows[-1]]
         change *= np.where((before > 0.0) & (after > 0.0), after / np.maximum(before, 1e-300), 1.0)
         scale *= float(equity[-1]) / initial
     columns = (profit / initial, weight / steps, held / steps, change - 1.0)
-    each = zip(holdings.names, *(column.tolist() for column in columns), strict=True)
+    each = zip(prices.assets, *(column.tolist() for column in columns), strict=True)
     return [AssetShare(*shares) for shares in each]
 
 
-def gains(units: Floats, rows: Ints, holdings: Holdings) -> Floats:
+def gains(units: Floats, rows: Ints, prices: Prices) -> Floats:
     """What each bar's prices made of each asset before costs, account currency [n, A].
 
     The units held before earn from close to close, the change of units from its fill to the close.
     The last bar sells everything at its close; what was traded at its open is not told apart.
     """
-    close = holdings.close
+    close = prices.close
     before = np.concatenate([np.zeros((1, units.shape[1])), units[:-1]])
-    fill = holdings.fill[rows].copy()
+    fill = prices.fill[rows].copy()
     fill[-1] = close[rows[-1]]
     moved = before * (close[rows] - close[rows - 1])
     return np.asarray(moved + (units - before) * (close[rows] - fill))

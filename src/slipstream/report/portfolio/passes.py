@@ -25,7 +25,7 @@ from slipstream.report.inputs import (
     ORACLE,
     REBALANCED,
     Comparison,
-    Holdings,
+    Prices,
     RoundTrip,
 )
 from slipstream.report.market.oracle import Hindsight
@@ -73,10 +73,10 @@ class PortfolioPasses(Passes):
         return market
 
     @property
-    def holdings(self) -> Holdings:
+    def prices(self) -> Prices:
         """Closes and fills of all assets; what cannot be traded stands at its last close."""
         one = self.declared[0]
-        return Holdings(self.assets, one.close, one.fill)
+        return Prices(one.time, one.close, self.assets, one.fill)
 
     @property
     def comparable(self) -> bool:

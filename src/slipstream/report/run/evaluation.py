@@ -17,7 +17,7 @@ from slipstream.environments.evaluation import NUMBERS, Evaluator
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.files.track import values
 from slipstream.report.game.outcomes import outcomes
-from slipstream.report.inputs import Chosen, Comparison, Game, Prices, RunEvaluation, Window
+from slipstream.report.inputs import Chosen, Comparison, Game, RunEvaluation, Window
 from slipstream.report.learning import curves, episode_curves
 from slipstream.report.market.passes import RANDOM_DRAWS, stress
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
@@ -192,8 +192,7 @@ def _with_prices(
             for name, members in run.tracks.items()
         },
         market=held.market,
-        prices=Prices(held.declared[0].time, held.declared[0].close),
-        holdings=held.holdings,
+        prices=held.prices,
         comparisons=comparisons,
         stress=stress(held, agent) if comparisons else None,
         round_trips=tuple(held.round_trips()) if comparisons else (),

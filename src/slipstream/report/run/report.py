@@ -20,7 +20,7 @@ def build_page(run: RunEvaluation) -> Page:
     """The page of a run, with or without prices; its `lines` suit a terminal too."""
     if run.market is None:
         return game_page(run)
-    return market_page(run) if run.holdings is None else portfolio_page(run)
+    return portfolio_page(run) if run.is_portfolio else market_page(run)
 
 
 def report_run(
