@@ -336,7 +336,10 @@ def test_an_episode_that_always_fails_counts_as_lost(how):
 
 @pytest.mark.long
 def test_an_evaluation_of_which_half_is_lost_ends_in_words():
-    with pytest.raises(KernelError, match=r"(?s)More than half.*24 episodes.*no way to begin here"):
+    with pytest.raises(
+        KernelError,
+        match=r"(?s)More than half.*24 episodes.*no way to begin here.*max_episode_steps=100",
+    ):
         evaluated("reset", 0.8)
 
 

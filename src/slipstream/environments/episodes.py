@@ -215,7 +215,9 @@ class _Dealt:
             raise KernelError(
                 f"More than half of an evaluation's {ended} episodes were lost ({most} so "
                 f"far), each after several tries. The last: {fault}\nMend the environment there: "
-                "a score would be the mean of the episodes that happen to work."
+                "a score would be the mean of the episodes that happen to work. One that fails at "
+                "random, now and then, loses fewer of shorter ones: "
+                "`--set env.kwargs.max_episode_steps=100`."
             )
 
 
