@@ -1,4 +1,7 @@
-"""Arguments that several commands share, and what the shell offers for them at a tab."""
+"""Arguments that several commands share, each declared once, and what a tab offers for them.
+
+Names and defaults are those of the Python twins in `slipstream.api`: tests/cli/test_twins.py.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import typer
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from slipstream.runs.listeners.console import ConsoleListener
     from slipstream.training.cluster.cluster import ClusterOptions
 
 _CONFIGS = (".yaml", ".yml", ".json", ".py")
@@ -138,11 +142,36 @@ Insecure = Annotated[
     bool,
     typer.Option("--insecure-cluster", help="Use a cluster that lets in whoever reaches it."),
 ]
-
-
 Trust = Annotated[
     bool,
     typer.Option("--trust", help="Run the code that the folder names, whoever made it."),
+]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html.")]
+NoStudyReport = Annotated[bool, typer.Option("--no-report", help="Do not write study.html.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes; one per core unless given."),
+]
+Hours = Annotated[
+    float | None,
+    typer.Option(help="End by then: cuts the search, keeps the confirmation's share."),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(help="sqlite, journal, sqlite:///FILE, journal:FILE or postgresql://..."),
+]
+Force = Annotated[
+    bool, typer.Option("--force-deploy", help="Deploy the best one even if nothing is recommended.")
+]
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="A.B=C",
+        help="Sets any field, such as agent.epochs=2 (tune: study.penalty=0).",
+        autocompletion=setting_names,
+    ),
 ]
 
 
@@ -175,3 +204,10 @@ def device_named(device: str | None, gpu: int | None) -> str | None:
     if gpu is not None and device is not None:
         raise ConfigError("--gpu and --device say the same thing: give one of them.")
     return device if gpu is None else f"cuda:{gpu}"
+
+
+def console() -> ConsoleListener:
+    """The terminal, which shows progress; close it when all is said."""
+    from slipstream.runs.listeners.console import ConsoleListener
+
+    return ConsoleListener()

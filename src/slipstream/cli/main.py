@@ -1,8 +1,10 @@
-"""Assembles the commands and turns errors into one paragraph and an exit code."""
+"""Finds the commands and turns errors into one paragraph and an exit code."""
 
 from __future__ import annotations
 
 import errno
+import importlib
+import pkgutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from slipstream.cli import data, games, inspect, start, study, tune_machine, watch, work
+from slipstream.cli import commands
 from slipstream.cli.faults import (
     FAULT,
     INTERRUPTED,
@@ -52,22 +54,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("train")(work.train)
-app.command("resume")(work.resume)
-app.command("status")(watch.status)
-app.command("watch")(watch.watch)
-app.command("stop")(watch.stop)
-app.command("evaluate")(work.evaluate)
-app.command("rank")(games.rank)
-app.command("tune")(study.tune)
-study.app.command("watch")(watch.watch)
-app.add_typer(study.app, name="study")
-app.command("init")(start.init)
-app.add_typer(data.app, name="data")
-app.command("list")(inspect.list_)
-app.command("check")(inspect.check)
-app.command("doctor")(inspect.doctor)
-app.command("tune-machine")(tune_machine.tune_machine)
+_MODULES = [
+    importlib.import_module(f"{commands.__name__}.{found.name}")
+    for found in pkgutil.iter_modules(commands.__path__)
+]
+for _module in _MODULES:
+    app.add_typer(_module.app)
 
 
 @app.callback(invoke_without_command=True)
@@ -137,14 +129,8 @@ def _run(arguments: list[str] | None) -> int:
 
 def _works(arguments: list[str]) -> bool:
     """Whether a command's result is files: what it says may be lost."""
-    first = tuple(arguments[:1])
-    return first in _WORK or tuple(arguments[:2]) in _WORK
-
-
-_WORK = {
-    *(("train",), ("resume",), ("evaluate",), ("tune",)),
-    ("study", "resume"),
-}
+    known = {command for module in _MODULES for command in getattr(module, "WORKS", ())}
+    return bool({" ".join(arguments[:1]), " ".join(arguments[:2])} & known)
 
 
 def _missing_module(error: ModuleNotFoundError) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slipstream.training.tuning.cells import Cell
     from slipstream.training.tuning.tuner import Findings
 
+app = typer.Typer()
 _COLUMNS = (
     *("copies", "backend", "by", "steps/s", "cores", "waiting", "MiB", "KiB/copy", "training/s"),
 )
@@ -28,6 +29,7 @@ training/s: steps per second with acting and learning
 """
 
 
+@app.command()
 def tune_machine(
     target: Target,
     seconds: Annotated[

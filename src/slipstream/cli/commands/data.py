@@ -12,7 +12,9 @@ from slipstream.cli.output import tell
 _MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
 
 app = typer.Typer(
-    help="Checks price files, or makes some with a known optimum.", no_args_is_help=True
+    name="data",
+    help="Checks price files, or makes some with a known optimum.",
+    no_args_is_help=True,
 )
 
 

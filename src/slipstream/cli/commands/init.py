@@ -14,10 +14,11 @@ from slipstream.core.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from slipstream.market.checks.discover import FileDescription, FolderDescription, Proposal
 
-
+app = typer.Typer()
 _FEE_PER_MILLION = 1_000.0  # of notional: what exchanges of coins usually take from each side
 
 
+@app.command()
 def init(
     environment: Annotated[
         str,

@@ -11,7 +11,10 @@ import typer
 from slipstream.cli.arguments import RunOrStudy
 from slipstream.cli.output import tell
 
+app = typer.Typer()
 
+
+@app.command()
 def status(name: RunOrStudy) -> None:
     """Says where a run or a study stands; also while another process works on it."""
     from slipstream.studies.record.status import lines
@@ -20,6 +23,7 @@ def status(name: RunOrStudy) -> None:
         tell(line)
 
 
+@app.command()
 def watch(
     name: RunOrStudy,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
@@ -41,6 +45,7 @@ def watch(
         time.sleep(every)
 
 
+@app.command()
 def stop(name: RunOrStudy) -> None:
     """Ends a run or a study after the iteration under way, as Ctrl-C does: it can be resumed."""
     from slipstream.studies.record.status import lookup

@@ -12,6 +12,8 @@ import typer
 from slipstream.cli.arguments import Target, Trust
 from slipstream.cli.output import show_table, tell
 
+app = typer.Typer()
+
 
 class Listed(StrEnum):
     """What `list` may be asked for."""
@@ -19,6 +21,7 @@ class Listed(StrEnum):
     RUNS, STUDIES = "runs", "studies"
 
 
+@app.command("list")
 def list_(
     what: Annotated[
         Listed | None, typer.Argument(help="runs or studies that your commands made.")
@@ -63,6 +66,7 @@ def _list_made(what: Listed) -> None:
         tell(f"Not where they were, moved or deleted: {absent} more.")
 
 
+@app.command()
 def check(
     target: Target,
     steps: Annotated[int, typer.Option(min=1, help="Of every run, with random actions.")] = 1_000,
@@ -86,6 +90,7 @@ def check(
     tell(f"{target} keeps the rules of a kernel.")
 
 
+@app.command()
 def doctor(
     target: Annotated[
         str | None,

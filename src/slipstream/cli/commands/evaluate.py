@@ -1,0 +1,128 @@
+"""`slipstream evaluate`: a report on other bars, whole games as a table, or a film."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slipstream.cli.arguments import RunFolder, Trust, console
+from slipstream.cli.output import show_table
+from slipstream.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slipstream.runs.games import Games
+    from slipstream.runs.run import Run
+
+app = typer.Typer()
+WORKS = ("evaluate",)
+
+
+# Long: a line for each option.
+@app.command()
+def evaluate(
+    run: RunFolder,
+    data: Annotated[Path | None, typer.Option(help="Folder of other prices to score.")] = None,
+    symbols: Annotated[
+        str | None, typer.Option(help="Only these of the prices, separated by commas.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="DATE", help="First moment scored, UTC.")
+    ] = None,
+    stop: Annotated[
+        str | None, typer.Option("--to", metavar="DATE", help="Scored up to this moment, UTC.")
+    ] = None,
+    video: Annotated[
+        Path | None, typer.Option(help="Film one episode (.gif, or .mp4 with ffmpeg).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report; the run's unless given.")
+    ] = None,
+    games: Annotated[
+        int | None, typer.Option(help="Games for two: play so many against each opponent instead.")
+    ] = None,
+    opponent: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A bot's name, a run, a policy's folder or an ONNX file; may be repeated, all "
+            "bots unless given."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the games; one that chose no policy unless given.")
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Scores a run's best policies on every split, or on newer bars, and writes the report.
+
+    A study's folder, or the folder of the policy that it deployed, on other prices or newer bars.
+    """
+    from slipstream import api
+    from slipstream.runs.policies import deployed_folder
+    from slipstream.runs.run import Run
+
+    progress = console()
+    deployed = deployed_folder(run)
+    if deployed is not None and (games is not None or opponent or video is not None):
+        raise ConfigError(
+            f"{run} is a policy that a study deployed: --games, --opponent and --video are for the "
+            "directory of a run. `slipstream.load_policy` and `slipstream.make_vec` play with it."
+        )
+    opened = Run.open(run, progress.say, trust) if deployed is None else None
+    if opened is not None and video is not None:
+        from slipstream.cli.video import film
+
+        if games is not None or (opponent and len(opponent) > 1):
+            raise ConfigError("--video films one game: leave out --games, and name one --opponent.")
+        progress.say(f"Video: {film(opened, video, opponent[0] if opponent else None)}")
+        return
+    if opened is not None and (games is not None or opponent):
+        _show_games(opened, games, opponent, seed, trust)
+        return
+    path = api.write_report(
+        opened or run,
+        data=data,
+        symbols=_names(symbols),
+        start=start,
+        stop=stop,
+        out=out,
+        say=progress.say,
+        trust=trust,
+    )
+    progress.say(f"Report: {path}")
+
+
+def _show_games(
+    run: Run, games: int | None, opponents: list[str] | None, seed: int | None, trust: bool
+) -> None:
+    """Plays, prints a table and writes `games.json` into the run's directory."""
+    from slipstream import api
+
+    number = {} if games is None else {"games": games}
+    played = api.evaluate_games(run, opponents or None, seed=seed, trust=trust, **number)
+    _print_table(played)
+
+
+def _print_table(played: list[Games]) -> None:
+    """A row for each opponent."""
+    rows = []
+    for games in played:
+        facts = games.as_dict()
+        shares = [
+            f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+            for share, low, high in games.shares().values()
+        ]
+        sides = [facts.get(name) for name in ("won_left", "won_right")]
+        both = " | ".join("-" if side is None else f"{100 * side:.1f}" for side in sides)
+        rows.append((games.two, *shares, both, f"{facts['mean_length']:.0f}"))
+    columns = ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length")
+    title = f"{played[0].one}, {len(played[0].result):,} games each, from both sides"
+    show_table(columns, rows, title, numbers=True)
+
+
+def _names(text: str | None) -> list[str] | None:
+    """``"EURUSD, GBPUSD"`` -> both; None for none."""
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",") if name.strip()]
