@@ -114,7 +114,7 @@ def doctor(
 
 def _first_sentence(folder: str, name: str) -> str:
     """Of the docstring of what bears the name, a file or a folder's, without importing it."""
-    below = Path(__file__).parents[1] / folder
+    below = Path(__file__).parents[2] / folder
     places = (below / f"{name}.py", below / name / f"{name}.py", below / name / "kernel.py")
     source = next(place for place in places if place.is_file())
     docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
