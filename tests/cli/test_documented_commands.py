@@ -84,7 +84,7 @@ def complaint(words: list[str], program: typer.Typer = app) -> str:
 
 def missing_case(words: list[str]) -> str:
     """What `python -m benchmarks WORDS` does not measure; empty where there is nothing."""
-    if not words or words[0] == FILLED_IN:
+    if not words or words[0] in (FILLED_IN, "SUITE"):
         return ""
     if words[0] not in SUITES:
         return f"there is no suite {words[0]}"
