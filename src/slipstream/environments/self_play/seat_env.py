@@ -197,9 +197,11 @@ class SeatEnv(VectorEnv):
         allowed = self._mask
         if allowed is None:
             allowed, mask = _NO_MASKS, None
+        allowed_to = _NO_MASK if mask is None else mask
+        reward_to = _NO_REWARD if reward is None else reward
+        both = self._obs.reshape(e, 2, -1)
         self._loops["show_seat"](
-            *(self._seats.seat, self._obs.reshape(e, 2, -1), allowed, self._reward),
-            *(seen, _NO_MASK if mask is None else mask, _NO_REWARD if reward is None else reward),
+            self._seats.seat, both, allowed, self._reward, seen, allowed_to, reward_to
         )
 
     def drain_finals(self) -> Finals:
@@ -392,16 +394,35 @@ def seat_choices(seat: Any, actions: Any, joint: Any) -> None:
 
 
 _KEYS = np.zeros(1, np.uint64)
+_ROWS, _LINE, _NUMBERS = of_float32(2), of_float32(1), of_int64(1)
 _NETWORKS = SeatNetworks(
-    *(of_float32(2), of_int64(2), True, True, True, 0),
-    *(of_float32(2), of_float32(2), 1.0),
-    *(of_int64(1), of_int64(1)),
-    *(of_float32(1), of_float32(1), of_float32(1), of_float32(1)),
-    *(of_float32(2), of_float32(1)),
+    weights=_ROWS,
+    table=of_int64(2),
+    relu=True,
+    drawn=True,
+    squashed=True,
+    log_std=0,
+    mean=_ROWS,
+    inverse_std=_ROWS,
+    limit=1.0,
+    sizes=_NUMBERS,
+    start=_NUMBERS,
+    half=_LINE,
+    middle=_LINE,
+    low=_LINE,
+    high=_LINE,
+    x=_ROWS,
+    space=_LINE,
 )
 _TABLE = SeatTable(
-    *(of_float32(3), of_bool(3), of_int64(1), of_int64(1), _KEYS, of_int64(1)),
-    *(of_int64(1), of_int64(1)),
+    obs=of_float32(3),
+    mask=of_bool(3),
+    seat=_NUMBERS,
+    network=_NUMBERS,
+    noise=_KEYS,
+    step=_NUMBERS,
+    order=_NUMBERS,
+    first=_NUMBERS,
 )
 _SEATS = Seats(of_int64(1), of_int64(1), of_int64(1), of_int64(1), _KEYS)
 _DRAW = Draw(0, of_float64(1), of_float64(2), of_int64(2), 0)
@@ -413,10 +434,7 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     random_boxes: (_NETWORKS, _TABLE, of_float32(3)),
     random_choices: (_NETWORKS, _TABLE, of_int64(3)),
     draw_seats: (_DRAW, of_int64(1), np.zeros(1, book_dtype(2)), _SEATS),
-    show_seat: (
-        *(of_int64(1), of_float32(3), of_bool(3), of_float32(2)),
-        *(of_float32(2), of_bool(2), of_float32(1)),
-    ),
+    show_seat: (_NUMBERS, of_float32(3), of_bool(3), _ROWS, _ROWS, of_bool(2), _LINE),
     seat_boxes: (of_int64(1), of_float32(2), of_float32(3)),
     seat_choices: (of_int64(1), of_int64(2), of_int64(3)),
 }

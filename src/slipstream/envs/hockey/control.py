@@ -12,6 +12,7 @@ from slipstream.core.single import add, div, mul, single
 from slipstream.envs.hockey.physics.bodies import MASS, PUCK
 from slipstream.envs.hockey.physics.bodies import STEP as STEP_SINGLE
 from slipstream.envs.hockey.physics.boxes import find_contacts, move_box, wake
+from slipstream.envs.hockey.physics.motion import begin_here
 
 STEP = 0.02
 FORCE, TORQUE, SHOT = 6000.0, 400.0, 60.0
@@ -97,8 +98,7 @@ def hold(s: Any, d: Any, player: int, shoot: float) -> bool:
     s.place[PUCK, 1] = s.place[player, 1]
     s.center[PUCK, 0] = s.place[PUCK, 0]
     s.center[PUCK, 1] = s.place[PUCK, 1]
-    s.center0[PUCK, 0] = s.place[PUCK, 0]
-    s.center0[PUCK, 1] = s.place[PUCK, 1]
+    begin_here(s, PUCK)
     move_box(s, d, PUCK, 0.0, 1.0, s.place[PUCK, 0], s.place[PUCK, 1])
     find_contacts(s, d)
     s.velocity[PUCK, 0] = s.velocity[player, 0]
