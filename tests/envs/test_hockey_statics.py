@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.envs.hockey.physics import bodies as known
-from slipstream.envs.hockey.shapes import shapes
+from slipstream.envs.hockey.shapes import table
 
 pytest.importorskip("Box2D", reason="the oracle drives the package box2d, which is not installed")
 
@@ -20,30 +20,30 @@ def bodies():
 
 
 def test_hulls_are_equal(bodies):
-    made = shapes()
+    made = table()
     for b, body in enumerate(bodies[1]):
         if b == known.PUCK:
             continue
-        shape, n = body.fixtures[0].shape, made.count[b]
+        shape, n = body.fixtures[0].shape, int(made[b, known.COUNT])
         assert n == len(shape.vertices)
-        assert np.array_equal(shape.vertices, made.vertices[b, :n])
-        assert np.array_equal(shape.normals, made.normals[b, :n])
-        assert np.array_equal(shape.centroid, made.centroid[b])
+        for points, place in ((shape.vertices, known.VERTEX), (shape.normals, known.OUTWARD)):
+            assert np.array_equal(points, made[b, place : place + 2 * n].reshape(n, 2))
+        assert np.array_equal(shape.centroid, made[b, known.CENTROID : known.CENTROID + 2])
         if b >= known.MOVING:
-            assert np.array_equal(body.position, made.place[b])
+            assert np.array_equal(body.position, made[b, known.PLACE : known.PLACE + 2])
 
 
 def test_masses_are_equal(bodies):
-    made, f = shapes(), np.float32
+    made, f = table(), np.float32
     for b, body in enumerate(bodies[1][: known.MOVING]):
-        mass, inverse, inverse_inertia = made.mass[b]
+        mass, inverse, inverse_inertia = made[b, known.MASS : known.MASS + 3]
         assert body.mass == mass and f(inverse) == f(1) / f(mass)
-        x, y = made.middle[b].astype(f)
+        x, y = made[b, known.MIDDLE : known.MIDDLE + 2].astype(f)
         assert tuple(body.localCenter) == (x, y)
         # Box2D shows the moment about the origin, and keeps the one about the centre of mass.
         inertia = body.inertia - float(f(mass) * (x * x + y * y))
         assert inverse_inertia * inertia == pytest.approx(1.0, rel=3e-7)
-    assert made.mass[0, 0] == 58.000003814697266 and made.mass[1, 0] == 58.0
+    assert made[0, known.MASS] == 58.000003814697266 and made[1, known.MASS] == 58.0
 
 
 def test_pairs_mix_as_fixtures_do(bodies):

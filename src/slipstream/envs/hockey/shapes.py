@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ from slipstream.envs.hockey.physics.bodies import (
     POLYGON_RADIUS,
     PUCK_RADIUS,
     VERTEX,
-    VERTICES,
 )
 
 SCALE = 60.0  # pixels a metre
@@ -49,79 +47,34 @@ F = np.float32
 Points = NDArray[np.float32]
 
 
-class Shapes(NamedTuple):
-    """float32 numbers as float64; bodies in the order of `physics.bodies`.
-
-    Attributes:
-        vertices, normals: [BODIES, VERTICES, 2], of polygons, counter-clockwise.
-        count: int64 [BODIES], vertices of each.
-        centroid: [BODIES, 2].
-        place: [BODIES, 2], of static bodies.
-        fat: [BODIES, 4], of static bodies: left, bottom, right, top of the widened box.
-        mass: [MOVING, 3]: mass, 1 / mass, 1 / moment of inertia about the centre of mass.
-        middle: [MOVING, 2], centre of mass in the body's axes.
-    """
-
-    vertices: NDArray[np.float64]
-    normals: NDArray[np.float64]
-    count: NDArray[np.int64]
-    centroid: NDArray[np.float64]
-    place: NDArray[np.float64]
-    fat: NDArray[np.float64]
-    mass: NDArray[np.float64]
-    middle: NDArray[np.float64]
-
-
 def table() -> NDArray[np.float64]:
-    """All bodies of the game, [BODIES, COLUMNS], as `physics.bodies` names the columns."""
-    made = shapes()
+    """All bodies, float32 numbers [BODIES, COLUMNS], as `physics.bodies` names the columns."""
     out = np.zeros((BODIES, COLUMNS))
-    out[:, VERTEX : VERTEX + 2 * VERTICES] = made.vertices.reshape(BODIES, -1)
-    out[:, OUTWARD : OUTWARD + 2 * VERTICES] = made.normals.reshape(BODIES, -1)
-    out[:, CENTROID : CENTROID + 2] = made.centroid
-    out[:, PLACE : PLACE + 2] = made.place
-    out[:, BOX : BOX + 4] = made.fat
-    out[:MOVING, MASS : MASS + 3] = made.mass
-    out[:MOVING, MIDDLE : MIDDLE + 2] = made.middle
-    out[:, COUNT] = made.count
-    return out
-
-
-def shapes() -> Shapes:
-    """All bodies of the game."""
-    out = Shapes(
-        np.zeros((BODIES, VERTICES, 2)),
-        np.zeros((BODIES, VERTICES, 2)),
-        np.zeros(BODIES, np.int64),
-        np.zeros((BODIES, 2)),
-        np.zeros((BODIES, 2)),
-        np.zeros((BODIES, 4)),
-        np.zeros((MOVING, 3)),
-        np.zeros((MOVING, 2)),
-    )
     for player, side in enumerate((1, -1)):
         hull = _hull([(side * x / SCALE * 1.2, y / SCALE * 1.2) for x, y in _RACKET])
-        _keep(out, player, hull)
-        _weigh(out, player, hull, F(_RACKET_DENSITY))
+        _keep(out[player], hull)
+        _weigh(out[player], hull, F(_RACKET_DENSITY))
     mass = F(_PUCK_DENSITY) * F(PI) * F(PUCK_RADIUS) * F(PUCK_RADIUS)
     inertia = mass * (F(0.5) * F(PUCK_RADIUS) * F(PUCK_RADIUS) + F(0))
-    out.mass[2] = mass, F(1) / mass, F(1) / inertia
+    out[2, MASS : MASS + 3] = mass, F(1) / mass, F(1) / inertia
     for body, (place, points, x, y) in enumerate(_STATIC, MOVING):
         hull = _hull([(x * px / SCALE, y * py / SCALE) for px, py in points])
-        _keep(out, body, hull)
-        out.place[body] = np.asarray(place, F)
+        _keep(out[body], hull)
+        out[body, PLACE : PLACE + 2] = np.asarray(place, F)
         world = hull + np.asarray(place, F)
         r = F(POLYGON_RADIUS)
         low, high = world.min(axis=0) - r, world.max(axis=0) + r
-        out.fat[body] = *(low - F(EXTENSION)), *(high + F(EXTENSION))
+        out[body, BOX : BOX + 4] = *(low - F(EXTENSION)), *(high + F(EXTENSION))
     return out
 
 
-def _keep(out: Shapes, body: int, hull: Points) -> None:
-    out.count[body] = len(hull)
-    out.vertices[body, : len(hull)] = hull
-    out.normals[body, : len(hull)] = _normals(hull)
-    out.centroid[body] = _centroid(hull)
+def _keep(row: NDArray[np.float64], hull: Points) -> None:
+    """Writes a polygon into a body's row: its corners are counter-clockwise."""
+    n = 2 * len(hull)
+    row[COUNT] = len(hull)
+    row[VERTEX : VERTEX + n] = hull.ravel()
+    row[OUTWARD : OUTWARD + n] = _normals(hull).ravel()
+    row[CENTROID : CENTROID + 2] = _centroid(hull)
 
 
 def _cross(a: Points, b: Points) -> np.float32:
@@ -161,7 +114,7 @@ def _centroid(hull: Points) -> Points:
     return np.asarray(total * (F(1) / area), F)
 
 
-def _weigh(out: Shapes, body: int, hull: Points, density: np.float32) -> None:
+def _weigh(row: NDArray[np.float64], hull: Points, density: np.float32) -> None:
     """Mass, centre and moment of inertia, by triangles around the mean of the vertices."""
     third = F(1) / F(3)
     mean = np.zeros(2, F)
@@ -185,8 +138,8 @@ def _weigh(out: Shapes, body: int, hull: Points, density: np.float32) -> None:
     inverse = F(1) / mass
     middle = mass * own * inverse
     inertia -= mass * _dot(middle, middle)
-    out.mass[body] = mass, inverse, F(1) / inertia
-    out.middle[body] = middle
+    row[MASS : MASS + 3] = mass, inverse, F(1) / inertia
+    row[MIDDLE : MIDDLE + 2] = middle
 
 
 def _dot(a: Points, b: Points) -> np.float32:
