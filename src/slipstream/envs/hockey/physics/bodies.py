@@ -19,14 +19,13 @@ PAIRS = 27
 LEFT_SENSOR, RIGHT_SENSOR = 20, 23  # a goal's sensor with the puck
 ONE_TWO, ONE_PUCK, TWO_PUCK = 24, 25, 26
 
-# Columns of Data.table: one row a body, float32 numbers.
+# Columns of Data.table: one row a body, float32 numbers; a polygon has 8 corners at most.
 VERTEX, OUTWARD, CENTROID, PLACE, BOX = 0, 16, 32, 34, 36  # polygons' corners and normals; statics
 MASS, INVERSE_MASS, INVERSE_INERTIA, MIDDLE, COUNT = 40, 41, 42, 43, 45
 COLUMNS = 46
 
 # An island of all that can touch at once has fewer; more are left out of the solver.
 MOST = 16
-VERTICES = 8  # room for a polygon's in Data.table
 
 
 def _f(x: float) -> float:
