@@ -400,12 +400,13 @@ class Environment(ABC):
         return ("train",)
 
     def episode_names(self, split: str) -> list[str] | None:
-        """Names of a market split's passes; None for games."""
-        return None
+        """Names of a market split's passes, by the symbols of each record; None for games."""
+        markets = [self.spec_of((record,)).market for record in self.records(split)]
+        return ["+".join(one.symbols) for one in markets if one is not None] or None
 
     def episodes(self, split: str, games: int) -> int:
         """Evaluation episodes of a split: one per record in a market, else `games`."""
-        return games
+        return games if self.spec.market is None else len(self.records(split))
 
     def endangers(self, copies: int) -> bool:
         """Whether rules that nobody checked would be stepped by this process itself: `auto`."""

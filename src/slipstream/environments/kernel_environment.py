@@ -177,7 +177,12 @@ class KernelEnvironment(Environment):
         market = found.spec.market
         if market is None:
             return found
-        _check_divisible(kernel)
+        if kernel.load_folds is None:
+            raise ConfigError(
+                f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
+                "out what an observation remembers. Define it as docs/extending.md shows, or train "
+                "with `slipstream train`."
+            )
         market = replace(market, benchmark="benchmark" in found.spec.trace)
         return replace(found, spec=replace(found.spec, market=market))
 
@@ -380,13 +385,6 @@ class KernelEnvironment(Environment):
     def splits(self) -> tuple[str, ...]:
         return tuple(self.loaded.params)
 
-    def episode_names(self, split: str) -> list[str] | None:
-        specs = [self.spec_of((record,)) for record in self.loaded.params.get(split, ())]
-        return ["+".join(one.market.symbols) for one in specs if one.market is not None] or None
-
-    def episodes(self, split: str, games: int) -> int:
-        return games if self.spec.market is None else len(self.loaded.params[split])
-
 
 def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Every field of the kernel's Config as plain values, what is on disk by absolute paths.
@@ -426,20 +424,6 @@ def _window_section(settings: Mapping[str, Any], window: PriceWindow) -> dict[st
         section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
     chosen["data"] = section
     return chosen
-
-
-def _check_divisible(kernel: Kernel) -> None:
-    """Refuses a market whose data cannot be divided into folds.
-
-    Raises:
-        ConfigError: says what to define.
-    """
-    if kernel.load_folds is None:
-        raise ConfigError(
-            f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
-            "out what an observation remembers. Define it as docs/extending.md shows, or train "
-            "with `slipstream train`."
-        )
 
 
 def _divided(kernel: Kernel, config: Config, plan: FoldPlan, known: Sequence[Loaded]) -> Loaded:

@@ -84,11 +84,7 @@ DEFAULTS = SelfPlayConfig.model_validate({})
 
 def game_kernel(name: str) -> Kernel:
     """`load_kernel`, whose Config knows `self_play` where several players act."""
-    return _extended(load_kernel(name))
-
-
-@functools.cache
-def _extended(kernel: Kernel) -> Kernel:
+    kernel = load_kernel(name)
     if "player" not in inspect.signature(kernel.observe).parameters:
         return kernel
     return kernel._replace(Config=_with_self_play(kernel.Config))
