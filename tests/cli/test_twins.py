@@ -11,6 +11,7 @@ import typer.main
 from slipstream import api
 from slipstream.cli import commands
 from slipstream.cli.main import app
+from slipstream.core.errors import _ARGUMENTS as ARGUMENTS
 from slipstream.settings.sections import TrainingConfig
 from slipstream.studies.config import StudyConfig
 
@@ -51,6 +52,13 @@ def test_every_option_is_an_argument_of_the_twin(name):
         assert theirs in known or theirs in FIELDS, given
         if given in known and option.default not in (None, ()):
             assert option.default == known[given].default, given
+
+
+def test_messages_name_arguments_that_python_has():
+    twins = [twin for pair in TWINS.values() for twin in pair]
+    known = FIELDS.union(*(inspect.signature(twin).parameters for twin in twins))
+    known |= {"max_workers", "gpu_share"}  # of ClusterOptions
+    assert set(ARGUMENTS.values()) <= known
 
 
 def test_a_command_is_one_file(monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slipstream.core.bounds import check_copies, check_count
 from slipstream.core.errors import ConfigError
@@ -16,9 +16,6 @@ from slipstream.environments.factory import (
 from slipstream.experience.rollout import rollout_bytes
 from slipstream.settings.config import resolve
 from slipstream.vector.vector_env import VectorEnv, member_indices, whole
-
-if TYPE_CHECKING:
-    pass
 
 # Files of the adapters, which nothing imports but by name.
 FACES = {

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slipstream.core.text import printable_lines
 from slipstream.environments.curriculum import check_curriculum
@@ -28,9 +28,6 @@ from slipstream.training import trainer
 from slipstream.training.backend import as_measured, resolve_backend
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
 from slipstream.training.learner import check_learner, last_device
-
-if TYPE_CHECKING:
-    pass
 
 
 def train(

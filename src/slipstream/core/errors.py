@@ -8,12 +8,12 @@ import traceback
 from pathlib import Path
 from typing import Any, ClassVar
 
-# Options that Python knows as arguments; `set`, `from` and `to` have other names there.
+# Options that Python knows as arguments; some have other names there.
 _ARGUMENTS = {
-    **{"set": "overrides", "from": "start", "to": "stop"},
+    **{"set": "overrides", "from": "start", "to": "stop", "opponent": "opponents"},
     **{"study-name": "study_name", "max-workers": "max_workers", "gpu-share": "gpu_share"},
     **{"group-size": "group_size", "force-deploy": "force_deploy", "num-envs": "num_envs"},
-    **{name: name for name in ("out", "data", "symbols", "device", "trust", "games", "opponent")},
+    **{name: name for name in ("out", "data", "symbols", "device", "trust", "games")},
     **{name: name for name in ("storage", "workers", "cluster", "hours", "members", "seed")},
 }
 # An option and the gap before its value; commands in quotes are left as they are.
