@@ -95,19 +95,20 @@ def _read(path: Path, report: float) -> Ran:
     held = [one for one in table.read(study.machine)["memory_gib"] if isinstance(one, float)]
     folds = study.provenance["environment"]["folds"]
     with Ledger(study.ledger, read_only=True) as ledger:
-        seconds, totals, trials = ledger.fact("seconds"), ledger.totals("search"), ledger.trials()
+        seconds, spent, trials = ledger.fact("seconds"), ledger.seconds("search"), ledger.trials()
+        steps = sum(ledger.steps("search").values())
         cpu, stretches, carried = (ledger.fact(name) or {} for name in ("cpu", "answers", "bytes"))
     stages = [len(trial.stages) for trial in trials if trial.state != "failed"]
     return Ran(
         search=float(seconds["search"]),
         confirm=float(sum(value for phase, value in seconds.items() if phase != "search")),
         report=report,
-        train=sum(totals.get(kind, 0.0) for kind in _WORK),
-        evaluate=totals.get("evaluate", 0.0),
-        rest=totals.get("overhead", 0.0),
+        train=sum(spent.get(kind, 0.0) for kind in _WORK),
+        evaluate=spent.get("evaluate", 0.0),
+        rest=spent.get("overhead", 0.0),
         rungs=1.0 - len(stages) / max(sum(stages), 1),
         trials=len(trials),
-        steps=int(totals["steps"]),
+        steps=steps,
         test_bars=sum(folds["group_bars"][group] for group in folds["folds"][0]["groups"]),
         peak_bytes=int(max(held) * 2**30),
         owner=float(cpu.get("search", 0.0) + cpu.get("mirror", 0.0)),

@@ -32,7 +32,7 @@ from slipstream.studies.record.folder import (
 from slipstream.studies.record.ledger import Ledger, Slot, Verdict, ranked
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics import bootstrap
-from slipstream.studies.statistics.paths import FoldMap
+from slipstream.studies.statistics.returns import FoldMap
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 

@@ -14,7 +14,7 @@ from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.statistics import overfitting as de
 from slipstream.studies.statistics.bootstrap import normal_bound
 from slipstream.studies.statistics.overfitting import PBO, NotComputed, pbo
-from slipstream.studies.statistics.paths import daily_benchmark, daily_matrix
+from slipstream.studies.statistics.returns import daily_benchmark, daily_matrix
 
 
 def noise(seed, days=338, columns=50):

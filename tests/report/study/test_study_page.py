@@ -31,7 +31,7 @@ from slipstream.studies.outcome.sentences import (
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.status import best_config, export_text, status_lines
 from slipstream.studies.statistics.overfitting import expected_best, expected_maximum
-from slipstream.studies.statistics.paths import daily_mix
+from slipstream.studies.statistics.returns import daily_mix
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,7 +22,7 @@ from slipstream.report.market.page import opening, page_of, views
 from slipstream.report.numbers import number, share
 from slipstream.report.page import Page, Section, Table, picture
 from slipstream.report.statistics import Floats, Ints
-from slipstream.studies.statistics.objective import LEAST_EXPOSURE, LEAST_FILLS
+from slipstream.studies.statistics.returns import LEAST_EXPOSURE, LEAST_FILLS
 
 _COSTS = (
     "Other costs leave other amounts to trade with, and other orders pass the band and the "

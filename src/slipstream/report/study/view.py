@@ -19,7 +19,7 @@ from slipstream.studies.record.ledger import Ledger, Trial, best_trials
 from slipstream.studies.search.plan import steps_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.space.space import SearchSpace
-from slipstream.studies.statistics.paths import FoldMap, backtest_paths
+from slipstream.studies.statistics.returns import FoldMap, backtest_paths
 
 DAY = 86_400
 _Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold

@@ -40,7 +40,7 @@ class Member:
         """sha256 of everything that decides its weights."""
         config = self.config
         env = {"name": config.env_name, **config.env_settings}
-        facts: list[Any] = [env, config.agent_name, config.agent.model_dump(mode="json")]
+        facts: list[object] = [env, config.agent_name, config.agent.model_dump(mode="json")]
         facts += [config.training.num_envs, self.fold, self.seed, self.budget]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

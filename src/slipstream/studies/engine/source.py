@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
@@ -107,7 +108,7 @@ def _same(one: Environment, other: Environment) -> bool:
     )
 
 
-def _bytes(array: Any) -> Any:
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Numbers that compare equal where bits do: NaN is a value like any other here."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 

@@ -6,11 +6,10 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
 
 from slipstream.core.process import orphaned
 from slipstream.studies.engine.member import Outcome
@@ -76,7 +75,7 @@ def _serve(source: EnvironmentSource, live: LiveStates, pipe: Connection) -> Non
 
 
 def _answer(
-    tasks: Sequence[Task], source: EnvironmentSource, live: LiveStates, go_on: Any
+    tasks: Sequence[Task], source: EnvironmentSource, live: LiveStates, go_on: Callable[[], None]
 ) -> Answer:
     try:
         return run_stretch(tasks, source, live, go_on)

@@ -20,8 +20,13 @@ from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics import bootstrap
-from slipstream.studies.statistics.objective import fold_score, sharpe
-from slipstream.studies.statistics.paths import FoldMap, backtest_paths, side_by_side
+from slipstream.studies.statistics.returns import (
+    FoldMap,
+    backtest_paths,
+    fold_score,
+    sharpe,
+    side_by_side,
+)
 
 Floats = NDArray[np.float64]
 

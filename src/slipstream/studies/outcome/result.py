@@ -74,7 +74,7 @@ from slipstream.studies.statistics.overfitting import (
     pbo,
     tested_years,
 )
-from slipstream.studies.statistics.paths import daily_benchmark, daily_matrix
+from slipstream.studies.statistics.returns import daily_benchmark, daily_matrix
 
 PHASES = ("search", "confirm", "final", "refit")
 
@@ -127,9 +127,9 @@ def result_of(
         "deployed": deployed.policies,
         "seconds": {
             **ledger.fact("seconds", {}),
-            "workers": {phase: _seconds(ledger, phase) for phase in PHASES},
+            "workers": {phase: ledger.seconds(phase) for phase in PHASES},
         },
-        "steps": {phase: int(ledger.totals(phase)["steps"]) for phase in PHASES},
+        "steps": {phase: sum(ledger.steps(phase).values()) for phase in PHASES},
         "forecast": ledger.fact("forecast"),
     }
     result["sentences"] = sentences(result)
@@ -228,11 +228,6 @@ def _winner(chosen: Mapping[int, Trial], deployed: Deployed) -> dict[str, Any] |
 
 def _fields(one: object, *names: str) -> dict[str, Any]:
     return {name: getattr(one, name) for name in names}
-
-
-def _seconds(ledger: Ledger, phase: str) -> dict[str, float]:
-    totals = ledger.totals(phase)
-    return {kind: value for kind, value in totals.items() if kind not in ("steps", "outcomes")}
 
 
 def evidence_of(plan: StudyPlan, ledger: Ledger, trials: Sequence[Trial]) -> dict[str, Any]:

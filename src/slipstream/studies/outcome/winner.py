@@ -22,8 +22,7 @@ from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics.bootstrap import lower_bounds
-from slipstream.studies.statistics.objective import fold_score, sharpe
-from slipstream.studies.statistics.paths import by_day, side_by_side
+from slipstream.studies.statistics.returns import by_day, fold_score, sharpe, side_by_side
 
 
 @dataclass(frozen=True)

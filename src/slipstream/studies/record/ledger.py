@@ -365,13 +365,13 @@ class Ledger:
         )
         return {name: int(steps) for name, steps in rows}
 
-    def totals(self, phase: str) -> dict[str, float]:
-        """Sums over a phase's outcomes: steps, and the workers' seconds by kind."""
+    def seconds(self, phase: str) -> dict[str, float]:
+        """Sums of the workers' seconds over a phase's outcomes, by kind."""
         found: dict[str, float] = {}
         for (text,) in self._read("SELECT seconds FROM outcomes WHERE phase = ?", (phase,)):
             for kind, seconds in json.loads(text).items():
                 found[kind] = found.get(kind, 0.0) + (seconds or 0.0)
-        return {**found, "steps": float(sum(self.steps(phase).values()))}
+        return found
 
     def add_verdict(self, verdict: Verdict) -> None:
         """Writes a decision down; a replay writes the same one again."""

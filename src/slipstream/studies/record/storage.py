@@ -211,22 +211,19 @@ class Mirror:
         )
 
     def _create(self, number: int, told: FrozenTrial) -> None:
-        trial_id = self._storage.create_new_trial(self._study_id, told)
-        if not self._numbered(number, trial_id):
+        storage, study = self._storage, self._study_id
+        trial_id = storage.create_new_trial(study, told)
+        try:  # to ask the new trial for its number would read all of it
+            known = storage.get_trial_id_from_study_id_trial_number(study, number)
+        except KeyError:
+            known = -1
+        if known != trial_id:
             if not told.state.is_finished():
-                self._storage.set_trial_state_values(trial_id, TrialState.FAIL)
-            given = self._storage.get_trial_number_from_id(trial_id)
+                storage.set_trial_state_values(trial_id, TrialState.FAIL)
+            given = storage.get_trial_number_from_id(trial_id)
             raise _ForeignError(
                 f"someone else added trials to it (ours is {number}, it has {given})."
             )
-
-    def _numbered(self, number: int, trial_id: int) -> bool:
-        """Whether a trial has this number; to ask for its number would read all of it."""
-        try:
-            known = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
-        except KeyError:
-            return False
-        return known == trial_id
 
     def close(self) -> None:
         """Lets go of the storage."""

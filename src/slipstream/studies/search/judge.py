@@ -21,7 +21,7 @@ from slipstream.studies.engine.member import Outcome
 from slipstream.studies.record.ledger import Verdict
 from slipstream.studies.search.plan import Stages
 from slipstream.studies.search.scheduler import Event
-from slipstream.studies.statistics.objective import FoldResult, fold_score, trial_score
+from slipstream.studies.statistics.returns import fold_score, trial_score
 
 Floats = NDArray[np.float64]
 
@@ -120,7 +120,9 @@ class Judge:
             more = f" (and {len(failed) - 1} more folds)" if len(failed) > 1 else ""
             reason = f"{failed[0].name}: {failed[0].reason}{more}"
             return replace(verdict, reason=reason)
-        results = [self._result(outcome) for outcome in outcomes]
+        passes = [outcome.passes for outcome in outcomes if outcome.passes is not None]
+        assert len(passes) == len(outcomes)
+        results = [fold_score(one, self._market, self._study.objective) for one in passes]
         score = trial_score([one.score for one in results], self._study.penalty)
         if not math.isfinite(score):
             return replace(verdict, reason="a test return is not a number")
@@ -130,10 +132,6 @@ class Judge:
             kind = "pruned" if stop else "continued"
         folds = [one.facts() for one in results]
         return replace(verdict, kind=kind, score=score, folds=folds, rho=rho, reason=reason)
-
-    def _result(self, outcome: Outcome) -> FoldResult:
-        assert outcome.passes is not None
-        return fold_score(outcome.passes, self._market, self._study.objective)
 
     def stops(
         self, event: Event, score: float, folds: Sequence[float]
@@ -189,15 +187,16 @@ class RungLog:
         if self._armed.get(verdict.stage) == armed:
             return
         self._armed[verdict.stage] = armed
-        known = "not known" if verdict.rho is None else f"{verdict.rho:.2f}"
-        number = verdict.stage
+        least, number = self._pruning.min_correlation, verdict.stage
+        known = "not known yet"
+        if verdict.rho is not None:
+            known = f"{verdict.rho:.2f}, {'at least' if armed else 'below'} {least:g}"
         rollouts = (stages.milestones[number], stages.milestones[-1])
         place = rung_at(stages.shares[number], rollouts)
         does = "stops trials from here on" if armed else "is disarmed and stops no trial"
-        sign = ">=" if armed else "not >="
         self._say(
             f"Trial {verdict.trial}: the rung at {place} of the budget {does} (its rank "
-            f"correlation with final scores is {known}, {sign} {self._pruning.min_correlation:g})."
+            f"correlation with final scores is {known})."
         )
 
 

@@ -149,7 +149,8 @@ class Search:
             if self.scheduler.finished:
                 break
             self._submit()  # workers first: the storage is written while they train
-            self._flush()
+            if self._mirror is not None:
+                self._mirror.flush()
             tick()
             outcomes = self._pool.collect(_POLL_SECONDS)
 
@@ -366,7 +367,3 @@ class Search:
             for slot in self._plan.trial_slots(verdict.trial):
                 leave(slot.name)
         self._ended.clear()
-
-    def _flush(self) -> None:
-        if self._mirror is not None:
-            self._mirror.flush()

@@ -138,7 +138,7 @@ class Session:
         self._machine = MachineTable(self.folder.machine, self.say)
         self.watcher = Watcher(self.folder.path / "live" / UNDER_WAY)
         searched = self.ledger.fact("seconds", {}).get("search")
-        before = self.ledger.totals("search")["steps"] / searched if searched else None
+        before = sum(self.ledger.steps("search").values()) / searched if searched else None
         self.meter, self.found = Meter(before=before), Status("study", notes=notes)
         self.begin()
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.engine.member import DailyReturns
-from slipstream.studies.statistics.objective import (
+from slipstream.studies.statistics.returns import (
     NO_DEVIATION,
     Objective,
     fold_score,
@@ -58,12 +58,10 @@ class Bounds:
         ratio: of all seeds and days, [K].
         lower: the lower of the resampled ratios' quantile and of `normal_bound`, [K]; NaN, which is
             not above 0, where there are too few days.
-        level: of the bound.
     """
 
     ratio: Floats
     lower: Floats
-    level: float
 
 
 def lower_bounds(
@@ -91,7 +89,7 @@ def lower_bounds(
     days = excess[0].shape[1]
     if days < FEWEST_DAYS:
         known = np.array([sharpe(one, periods) for one in excess])
-        return Bounds(known, np.full(len(excess), np.nan), level)
+        return Bounds(known, np.full(len(excess), np.nan))
     weight = day_weights(days, draws, mean_block, seed)
     random = np.random.Generator(np.random.PCG64([seed, 1]))
     ratio, lower = [], []
@@ -101,7 +99,7 @@ def lower_bounds(
         ratio.append(sharpe(one, periods))
         resampled = float(np.quantile(_ratios(one, weight, drawn, periods), level))
         lower.append(min(resampled, normal_bound(one, periods, level)))
-    return Bounds(np.array(ratio), np.array(lower), level)
+    return Bounds(np.array(ratio), np.array(lower))
 
 
 def day_weights(days: int, draws: int, mean_block: float, seed: int) -> Floats:
@@ -197,7 +195,7 @@ def confirm(
     """
     shared = level / len(excess)
     found = lower_bounds([*excess, -benchmark[None]], periods, shared, draws, mean_block, seed)
-    bounds = Bounds(found.ratio[:-1], found.lower[:-1], found.level)
+    bounds = Bounds(found.ratio[:-1], found.lower[:-1])
     own = bounds.lower
     if benchmark.any():  # drawn as above: the same seeds and days
         mine = [one + benchmark for one in excess]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from slipstream.market.calendar import span
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS as FEWEST_FOR_BOUND
+from slipstream.studies.statistics.bootstrap import LEVEL
 
 Floats = NDArray[np.float64]
 
@@ -31,7 +32,6 @@ FEWEST_ROWS = 5  # per block
 ON_NOISE = "One PBO has a standard deviation of about 0.16 even on pure noise."
 _AT_ONCE = 1_024  # halves
 _TIE = 1e-12  # Sharpe ratios closer than this are equal: a product's rounding decides no rank
-LEVEL = 0.05  # of a one-sided test
 FEWEST_DAYS = 20
 FEWEST_TRIALS = 2
 _EULER = 0.5772156649015329
@@ -75,7 +75,7 @@ def pbo(matrix: Floats, blocks: int = BLOCKS) -> PBO | NotComputed:
     """PBO of finished trials.
 
     Args:
-        matrix: daily returns [days, trials]; rows as in `statistics.paths.daily_matrix`.
+        matrix: daily returns [days, trials]; rows as in `daily_matrix`.
         blocks: of days, even; their lengths differ by one day at most.
 
     Raises:
