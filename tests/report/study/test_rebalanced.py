@@ -84,6 +84,12 @@ def test_why_there_is_no_second_line(market, monkeypatch):
     assert np.array_equal(found, returns) and why == ""
     assert "other days" in told(days + 1)[1]
     assert "have changed" in told(days, "cd" * 32)[1]
+    params = {
+        name: tuple(one._replace(band=0.6) for one in records)
+        for name, records in loaded.params.items()
+    }
+    here[:] = [KernelEnvironment.of("portfolio", kernel, replace(loaded, params=params))]
+    assert "within the band" in told(days)[1]  # of two assets each is half
     here[:] = [resolve_environment("cartpole", {})]
     assert told(days, None) == (None, "")
     here[:] = [DataError("no folder")]

@@ -100,6 +100,8 @@ def rebalanced_returns(
     found, returns = daily_returns(passes, passes.rebalanced())
     if not np.array_equal(found, days):
         return None, "the bars are cut into other days than the study's"
+    if not returns.any():
+        return None, "an equal share lies within the band of this trial, so that it never trades"
     return returns, ""
 
 

@@ -190,7 +190,7 @@ def _survives(
         return replace(found, chance=chance)
     reason = (
         f"trial {number} is the best candidate, which so many trials could show by luck: "
-        f"Hansen's test over all {begun} gives p = {chances(chance)}, and at most "
+        f"Hansen's test over all {begun} gives {chances(chance, settings.bootstrap)}, and at most "
         f"{settings.level:g} confirms"
     )
     return replace(found, winner=None, chance=chance, reason=reason)

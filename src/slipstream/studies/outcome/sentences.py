@@ -83,16 +83,27 @@ def chance_sentence(result: Mapping[str, Any]) -> list[str]:
     told = result["confirmation"].get("chance")
     if told is None:
         return []
+    p = chances(told, result["confirmation"]["bootstrap"])
     return [
-        f"So many trials without skill would show as much as trial {told['trial']} with p = "
-        f"{chances(told)} (Hansen's test over all {told['trials']} trials, {told['full']} of them "
-        f"to their ends; at most {result['confirmation']['level']:g} confirms)."
+        f"So many trials without skill would show as much as trial {told['trial']} with {p} "
+        f"(Hansen's test over all {told['trials']} trials, {told['full']} of them to their ends; at "
+        f"most {result['confirmation']['level']:g} confirms)."
     ]
 
 
-def chances(told: Mapping[str, Any]) -> str:
-    """ "0.01 in excess of equal weight and 0.03 of own returns"."""
-    return " and ".join(f"{told[name]:.2g} {words}" for name, words in LUCK.items() if name in told)
+def chances(told: Mapping[str, Any], draws: int) -> str:
+    """ "p = 0.01 in excess of equal weight and p < 0.0005 of own returns".
+
+    Args:
+        told: chances by name.
+        draws: resamples that they were counted in: less than one of them is not told from none.
+    """
+    found = []
+    for name, words in LUCK.items():
+        if name in told:
+            p = f"= {told[name]:.2g}" if told[name] > 0.0 else f"< {1.0 / draws:.2g}"
+            found.append(f"p {p} {words}")
+    return " and ".join(found)
 
 
 def openings(holdout: Mapping[str, Any]) -> list[str]:
