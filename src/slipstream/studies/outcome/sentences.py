@@ -86,8 +86,8 @@ def chance_sentence(result: Mapping[str, Any]) -> list[str]:
     p = chances(told, result["confirmation"]["bootstrap"])
     return [
         f"So many trials without skill would show as much as trial {told['trial']} with {p} "
-        f"(Hansen's test over all {told['trials']} trials, {told['full']} of them to their ends; at "
-        f"most {result['confirmation']['level']:g} confirms)."
+        f"(Hansen's test over all {told['trials']} trials, {told['full']} of them to their ends; "
+        f"at most {result['confirmation']['level']:g} confirms)."
     ]
 
 
