@@ -538,7 +538,7 @@ def test_games_have_no_benchmark(tmp_path):
     folder = study_world.run_study(tmp_path / "game", trials=12, market=None)
     page = study_page(read_view(folder))
     text = text_of(page)
-    assert "Mean return of its final seeds" in page.headline or page.headline == NO_GAME_WINNER
+    assert "Mean return of the final seeds" in page.headline or page.headline == NO_GAME_WINNER
     assert "equal weight" not in text.replace("beat equal weight", "")
     assert "Hold-out" not in [section.title for section in page.sections]
 

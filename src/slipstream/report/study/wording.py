@@ -46,7 +46,7 @@ def warnings(view: StudyView) -> list[str]:
         if winner is not None:
             lines.append(f"Trial {winner['trial']} was deployed by force all the same.")
         lines += sentences.why_none(result)
-    if view.market and result["holdout"] is not None:
+    if result["holdout"] is not None:
         lines += sentences.on_holdout(result)[1:]
     if view.holdout is not None:
         lines += wording.few_days(len(view.holdout.time), view.holdout.periods)
@@ -63,21 +63,16 @@ def opening(view: StudyView) -> list[str]:
     winner, told = result["winner"], result["holdout"]
     if winner is None:
         return [sentences.no_winner(result), _tried(result)]
-    name = f"Deployed by force: trial {winner['trial']}."
-    if not winner["forced"]:
-        name = f"Confirmed winner: trial {winner['trial']}."
-    if not view.market:
-        mean = number((told or {}).get("mean"), 2)
-        return [f"{name} Mean return of its final seeds on fresh episodes: {mean}.", _tried(result)]
-    if view.holdout is None:
-        return [f"{name} Every seed of its final training diverged.", _tried(result)]
+    name, shown = sentences.deployment(winner), sentences.on_holdout(result)
+    if view.holdout is None:  # a game, or no seed was trained to its end
+        return [f"{name} {shown[0]}", _tried(result)]
     lines = _held(view, view.holdout, told)
     if winner["forced"]:
         lines = [sentences.no_winner(result), *lines, name]
     else:
         lines = [f"{name} {_short(view, view.holdout)}", *lines]
     label = (result["deployed"] or {}).get("label") or "the first seed"
-    more = [*sentences.on_holdout(result)[:1], *_seeds(view.holdout, label)]
+    more = [shown[0], *_seeds(view.holdout, label)]
     more += sentences.openings(told) if told["opening"] == 1 else []
     return [*lines, *more, *best_of(view), _tried(result)]
 

@@ -30,15 +30,12 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     if winner is None or winner["forced"]:
         found += [no_winner(result), *why_none(result)]
     if winner is not None:
-        how = "Deployed by force" if winner["forced"] else "Confirmed winner"
-        found.append(f"{how}: trial {winner['trial']}.")
+        found.append(deployment(winner))
         if not winner["forced"]:
             found += chance_sentence(result)
-    if holdout is not None and result["market"]:
+    if holdout is not None:
         found += on_holdout(result)
         found += openings(holdout) if holdout["opening"] == 1 else []
-    elif holdout is not None and holdout.get("mean") is not None:
-        found.append(f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}.")
     found += [text for text in (_folds(result), findable_sentence(result["findable"])) if text]
     deployed = result["deployed"]
     if deployed is not None and deployed["policy"]:
@@ -46,6 +43,12 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     if deployed is not None and deployed["refit"]:
         found.append(f"Policy: {deployed['refit']} ({deployed['refit_label']}).")
     return found
+
+
+def deployment(winner: Mapping[str, Any]) -> str:
+    """Which trial was deployed, and whether it was confirmed."""
+    how = "Deployed by force" if winner["forced"] else "Confirmed winner"
+    return f"{how}: trial {winner['trial']}."
 
 
 def no_winner(result: Mapping[str, Any]) -> str:
@@ -140,8 +143,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def on_holdout(result: Mapping[str, Any]) -> list[str]:
-    """What the hold-out of a market shows, whether its bounds are above 0, what is promoted."""
+    """What the hold-out shows; of a market, whether its bounds are above 0, what is promoted."""
     holdout, benchmark = result["holdout"], result["benchmark"]
+    if holdout.get("mean") is not None:
+        return [f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}."]
     if holdout.get("mean_return") is None:
         return [_holdout_sentence(holdout, benchmark)]
     bound = holdout_bound(holdout, benchmark)
@@ -204,7 +209,7 @@ def holdout_bound(holdout: Mapping[str, Any], benchmark: bool) -> str:
 
 def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
     if holdout.get("mean_return") is None:
-        return "Every seed of the final training diverged; the hold-out says nothing."
+        return "Every seed of the final training diverged; nothing is known of how it does."
     text = f"Hold-out, mean of the final seeds: {percent(holdout['mean_return'])}"
     if not benchmark:
         told = "above cash" if holdout["beats_cash"] else "not above cash"
