@@ -20,7 +20,7 @@ from slipstream.studies.outcome.confirmation import (
     confirmation_slots,
     mean_bound,
 )
-from slipstream.studies.outcome.sentences import openings, promotion
+from slipstream.studies.outcome.sentences import chances, openings, promotion
 from slipstream.studies.outcome.winner import final_slots, holdout_facts
 from slipstream.studies.record.folder import (
     StudyFolder,
@@ -259,7 +259,10 @@ def test_a_bound_above_zero_is_confirmed_only_if_so_many_trials_would_hardly_sho
     assert many.chance["excess"] == many.chance["own"] == pytest.approx(1 - 0.98**3)
     assert many.reason.startswith(
         "trial 4 is the best candidate, which so many trials could show by luck: Hansen's test "
-        "over all 6 gives p = 0.059 in excess of equal weight and 0.059 of own returns"
+        "over all 6 gives p = 0.059 in excess of equal weight and p = 0.059 of own returns"
+    )
+    assert chances(found.chance, 2_000) == (
+        "p < 0.0005 in excess of equal weight and p < 0.0005 of own returns"
     )
     excess, own = seen[:2]  # the same days and trials, and the market between them
     assert excess.shape == own.shape == (360 // 2, 2) and np.ptp(own - excess, axis=1).max() < 1e-12
