@@ -26,7 +26,7 @@ PARTS = {
     "numba.core.compiler_lock": ("product_calls", "global_compiler_lock"),
     "numba.core.registry": ("render helper_library product_calls", "cpu_target"),
     "numba.core.cgutils": (
-        "atomics clock linked prefetch product_calls product_code sixteen",
+        "machine_form product_code",
         "alloca_once for_range get_item_pointer get_or_insert_function if_unlikely unpack_tuple",
     ),
     "numba.np.arrayobj": ("matrices", "populate_array"),

@@ -7,12 +7,11 @@ after it (sequential consistency). All work on one element of an int64 array.
 
 from __future__ import annotations
 
-import importlib
 import platform
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
-from slipstream.machine.machine_form import source_digest
+from slipstream.machine.machine_form import MachineForms, tools
 
 
 def load(numbers: Any, i: int) -> int:
@@ -50,24 +49,9 @@ def rest() -> None:
     """Sleeps for some 50 microseconds, so that a thread that waits for long leaves its core."""
 
 
-def compiled_form(module: str, name: str) -> Any | None:
-    """What compiled code calls for a function of this module; None for any other function."""
-    return _forms().get(name) if module == __name__ else None
-
-
-@cache
-def digest() -> str:
-    """Of this file, which the code of the definitions does not cover."""
-    return source_digest(__name__)
-
-
 # Long: the operations above, one after another.
-@cache
-def _forms() -> dict[str, Any]:
-    ir: Any = importlib.import_module("llvmlite.ir")
-    types: Any = importlib.import_module("numba.types")
-    cgutils: Any = importlib.import_module("numba.core.cgutils")
-    intrinsic: Any = importlib.import_module("numba.extending").intrinsic
+def _typed() -> tuple[Callable[..., Any], ...]:
+    ir, types, cgutils = tools()
     order, integer = "seq_cst", types.int64
 
     def place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -132,4 +116,7 @@ def _forms() -> dict[str, Any]:
 
         return types.void(), emit
 
-    return {f.__name__: intrinsic(f) for f in (load, store, add, replace, pause, give_way, rest)}
+    return load, store, add, replace, pause, give_way, rest
+
+
+forms = MachineForms(__name__, _typed)

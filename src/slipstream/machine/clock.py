@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from functools import cache
 from typing import Any
 
-from slipstream.machine.machine_form import source_digest
+from slipstream.machine.machine_form import intrinsic, source_digest, tools
 
 _MONOTONIC = time.CLOCK_MONOTONIC
 
@@ -15,10 +14,7 @@ _MONOTONIC = time.CLOCK_MONOTONIC
 @cache
 def compiled_clock() -> Any:
     """``seconds()`` for `compile_module`'s `linked`: C's `clock_gettime` of the monotonic clock."""
-    ir: Any = importlib.import_module("llvmlite.ir")
-    types: Any = importlib.import_module("numba.types")
-    cgutils: Any = importlib.import_module("numba.core.cgutils")
-    intrinsic: Any = importlib.import_module("numba.extending").intrinsic
+    ir, types, cgutils = tools()
     whole, word, real = ir.IntType(64), ir.IntType(32), ir.DoubleType()
     read = ir.FunctionType(word, [word, whole.as_pointer()])
 

@@ -12,7 +12,7 @@ import inspect
 from functools import cache
 from typing import Any
 
-from slipstream.machine.machine_form import source_digest
+from slipstream.machine.machine_form import intrinsic, source_digest, tools
 
 
 @cache
@@ -34,8 +34,7 @@ def by_symbol(function: Any) -> Any:
     if not hasattr(function, "overloads"):
         return function
     llvm: Any = importlib.import_module("llvmlite.binding")
-    cgutils: Any = importlib.import_module("numba.core.cgutils")
-    intrinsic: Any = importlib.import_module("numba.extending").intrinsic
+    cgutils = tools().cgutils
     (kind,) = function.nopython_signatures
     compiled, symbol = function.overloads[kind.args], f"{function.__module__}_{function.__name__}"
     name = compiled.fndesc.llvm_func_name

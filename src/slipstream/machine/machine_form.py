@@ -1,10 +1,68 @@
-"""What is known of code that no digest of plain functions covers: intrinsics, by their files."""
+"""Machine forms: what compiled code calls in the place of plain functions that say what they do.
+
+They are intrinsics of Numba, written in LLVM's language, so no digest of plain functions covers
+them: their file's source counts.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import sys
+from collections.abc import Callable, Iterable
+from functools import cache, cached_property
+from types import FunctionType
+from typing import Any, NamedTuple
+
+
+class Tools(NamedTuple):
+    """Modules that machine forms are written with: llvmlite's `ir`, Numba's `types`, `cgutils`."""
+
+    ir: Any
+    types: Any
+    cgutils: Any
+
+
+@cache
+def tools() -> Tools:
+    """Loaded when they are first asked for: commands that compile nothing need not wait."""
+    names = ("llvmlite.ir", "numba.types", "numba.core.cgutils")
+    return Tools(*(importlib.import_module(name) for name in names))
+
+
+def intrinsic(typed: Callable[..., Any]) -> Any:
+    """What compiled code calls, of a function from types to a signature and what emits code."""
+    decorate: Any = importlib.import_module("numba.extending").intrinsic
+    return decorate(typed)
+
+
+class MachineForms:
+    """The machine forms of some functions of one module.
+
+    Args:
+        module: of the plain functions, by name.
+        typed: makes the intrinsics' typing functions, which bear the plain functions' names.
+        home: the module that `typed` stands in, where it is another one.
+    """
+
+    def __init__(
+        self, module: str, typed: Callable[[], Iterable[Callable[..., Any]]], home: str = ""
+    ) -> None:
+        self._module, self._typed, self._home = module, typed, home or module
+
+    def of(self, function: FunctionType) -> Any | None:
+        """What compiled code calls for a plain function; None for one that is compiled itself."""
+        return self._made.get(function.__name__) if function.__module__ == self._module else None
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the file, which the code of the definitions does not cover."""
+        return source_digest(self._home)
+
+    @cached_property
+    def _made(self) -> dict[str, Any]:
+        return {one.__name__: intrinsic(one) for one in self._typed()}
 
 
 def source_digest(*modules: str) -> str:

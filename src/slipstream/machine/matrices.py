@@ -8,10 +8,10 @@ needs one.
 from __future__ import annotations
 
 import importlib
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
-from slipstream.machine.machine_form import source_digest
+from slipstream.machine.machine_form import MachineForms, tools
 
 
 def matrix(numbers: Any, at: int, rows: int, columns: int) -> Any:
@@ -23,22 +23,9 @@ def matrix(numbers: Any, at: int, rows: int, columns: int) -> Any:
     return numbers[at : at + rows * columns].reshape(rows, columns)
 
 
-def compiled_form(module: str, name: str) -> Any | None:
-    """What compiled code calls for a function of this module; None for any other function."""
-    return _form() if (module, name) == (__name__, matrix.__name__) else None
-
-
-@cache
-def digest() -> str:
-    """Of this file, which the code of the definition does not cover."""
-    return source_digest(__name__)
-
-
-@cache
-def _form() -> Any:
-    types: Any = importlib.import_module("numba.types")
+def _typed() -> tuple[Callable[..., Any], ...]:
+    types = tools().types
     arrays: Any = importlib.import_module("numba.np.arrayobj")
-    intrinsic: Any = importlib.import_module("numba.extending").intrinsic
 
     def matrix(_: Any, numbers: Any, at: Any, rows: Any, columns: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -59,4 +46,7 @@ def _form() -> Any:
             return None
         return numbers.copy(ndim=2)(numbers, types.intp, types.intp, types.intp), emit
 
-    return intrinsic(matrix)
+    return (matrix,)
+
+
+forms = MachineForms(__name__, _typed)

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
-from slipstream.machine.machine_form import source_digest
+from slipstream.core import memory
+from slipstream.machine.machine_form import MachineForms, tools
 
 _READ, _NEAREST, _DATA = 0, 3, 1  # arguments of LLVM's intrinsic
 
 
-@cache
-def digest() -> str:
-    """Of this file, which the code of the plain functions does not cover."""
-    return source_digest(__name__)
-
-
-@cache
-def compiled_prefetches() -> Mapping[str, Any]:
-    """Functions that Numba replaces by LLVM's `llvm.prefetch`, by the names of the plain ones."""
-    ir: Any = importlib.import_module("llvmlite.ir")
-    types: Any = importlib.import_module("numba.types")
-    cgutils: Any = importlib.import_module("numba.core.cgutils")
-    intrinsic: Any = importlib.import_module("numba.extending").intrinsic
+def _typed() -> tuple[Callable[..., Any], ...]:
+    """Functions that Numba replaces by LLVM's `llvm.prefetch`."""
+    ir, types, cgutils = tools()
     pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
 
     def ask(context: Any, builder: Any, place: Any) -> Any:
@@ -53,4 +42,7 @@ def compiled_prefetches() -> Mapping[str, Any]:
 
         return types.void(records, types.intp, types.intp), emit
 
-    return {f.__name__: intrinsic(f) for f in (prefetch, prefetch_record)}
+    return prefetch, prefetch_record
+
+
+forms = MachineForms(memory.__name__, _typed, __name__)

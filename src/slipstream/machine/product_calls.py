@@ -10,32 +10,41 @@ import hashlib
 import importlib
 import pickle
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from slipstream.machine import product_code
 from slipstream.machine.cache import cache_folder, discard, filling, is_whole, only_maker
-from slipstream.machine.machine_form import source_digest
+from slipstream.machine.machine_form import MachineForms, source_digest, tools
 from slipstream.machine.product_code import KINDS, define, type_of
 
 _FILE = "library.pickle"
 
 
-def form_of(name: str) -> Any | None:
-    """What compiled code calls for a function of `products.py`; None for any other name."""
-    if name in KINDS:
-        load_library()
-    return _forms().get(name)
+class ProductForms(MachineForms):
+    """The machine forms of `products.py`, of which all but one call the library.
+
+    Args:
+        module: `products.py`, by name.
+    """
+
+    def __init__(self, module: str) -> None:
+        super().__init__(module, _typed)
+
+    def of(self, function: FunctionType) -> Any | None:
+        if function.__module__ == self._module and function.__name__ in KINDS:
+            load_library()
+        return super().of(function)
+
+    @cached_property
+    def digest(self) -> str:
+        return source_digest(self._module) + digest()
 
 
-@cache
-def _forms() -> dict[str, Any]:
-    """Intrinsics by name."""
-    from numba import types
-    from numba.extending import intrinsic
-
-    decorate: Any = intrinsic
+def _typed() -> list[Callable[..., Any]]:
+    types = tools().types
 
     def product_typed(kind: str) -> Callable[..., Any]:
         def typed(_: Any, a: Any, b: Any, c: Any) -> Any:
@@ -55,7 +64,7 @@ def _forms() -> dict[str, Any]:
     def transpose_typed(_: Any, a: Any, b: Any) -> Any:
         return types.void(a, b), _emit_transpose
 
-    typed = {
+    typed: dict[str, Any] = {
         "fused": fused_typed,
         "add_product": product_typed("add_product"),
         "add_transposed_product": product_typed("add_transposed_product"),
@@ -63,15 +72,16 @@ def _forms() -> dict[str, Any]:
         "gated_product": gated_typed,
         "transpose": transpose_typed,
     }
-    return {name: decorate(form) for name, form in typed.items()}
+    for name, form in typed.items():
+        form.__name__ = name
+    return list(typed.values())
 
 
 @cache
 def digest() -> str:
     """Of all that the library's code follows from, and of how it is called."""
-    registry: Any = importlib.import_module("numba.core.registry")
     numba: Any = importlib.import_module("numba")
-    target = registry.cpu_target.target_context.codegen().magic_tuple()
+    target = _codegen().magic_tuple()
     source = source_digest(product_code.__name__, __name__)
     return hashlib.sha256(repr((source, numba.__version__, target)).encode()).hexdigest()[:20]
 
@@ -101,7 +111,7 @@ def _read(folder: Path) -> Any:
 
 
 def _make(folder: Path) -> Any:
-    ir: Any = importlib.import_module("llvmlite.ir")
+    ir = tools().ir
     library = _codegen().create_library(folder.name)
     library.enable_object_caching()
     module = ir.Module(folder.name)
@@ -157,8 +167,7 @@ class _Array(NamedTuple):
 
 
 def _arrays(context: Any, builder: Any, kinds: Any, values: Any) -> list[_Array]:
-    cgutils: Any = importlib.import_module("numba.core.cgutils")
-
+    cgutils = tools().cgutils
     result = []
     for kind, value in zip(kinds, values, strict=True):
         array = context.make_array(kind)(context, builder, value)
@@ -175,7 +184,7 @@ def _call(context: Any, builder: Any, kind: str, a: Any, b: Any, c: Any, *more: 
 
 
 def _call_function(context: Any, builder: Any, kind: str, given: list[Any]) -> Any:
-    cgutils: Any = importlib.import_module("numba.core.cgutils")
+    cgutils = tools().cgutils
     function = cgutils.get_or_insert_function(builder.module, type_of(kind), symbol(kind))
     builder.call(function, given)
     return context.get_dummy_value()

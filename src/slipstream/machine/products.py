@@ -9,13 +9,11 @@ for the same product 100.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from slipstream.machine import product_calls
-from slipstream.machine.machine_form import source_digest
 
 COLUMNS = 8  # products are of matrices whose width is a multiple of this
 
@@ -81,12 +79,4 @@ def transpose(a: Any, b: Any) -> None:
             b[j, i] = a[i, j]
 
 
-def compiled_form(module: str, name: str) -> Any | None:
-    """What compiled code calls for a function of this module; None for any other function."""
-    return product_calls.form_of(name) if module == __name__ else None
-
-
-@cache
-def digest() -> str:
-    """Of this file and of the forms, which the code of the definitions does not cover."""
-    return source_digest(__name__) + product_calls.digest()
+forms = product_calls.ProductForms(__name__)

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core import memory
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.machine import atomics, matrices, prefetch, products, sixteen
 from slipstream.machine.cache import (
@@ -191,13 +190,10 @@ class _Helpers:
         return found
 
     def compiled(self, function: FunctionType) -> Any:
-        if function.__module__ == memory.__name__:
-            self.forms.add(prefetch.digest())
-            return prefetch.compiled_prefetches()[function.__name__]
-        for forms in (products, atomics, sixteen, matrices):
-            form = forms.compiled_form(function.__module__, function.__name__)
+        for module in (products, atomics, sixteen, matrices, prefetch):
+            form = module.forms.of(function)
             if form is not None:
-                self.forms.add(forms.digest())
+                self.forms.add(module.forms.digest)
                 return form
         return _one_form(self.njit(**self.options)(compiled_form(function)))
 

@@ -6,14 +6,13 @@ give the same bits: all sums are taken in the order that is written here.
 
 from __future__ import annotations
 
-import importlib
 import math
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from slipstream.machine.machine_form import source_digest
+from slipstream.machine.machine_form import MachineForms, tools
 
 WIDTH = 16
 
@@ -62,24 +61,9 @@ def float_of(bits: int) -> float:
     return float(np.int64(bits).view(np.float64))
 
 
-def compiled_form(module: str, name: str) -> Any | None:
-    """What compiled code calls for a function of this module; None for any other function."""
-    return _forms().get(name) if module == __name__ else None
-
-
-@cache
-def digest() -> str:
-    """Of this file, which the code of the definitions does not cover."""
-    return source_digest(__name__)
-
-
 # Long: the operations above, one after another.
-@cache
-def _forms() -> dict[str, Any]:
-    ir: Any = importlib.import_module("llvmlite.ir")
-    types: Any = importlib.import_module("numba.types")
-    cgutils: Any = importlib.import_module("numba.core.cgutils")
-    intrinsic: Any = importlib.import_module("numba.extending").intrinsic
+def _typed() -> tuple[Callable[..., Any], ...]:
+    ir, types, cgutils = tools()
     number, index, integer = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
     def loaded(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -165,5 +149,7 @@ def _forms() -> dict[str, Any]:
 
         return types.float64(types.int64), emit
 
-    forms = (sum_of, least_of, place_of, bits_of, float_of)
-    return {f.__name__: intrinsic(f) for f in forms}
+    return sum_of, least_of, place_of, bits_of, float_of
+
+
+forms = MachineForms(__name__, _typed)
