@@ -17,8 +17,8 @@ import slipstream
 from benchmarks.fresh_episodes import fresh_returns
 from benchmarks.worker import steps_per_second
 from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.tasks import in_sequence
 from slipstream.environments.factory import resolve_environment
+from slipstream.machine.gate import in_sequence
 from slipstream.runs.games import Player, play
 from slipstream.runs.listeners.events import Evaluated, Event, Started, Updated
 from slipstream.runs.policies import best_policy

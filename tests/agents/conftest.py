@@ -58,7 +58,7 @@ class Experience:
 
     @staticmethod
     def _torch_form():
-        from slipstream.agents.ppo.torch_ppo import TorchPPO  # half of the folder needs no torch
+        from slipstream.agents.ppo.torch_form import TorchPPO  # half of the folder needs no torch
 
         return TorchPPO
 

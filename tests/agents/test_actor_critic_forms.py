@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from slipstream.agents.actor_critic import torch_form as actor_critic_form
-from slipstream.agents.actor_critic import torch_members
 from slipstream.agents.off_policy import torch_form as off_policy_form
-from slipstream.agents.sac import sac, torch_sac
+from slipstream.agents.sac import sac
 from slipstream.agents.sac import torch_form as sac_form
 from slipstream.agents.sac.config import SACConfig
-from slipstream.agents.td3 import td3, torch_td3
+from slipstream.agents.td3 import td3
 from slipstream.agents.td3 import torch_form as td3_form
 from slipstream.agents.td3.config import TD3Config
 from slipstream.core.spec import Spec
@@ -25,7 +24,7 @@ from slipstream.nets import torch_adam
 from slipstream.vector.steps import Finals
 
 TOLERANCE = 1e-4
-AGENTS = {"sac": (sac, torch_sac, sac_form), "td3": (td3, torch_td3, td3_form)}
+AGENTS = {"sac": (sac, sac_form), "td3": (td3, td3_form)}
 
 
 class SharedSAC(SACConfig):
@@ -255,8 +254,8 @@ MISTAKES = {
     ("agent", "mistake"), [(agent, mistake) for agent, own in MISTAKES.items() for mistake in own]
 )
 def test_a_mistake_is_found(monkeypatch, agent, mistake):
-    definition = torch_adam, off_policy_form, actor_critic_form, AGENTS[agent][2]
-    users = AGENTS[agent][1], torch_members
+    definition = torch_adam, off_policy_form, actor_critic_form, AGENTS[agent][1]
+    users = AGENTS[agent][1], actor_critic_form
     forms.plant(monkeypatch, MISTAKES[agent][mistake], definition, users)
     assert any(
         difference(both(agent, seed, at_once=True))[1] > TOLERANCE for seed in range(100, 116)

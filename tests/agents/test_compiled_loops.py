@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo import learner
+from slipstream.agents.ppo import ppo
 from slipstream.agents.ppo.update import (
     explained_variance,
     member_gradient,
@@ -97,16 +97,16 @@ def compiled(function, *examples):
 
 def gradient(policy, case, x, m, p, order):
     """What `member_gradient` gives for a part of a minibatch that has two; its statistics."""
-    own = learner._rows_of(policy, R, 1)._replace(
+    own = ppo._rows_of(policy, R, 1)._replace(
         x=x[m], packed=case["packed"][m], mask=case["mask"][m]
     )
     moments, statistics = np.zeros(3), np.full(8, np.nan)
     compiled(moments_of, own.packed, order, moments)(own.packed, order, moments)
     half = order[p * B // 2 : (p + 1) * B // 2]
     given = (
-        *(learner._net_of(policy, policy.network), policy.parameters.arrays, own, m, p, half),
+        *(ppo._net_of(policy, policy.network), policy.parameters.arrays, own, m, p, half),
         *(moments, np.array([CLIP, ENTROPY, CRITIC]), statistics),
-        learner._space_of(policy, policy.network, 2),
+        ppo._space_of(policy, policy.network, 2),
     )
     compiled(member_gradient, *given)(*given)
     return statistics[:5]

@@ -8,9 +8,9 @@ import signal
 import numpy as np
 import pytest
 
-from slipstream.agents.dqn.act import Explorer, epsilon_of
 from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.dqn.torch_dqn import TorchDQN
+from slipstream.agents.dqn.dqn import Explorer, epsilon_of
+from slipstream.agents.dqn.torch_form import TorchDQN
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.environments.factory import resolve_environment
 from slipstream.experience.rollout import Rollout

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.dqn import torch_form, torch_group
+from slipstream.agents.dqn import torch_form
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.agents.dqn.dqn import DQN
-from slipstream.agents.dqn.torch_dqn import TorchDQN
-from slipstream.agents.dqn.torch_group import DQNGroup
+from slipstream.agents.dqn.torch_form import DQNGroup, TorchDQN
 from slipstream.agents.off_policy import torch_form as off_policy_form
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
@@ -183,7 +182,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(monkeypatch, mistake):
     definition = torch_adam, off_policy_form, torch_form
-    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_group])
+    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_form])
     assert any(difference(both(seed, at_once=True))[1] > TOLERANCE for seed in range(100, 116))
 
 

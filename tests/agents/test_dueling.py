@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from slipstream.core.spec import Spec
-from slipstream.nets.dueling import blocks, clear_across, join_streams
+from slipstream.nets.networks import blocks, clear_across, join_streams
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
 from slipstream.nets.torch_networks import TorchMlp

@@ -4,7 +4,7 @@ import torch
 
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.ppo import PPO, update_bytes
-from slipstream.agents.ppo.torch_ppo import TorchPPO
+from slipstream.agents.ppo.torch_form import TorchPPO
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.experience.rollout import Rollout

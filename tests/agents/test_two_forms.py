@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo import torch_form, torch_ppo
+from slipstream.agents.ppo import torch_form
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.ppo import PPO
-from slipstream.agents.ppo.torch_ppo import PPOGroup, TorchPPO
+from slipstream.agents.ppo.torch_form import PPOGroup, TorchPPO
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.nets import torch_adam
@@ -112,9 +112,9 @@ def filled(agent, spec, masked, rng):
 
 def together(agent):
     """Has a torch form calculate all members at once, as on a GPU."""
-    rows, everyone = agent.config.rows(agent.num_envs), slice(0, agent.members)
+    everyone = slice(0, agent.members)
     cpu = torch.device("cpu")
-    group = PPOGroup(agent.policy, agent.settings, everyone, agent.num_envs, rows, cpu)
+    group = PPOGroup(agent.policy, agent.config, everyone, agent.num_envs, cpu)
     agent._groups = [group]
 
 
@@ -187,7 +187,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_found(monkeypatch, mistake):
     definition = torch_adam, torch_form
-    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_ppo])
+    forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_form])
     assert any(difference(both(seed, at_once=True))[1] > TOLERANCE for seed in range(100, 124))
 
 

@@ -11,7 +11,7 @@ import torch
 
 from slipstream import api
 from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.ppo import torch_ppo
+from slipstream.agents.ppo import torch_form
 from slipstream.agents.sac.config import SACConfig
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.environments.factory import resolve_environment
@@ -206,7 +206,7 @@ def _stopped(run):
 def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch):
     """The card is a processor in disguise here: everything but torch's device is as on one."""
     cpu = torch.device("cpu")
-    monkeypatch.setattr(torch_ppo, "device_of", lambda name: cpu)
+    monkeypatch.setattr(torch_form, "device_of", lambda name: cpu)
     monkeypatch.setattr(torch_device, "device_of", lambda name: cpu)
     said = []
     config = resolve(SETTINGS, {"training.device": "cuda:0", "training.learner": "auto"})

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from slipstream.agents.tasks import RunTasks
     from slipstream.core.spec import Spec
     from slipstream.experience.replay.plan import ReplayPlan
     from slipstream.experience.replay.replay import Replay
     from slipstream.experience.rollout import Rollout
+    from slipstream.machine.gate import RunTasks
     from slipstream.nets.policy import Policy
 
 

@@ -6,7 +6,7 @@ folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py`:
     Config  what a user may write under `agent:`. In a folder it stands in `config.py`, so that a
             config can be read without waiting for what learns.
     Agent   Agent(config, specs, seeds, num_envs): acts and learns. A folder may have its torch form
-            in `torch_<name>.py`, whose Agent takes a `device`, too.
+            in `torch_form.py`, whose Agent takes a `device`, too.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def load_agent(
     alone = hasattr(home, "Agent")
     name = home.__name__.split(".")[-1 if alone else -2]
     if learner == "torch":
-        form = home.__name__.rpartition(".")[0] + f".torch_{name}"
+        form = home.__name__.rpartition(".")[0] + ".torch_form"
         if alone or importlib.util.find_spec(form) is None:
             raise ConfigError(
                 f"The agent `{name}` has no torch form, which images, devices other than cpu and "

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from slipstream.agents.member_config import MemberConfig
 
 if TYPE_CHECKING:
-    from slipstream.agents.tasks import RunTasks
     from slipstream.core.spec import Spec
     from slipstream.experience.replay.replay import Replay
+    from slipstream.machine.gate import RunTasks
     from slipstream.vector.fused import Acting
 
 

@@ -11,10 +11,9 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.nets.initial import orthogonal
-from slipstream.nets.networks import Array, Shapes, Workspace, padded
+from slipstream.nets.networks import Array, Shapes, Workspace, orthogonal, padded
 from slipstream.nets.parameters import Views
-from slipstream.nets.torch_threads import one_thread
+from slipstream.nets.torch_device import one_thread
 
 _LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride (Mnih et al. 2015)
 _SMALL = ((16, 3, 2), (32, 3, 2))

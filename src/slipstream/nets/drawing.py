@@ -12,8 +12,12 @@ from typing import Any, NamedTuple
 from slipstream.machine.draws import gumbel_rows, normal_at, normal_rows
 from slipstream.nets.layers import BLOCK, OUTPUTS
 from slipstream.nets.modes import Decider, outputs_of
-from slipstream.nets.sampling import sample_choices, sample_gaussian
-from slipstream.nets.squashed import bounded_log_std, draw_component
+from slipstream.nets.sampling import (
+    bounded_log_std,
+    draw_component,
+    sample_choices,
+    sample_gaussian,
+)
 
 _ROOT_HALF = math.sqrt(0.5)
 _LOG_2 = math.log(2.0)

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Agent
-from slipstream.agents.tasks import RunTasks
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
+from slipstream.machine.gate import RunTasks
 from slipstream.vector.fused import Acting, FusedLoop
 from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Agent
-from slipstream.agents.tasks import RunTasks
 from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
+from slipstream.machine.gate import RunTasks
 from slipstream.training.collector import Collector
 from slipstream.training.replay_pass import ReplayPass
 from slipstream.vector.fused import FusedLoop

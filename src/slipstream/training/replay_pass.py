@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.options import Learning
-from slipstream.agents.tasks import RunTasks
 from slipstream.experience.replay.plan import updates_due
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.machine import render
 from slipstream.machine.clock import compiled_clock
+from slipstream.machine.gate import RunTasks
 from slipstream.vector.fused import Acting, RolloutRows
 from slipstream.vector.kernel_env import KernelVectorEnv
 from slipstream.vector.loop import EPISODES, FAULT, FINALS, RESET

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from slipstream.agents.agent import Agent, AgentConfig
 from slipstream.agents.discover import load_agent
-from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.spec import Spec
 from slipstream.environments.curriculum import Curriculum, write_params
 from slipstream.environments.environment import LONGEST, Environment
 from slipstream.environments.evaluation import Evaluator
 from slipstream.files.bulk import read_chunks, write_chunks
 from slipstream.files.interruption import StoppedError
+from slipstream.machine.gate import RunTasks, in_sequence
 from slipstream.nets.policy_file import Tensors, pack
 from slipstream.runs.listeners.recent_episodes import RecentEpisodes
 from slipstream.training.collector import make_collector

@@ -9,13 +9,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.actor_critic.config import ActorCriticConfig
-from slipstream.agents.actor_critic.critics import Critics
-from slipstream.agents.actor_critic.learned import STATISTICS, VALUE, Settings, Tally
-from slipstream.agents.off_policy.base import OffPolicyAgent, spec_of_each
+from slipstream.agents.actor_critic.update import CRITICS, STATISTICS, VALUE, Settings, Tally
+from slipstream.agents.off_policy.base import OffPolicyAgent
+from slipstream.agents.population import spec_of_each
 from slipstream.core.spec import Spec
 from slipstream.nets.actions import Head
-from slipstream.nets.networks import MlpNetwork
+from slipstream.nets.networks import Activation, Mlp, MlpNetwork
+from slipstream.nets.parameters import Parameters, places
 from slipstream.nets.policy import Policy
+
+
+class Critics:
+    """Q(s, a) of M members, twice (Fujimoto et al. 2018, "Addressing function approximation error
+    in actor-critic methods": the smaller of two values is overestimated less).
+
+    Args:
+        numbers: D of an observation; width: K of an action.
+        widths: hidden layers.
+        activation: between layers.
+        seeds: [M]; a member's first weights follow from its seed alone.
+        first: number of the first matrix, those before it being the actor's.
+
+    Attributes:
+        groups: weights of each critic; targets: float32 [M, P] of each, equal to them at first.
+        table: int64 [L, 5], as `layers.py` reads it.
+        mlp: layers; the input is the action, and after it the observation.
+    """
+
+    def __init__(
+        self,
+        numbers: int,
+        width: int,
+        widths: Sequence[int],
+        activation: Activation,
+        seeds: Sequence[int],
+        first: int,
+    ) -> None:
+        sizes = (width + numbers, *widths, 1)
+        self.mlp = Mlp("critic", sizes, activation, None)
+        self.groups = [Parameters(self.mlp.shapes(), len(seeds)) for _ in range(CRITICS)]
+        self.table = self.mlp.table(places(self.mlp.shapes())[0])
+        for c, group in enumerate(self.groups):
+            self.mlp.initialise(group.weights, seeds, first + c * len(self.mlp.layers))
+        self.targets: list[NDArray[np.float32]] = [group.flat.copy() for group in self.groups]
 
 
 class ActorCritic(OffPolicyAgent):
@@ -71,7 +107,6 @@ class ActorCritic(OffPolicyAgent):
         sums = np.zeros((self.members, len(self.statistics) + 1))
         self.tally = Tally(sums, self.updates, np.zeros(self.members, np.int64))
         self.noise = np.zeros(0)
-        self._env_actions = np.zeros((self.members * num_envs, policy.actions.width), np.float32)
 
     @property
     def made(self) -> NDArray[np.int64]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.actor_critic.act import Explorer
 from slipstream.agents.actor_critic.base import ActorCritic
 from slipstream.agents.actor_critic.config import ActorCriticConfig
-from slipstream.agents.actor_critic.learned import (
+from slipstream.agents.actor_critic.update import (
     CRITICS,
     DONE,
     NEXT,
@@ -22,18 +23,98 @@ from slipstream.agents.actor_critic.learned import (
     Nets,
     Scale,
     Space,
+    help_update,
+    turn_all,
+    update,
+    work,
 )
-from slipstream.agents.actor_critic.loops import loops
-from slipstream.agents.actor_critic.steps import help_out, update
 from slipstream.agents.off_policy.learning import CompiledLearning
 from slipstream.core.memory import zeros
+from slipstream.core.random import stream
 from slipstream.core.spec import Spec
+from slipstream.experience.compiled import (
+    compile_loops,
+    of_bool,
+    of_float32,
+    of_float64,
+    of_int64,
+)
 from slipstream.experience.rollout import Rollout
-from slipstream.nets.adam import LANES
+from slipstream.machine.draws import ACT
+from slipstream.nets.adam import LANES, TrainState
+from slipstream.nets.compiled import DECIDER
 from slipstream.nets.layers import BLOCK, OUTPUTS
+from slipstream.nets.modes import Decider
 from slipstream.nets.networks import MlpNetwork, input_width, padded
 from slipstream.nets.observations import LIMIT
 from slipstream.vector.fused import Acting
+
+# Bound by the renderer: (by, m, key, uniform, lo, hi, obs, action, log_prob, out) draws actions for
+# copies lo..hi-1, all of them member m's and in their order.
+#   by: Explorer; key: of the step's noise; uniform: whether they are uniform in [-1, 1];
+#   obs: float32 [E, D]; action: float32 [E, K], the policy's own in [-1, 1]; log_prob: float32 [E],
+#   of it; out: float32 [E, K], what environments receive. Rows lo..hi-1 are written.
+explore: Any = None
+
+_ACT = np.uint64(ACT)
+
+
+class Explorer(NamedTuple):
+    """Who acts for M members.
+
+    Attributes:
+        decider: of the actor, and of the environment's bounds.
+        seeds: uint64 [M]; steps: int64 [M], environment steps that each member took so far.
+        noise: float64 [M], deviation of what is added to a policy's action, where some is.
+        warm_up: steps of uniform actions at first; copies: N.
+    """
+
+    decider: Decider
+    seeds: NDArray[np.uint64]
+    steps: NDArray[np.int64]
+    noise: NDArray[np.float64]
+    warm_up: int
+    copies: int
+
+
+def explore_rows(
+    by: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
+) -> None:
+    """Actions of all members' copies, whose steps are counted; t and mask are unused."""
+    for m in range(len(by.steps)):
+        key = stream(by.seeds[m], _ACT, np.uint64(by.steps[m]))
+        uniform, lo = by.steps[m] < by.warm_up, m * by.copies
+        explore(by, m, key, uniform, lo, lo + by.copies, obs, action, log_prob, out)
+        by.steps[m] += by.copies
+
+
+_GROUP = TrainState(
+    *(of_float32(2), of_float32(3), of_float32(2), of_float32(2), of_int64(1), of_bool(1)),
+)
+_FLAT = of_float32(2)
+_LEARNED = Learned(_GROUP, (_GROUP, _GROUP), (_FLAT, _FLAT), _FLAT, (_FLAT, _FLAT))
+_NETS = Nets(of_int64(2), of_int64(2), True, 1, 8)
+_EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), of_int64(1), of_float64(1), 1, 1)
+
+# The arguments of every loop, as examples of their types; arrays are C-contiguous.
+_EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
+    explore_rows: (
+        *(_EXPLORER, 0, of_float32(2), of_bool(2)),
+        *(of_float32(2), of_float32(1), of_float32(2)),
+    ),
+    turn_all: (_NETS, _LEARNED),
+}
+
+
+@functools.cache
+def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
+    """Compiled forms of the functions above, by their names; `off_policy/learning.py` has more.
+
+    Args:
+        name: of the agent; explore: how it acts, see above.
+    """
+    return compile_loops(name, _EXAMPLES, {"explore": cast(FunctionType, explore)})
+
 
 _NO_MASK = np.zeros((0, 0), np.bool_)
 _WIDE = 128  # outputs of a layer, from which on its weights are read once for twice as many rows
@@ -46,13 +127,14 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
     same bits whoever is beside it.
 
     Attributes:
-        explore_loop: the plain function that draws actions, see `act.py`; `given`, of
-            `CompiledLearning`, holds what `steps.py` leaves open.
+        explore_loop: the plain function that draws actions, see `explore`; an agent adds to
+            `given`, of `CompiledLearning`, what `update.py` leaves open.
     """
 
     explore_loop: ClassVar[Callable[..., None]]
     update_loop = staticmethod(update)
-    help_loop = staticmethod(help_out)
+    help_loop = staticmethod(help_update)
+    given: ClassVar[Mapping[str, Callable[..., None]]] = {"work": work}
 
     def __init__(
         self,

@@ -3,25 +3,36 @@
 This is the definition: deep Q-learning (Mnih et al. 2015, "Human-level control through deep
 reinforcement learning"), double (van Hasselt, Guez, Silver 2016, "Deep reinforcement learning with
 double Q-learning"), dueling (Wang et al. 2016), with importance weights (Schaul et al. 2016). The
-compiled form (`update.py`) does the same faster on a processor; whole iterations of both are
-compared in `tests/agents/test_dqn_forms.py`.
+compiled form (`dqn.py`) does the same faster on a processor; whole iterations of both are
+compared in `tests/agents/test_dqn_forms.py`. Below it: members that act and learn so, from images,
+too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from slipstream.agents.dqn.dqn import BaseDQN, explore_choices
 from slipstream.agents.off_policy.torch_form import (
     Coefficients,
+    ReplayGroup,
     Target,
+    TorchLearning,
     Transitions,
     follow,
     move,
 )
+from slipstream.experience.rollout import Rollout
+from slipstream.machine import draws
+from slipstream.nets.networks import MlpNetwork, blocks
 from slipstream.nets.torch_adam import Group, Weights
+from slipstream.nets.torch_device import one_thread
 
 Model = Callable[[Weights, Tensor], Tensor]
 """Values of all choices, [M, B, n], of observations as networks take them, [M, B, ...]."""
@@ -77,3 +88,74 @@ def update(
     due = chosen & ~moving.failed & (moving.steps % target_every == 0)
     follow(target[0], moving.weights, due, c)
     return torch.stack([loss.detach(), value.detach().mean(1), norm], 1), size.detach()
+
+
+class DQNGroup(ReplayGroup):
+    """Members of a BaseDQN."""
+
+    def __init__(self, agent: BaseDQN, members: slice, device: torch.device) -> None:
+        super().__init__(agent, members, device)
+        policy, config = agent.policy, agent.config
+        online = self.group(policy.parameters)
+        # The network of images has a critic, too, which has no part in the values of choices.
+        leaves = {k: v for k, v in online.leaves.items() if not k.startswith("critic.")}
+        self.acting = self.counting = self._online = online._replace(leaves=leaves)
+        self._target = self.target(agent.targets["values"], policy.parameters)
+        self._allowed: Tensor | None = None  # of the last matrix, between streams
+        if isinstance(policy.network, MlpNetwork) and policy.network.stream:
+            self._last = f"actor.{len(config.widths)}.weight"
+            shape = policy.parameters.shapes[self._last]
+            allowed = blocks(shape, policy.network.stream, agent.choices)
+            self._allowed = torch.from_numpy(allowed).to(device)
+
+    def _model(self, weights: Weights, x: Tensor) -> Tensor:
+        choices = self._agent.choices
+        if self._allowed is not None:
+            weights = {**weights, self._last: weights[self._last] * self._allowed}
+        outputs = self.network.head(weights, self.network.features(weights, x))
+        return outputs[..., :choices] if self._allowed is None else dueling(outputs, choices)
+
+    @torch.no_grad()
+    def values(self, obs: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Values of all choices [g N, n] of observations [g N, ...]."""
+        rows = self.carried(obs.reshape(self.count, -1, *obs.shape[1:]))
+        values = self._model(self._online.leaves, self.inputs(rows)).flatten(0, 1)
+        found: NDArray[np.float32] = values.cpu().numpy()
+        return found
+
+    def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
+        agent, config, own = self._agent, self._agent.config, self.members
+        statistics, size = update(
+            *(self._online, self._target, self._model, rows, wanted, self.coefficients),
+            *(config.double, config.target_every),
+        )
+        learned = (wanted & ~self._online.moving.failed).cpu().numpy()
+        agent.sums[own] += np.where(learned[:, None], statistics.cpu().numpy(), 0.0)
+        agent.updates[own] += learned
+        return size
+
+
+class TorchDQN(TorchLearning, BaseDQN):
+    """As `DQN`; see `TorchLearning`."""
+
+    group = DQNGroup
+    _groups: Sequence[DQNGroup]
+
+    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
+        choice = rollout.actions[t]
+        allowed = None if rollout.mask is None else rollout.mask[t]
+        for group in self._groups:
+            own = group.environments
+            with one_thread():
+                values = group.values(rollout.obs[t, own])
+            if allowed is not None:
+                values = np.where(allowed[own], values, -np.inf)
+            choice[own, 0] = values.argmax(1)
+        keys = draws.own_keys(self.seeds, draws.ACT, self.steps)
+        explore_choices(keys, self.epsilon, self.num_envs, self.choices, allowed, choice)
+        self.steps += self.num_envs
+        self.policy.actions.to_environment(choice, self._env_actions)
+        return self._env_actions
+
+
+Agent = TorchDQN

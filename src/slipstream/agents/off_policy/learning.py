@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.off_policy.base import OffPolicyAgent
-from slipstream.agents.off_policy.gate import make_gate, run_with_helpers
 from slipstream.agents.options import Learning
-from slipstream.agents.tasks import RunTasks, in_sequence
 from slipstream.core.random import stream
 from slipstream.experience.replay.gather import Batch
 from slipstream.experience.replay.reflection import Signs, reflect
@@ -25,6 +23,7 @@ from slipstream.experience.replay.replay import Replay
 from slipstream.experience.replay.sampling import draw, new_priorities
 from slipstream.machine import render
 from slipstream.machine.draws import REPLAY
+from slipstream.machine.gate import RunTasks, in_sequence, make_gate, run_with_helpers
 
 PURPOSE = np.uint64(REPLAY)
 

@@ -1,17 +1,30 @@
-"""What the updates of agents with a replay share, over the member axis: torch, autograd.
+"""What agents that learn from a replay share in torch: the update's parts, and who learns where.
 
 Everything has a leading member axis. What limits or ends an update (norm, NaN) does so for each
-member alone.
+member alone. Environments, replay and running statistics stay where environments are, on the
+processor. Weights lie on the device, and are carried back when an iteration ends.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from slipstream.agents.off_policy.base import OffPolicyAgent
+from slipstream.agents.torch_group import TorchGroup
+from slipstream.experience.replay.replay import Replay
+from slipstream.experience.rollout import Rollout
+from slipstream.machine import draws
+from slipstream.machine.gate import RunTasks, in_sequence
+from slipstream.nets.parameters import Parameters
 from slipstream.nets.torch_adam import Group, Weights, adam, differentiate, shortened
+from slipstream.nets.torch_device import device_of, one_thread, together
 
 Target = tuple[Tensor, Weights]  # float32 [M, P], and views by name
 
@@ -62,3 +75,120 @@ def follow(target: Tensor, weights: Tensor, due: Tensor, c: Coefficients) -> Non
     """Moves the targets [M, P] of the members that are due, bool [M]."""
     near = target + c.target_rate[:, None] * (weights - target)
     target.copy_(torch.where(due[:, None], near, target))
+
+
+class ReplayGroup(TorchGroup, ABC):
+    """Members `members` of an agent, which says by `update` what they learn.
+
+    Args:
+        agent: an OffPolicyAgent; its arrays are what counts between iterations.
+
+    Attributes:
+        acting: group of the network that acts: its failures are the members'.
+        counting: group whose steps name a member's draws.
+        coefficients: of this iteration.
+    """
+
+    acting: Group
+    counting: Group
+
+    def __init__(self, agent: Any, members: slice, device: torch.device) -> None:
+        super().__init__(agent.policy, agent.num_envs, members, device)
+        self._agent = agent
+
+    @abstractmethod
+    def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
+        """One update of those that want one, bool [g]; counted by the agent.
+
+        Args:
+            made: updates that each has made.
+
+        Returns:
+            Sizes of the errors, [g, B].
+        """
+
+    def target(self, target: NDArray[np.float32], parameters: Parameters) -> Target:
+        """Their part of a target that follows these parameters."""
+        flat = self.ours(target)
+        return flat, self.named(parameters, flat)
+
+    def fetch(self) -> None:
+        super().fetch()
+        self.coefficients = Coefficients(*map(self.column, self._agent.step_settings))
+        self._factor = self.column(self._agent.reward_factor)[:, None]
+
+    def learn(self, replay: Replay, wanted: NDArray[np.bool_]) -> None:
+        """One update of those members that want one, bool [g], and have not failed."""
+        agent, config, own = self._agent, self._agent.config, self.members
+        wanted = wanted & ~self.acting.moving.failed.cpu().numpy()
+        if not wanted.any():
+            return
+        made = self.counting.moving.steps.cpu().numpy()
+        keys = draws.own_keys(agent.seeds[own], draws.REPLAY, made)
+        sample = replay.sample(
+            *(np.arange(own.start, own.stop), keys, config.batch, config.n_step),
+            *(agent.discount[own], agent.importance[own]),
+        )
+        batch = sample.batch
+        rows = Transitions(
+            x=self.inputs(self.carried(batch.obs)),
+            action=self.carried(batch.action),
+            reward=self.carried(batch.reward) * self._factor,
+            discount=self.carried(batch.discount),
+            x_next=self.inputs(self.carried(batch.obs_next)),
+            weight=self.carried(sample.weight),
+            mask_next=self.carried(batch.mask_next) if batch.mask_next.size else None,
+        )
+        errors = self.update(rows, made, self.carried(wanted)).cpu().numpy()
+        for i in np.flatnonzero(wanted).tolist():
+            replay.reprioritise(own.start + i, sample.index[i], errors[i])
+
+
+class TorchLearning(OffPolicyAgent):
+    """As the compiled form, whose state it can go on from, and the other way round; its bits are
+    other ones.
+
+    On a processor members are handled one after another, since a batched product's bits would
+    depend on their number; on a GPU all together.
+
+    Args:
+        args: as for the compiled form.
+        device: where torch calculates.
+
+    Attributes:
+        group: what members that are handled together are.
+    """
+
+    group: ClassVar[type[ReplayGroup]]
+    _groups: Sequence[ReplayGroup]
+
+    def __init__(self, *args: Any, device: str = "cpu") -> None:
+        super().__init__(*args)
+        self.device = device_of(device)
+        self._groups = [
+            self.group(self, own, self.device) for own in together(self.members, self.device)
+        ]
+        self.refresh()
+
+    def refresh(self) -> None:
+        for group in self._groups:
+            group.fetch()
+
+    def learn(
+        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
+    ) -> None:
+        with one_thread():
+            for group in self._groups:
+                own = updates[group.members]
+                for number in range(int(own.max(initial=0))):
+                    group.learn(replay, number < own)
+
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float | NDArray[np.float64] = 0.0,
+        run: RunTasks = in_sequence,
+    ) -> dict[str, NDArray[Any]]:
+        for group in self._groups:
+            group.put_back()
+        return super().update(rollout, progress, run)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from slipstream.agents.agent import AgentConfig
@@ -260,37 +258,3 @@ def _nearest_divisors(total: int, wanted: int) -> str:
 
 
 Config = PPOConfig
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Per-member numbers of the config, float64 [M]; infinity where a limit is off."""
-
-    learning_rate: NDArray[np.float64]
-    clip_range: NDArray[np.float64]
-    entropy_coef: NDArray[np.float64]
-    value_coef: NDArray[np.float64]
-    discount: NDArray[np.float64]
-    gae_lambda: NDArray[np.float64]
-    max_grad_norm: NDArray[np.float64]
-    adam_eps: NDArray[np.float64]
-    target_kl: NDArray[np.float64]
-    epochs: int
-    normalize_advantage: bool
-
-    @classmethod
-    def of(cls, config: PPOConfig, members: int) -> Settings:
-        """Settings of M members."""
-        return cls(
-            learning_rate=config.per_member("learning_rate", members),
-            clip_range=config.per_member("clip_range", members),
-            entropy_coef=config.per_member("entropy_coef", members),
-            value_coef=config.per_member("value_coef", members),
-            discount=config.per_member("discount", members),
-            gae_lambda=config.per_member("gae_lambda", members),
-            max_grad_norm=config.per_member("max_grad_norm", members),
-            adam_eps=config.per_member("adam_eps", members),
-            target_kl=config.per_member("target_kl", members),
-            epochs=config.epochs,
-            normalize_advantage=config.normalize_advantage,
-        )

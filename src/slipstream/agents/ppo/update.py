@@ -5,21 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from types import FunctionType
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.off_policy.gate import (
-    FIRST,
-    MEMBER,
-    PHASE,
-    claim,
-    finish,
-    next_of_others,
-    open_tasks,
-    wait_for,
-)
 from slipstream.experience.advantages import advantages
 from slipstream.experience.compiled import (
     compile_loops,
@@ -29,6 +20,7 @@ from slipstream.experience.compiled import (
     of_int64,
 )
 from slipstream.machine.draws import permutation_rows
+from slipstream.machine.gate import help_out, share
 from slipstream.nets.adam import TrainState, adam_step, sum_of_squares
 from slipstream.nets.layers import BLOCK, OUTPUTS, PLACE, backward, forward, turn
 from slipstream.nets.sampling import scale_row
@@ -642,7 +634,7 @@ def update_members(by: Any, helps: bool) -> None:
         helps: until the gate closes.
     """
     if helps:
-        help_out(by)
+        help_out(by.gate, by)
         return
     for m in range(len(by.keys)):
         update_member(by, m)
@@ -652,40 +644,19 @@ def update_member(by: Any, m: int) -> None:
     """Rows, and all epochs until member m is frozen."""
     epochs, together, minibatches = by.keys.shape[1], len(by.order), by.moments.shape[1]
     parts = len(by.statistics)
-    share(by, m, _LOAD, parts + 1)
-    share(by, m, _FILL, parts)
+    share(by.gate, by, m, _LOAD, parts + 1)
+    share(by.gate, by, m, _FILL, parts)
     for first in range(0, epochs, together):
         some = min(together, epochs - first)
-        share(by, m, _KINDS * first + _ORDER, some + 1)
+        share(by.gate, by, m, _KINDS * first + _ORDER, some + 1)
         if by.tally.frozen[m]:
             return
-        share(by, m, _KINDS * first + _MOMENTS, some * minibatches)
+        share(by.gate, by, m, _KINDS * first + _MOMENTS, some * minibatches)
         for step in range(first * minibatches, (first + some) * minibatches):
             if by.tally.frozen[m]:
                 return
-            share(by, m, _KINDS * step + _GRADIENT, parts)
+            share(by.gate, by, m, _KINDS * step + _GRADIENT, parts)
             apply_gradient(by.weights, by.statistics, APPROX_KL, by.tally, m)
-
-
-def share(by: Any, m: int, phase: int, tasks: int) -> None:
-    """Does the tasks 0, 1, ... of a phase, together with whoever helps."""
-    limit = open_tasks(by.gate, m, phase, tasks)
-    ticket = claim(by.gate)
-    while ticket >= 0:
-        work(by, m, phase, ticket - (limit - tasks))
-        finish(by.gate)
-        ticket = claim(by.gate)
-    wait_for(by.gate, limit)
-
-
-def help_out(by: Any) -> None:
-    """Takes part in another thread's update until its gate closes."""
-    gate = by.gate
-    ticket = next_of_others(gate)
-    while ticket >= 0:
-        work(by, gate[MEMBER], gate[PHASE], ticket - gate[FIRST])
-        finish(gate)
-        ticket = next_of_others(gate)
 
 
 def work(by: Any, m: int, phase: int, task: int) -> None:
@@ -789,4 +760,4 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
 @functools.cache
 def loops() -> dict[str, Any]:
     """Compiled forms of the functions above, by their names."""
-    return compile_loops("ppo", _EXAMPLES)
+    return compile_loops("ppo", _EXAMPLES, {"work": cast(FunctionType, work)})

@@ -2,22 +2,31 @@
 
 This is the definition (Haarnoja et al. 2018, "Soft actor-critic: off-policy maximum entropy deep
 reinforcement learning with a stochastic actor" and "Soft actor-critic algorithms and
-applications"). The compiled form (`gradients.py`, `actor_critic/`) does the same faster on a
-processor; whole iterations of both are compared in `tests/agents/test_actor_critic_forms.py`.
+applications"). The compiled form (`sac.py`, `actor_critic/`) does the same faster on a processor;
+whole iterations of both are compared in `tests/agents/test_actor_critic_forms.py`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from slipstream.agents.actor_critic.torch_form import Members, Networks, goals, learn_values
-from slipstream.agents.off_policy.torch_form import Coefficients, Transitions, move
-from slipstream.agents.sac.gradients import Entropy
-from slipstream.nets.squashed import LOG_STD_HIGH, LOG_STD_LOW
+from slipstream.agents.actor_critic.torch_form import (
+    Members,
+    Networks,
+    TorchActorCritic,
+    TorchMembers,
+    goals,
+    learn_values,
+)
+from slipstream.agents.off_policy.torch_form import Coefficients, Target, Transitions, move
+from slipstream.agents.sac.sac import BaseSAC, Entropy
+from slipstream.nets.sampling import LOG_STD_HIGH, LOG_STD_LOW
+from slipstream.nets.torch_adam import Group
 
 
 def draw(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,3 +84,35 @@ def learn(
 
     own = {"actor_loss": actor_loss.detach(), "entropy": entropy, "gradient_norm": norm}
     return statistics | own, chosen, error
+
+
+class SACMembers(TorchMembers):
+    """Members that draw from their policies."""
+
+    DRAWS = 2
+
+    def others(self, agent: BaseSAC) -> Mapping[str, Group | Target]:
+        return {"temperature": self.group(agent.temperature)}
+
+    def explore(self, head: Tensor, noise: Tensor) -> Tensor:
+        return draw(head, noise)[0]
+
+    def improve(
+        self, rows: Transitions, noise: tuple[Tensor, ...], wanted: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+        following, here = noise
+        entropy = Entropy(*map(self.column, self._agent.entropy))
+        statistics, updated, error = learn(
+            *(self.learned, self.networks, rows, (following, here), wanted),
+            *(self._agent.config.target_every, self.coefficients, entropy),
+        )
+        return statistics, updated, updated, error
+
+
+class TorchSAC(TorchActorCritic, BaseSAC):
+    """As `SAC`; see `TorchActorCritic`."""
+
+    group = SACMembers
+
+
+Agent = TorchSAC

@@ -1,19 +1,29 @@
 """TD3's update as its paper has it, over the member axis: torch, autograd.
 
 This is the definition (Fujimoto, van Hoof, Meger 2018, "Addressing function approximation error in
-actor-critic methods", algorithm 1). The compiled form (`gradients.py`, `actor_critic/`) does the
+actor-critic methods", algorithm 1). The compiled form (`td3.py`, `actor_critic/`) does the
 same faster on a processor; whole iterations of both are compared in
 `tests/agents/test_actor_critic_forms.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
-from slipstream.agents.actor_critic.torch_form import Members, Networks, goals, learn_values
-from slipstream.agents.off_policy.torch_form import Coefficients, Transitions, follow, move
-from slipstream.agents.td3.base import Smoothing
+from slipstream.agents.actor_critic.torch_form import (
+    Members,
+    Networks,
+    TorchActorCritic,
+    TorchMembers,
+    goals,
+    learn_values,
+)
+from slipstream.agents.off_policy.torch_form import Coefficients, Target, Transitions, follow, move
+from slipstream.agents.td3.td3 import BaseTD3, Smoothing
+from slipstream.nets.torch_adam import Group
 
 
 def perturbed(head: Tensor, shift: Tensor) -> Tensor:
@@ -62,3 +72,31 @@ def learn(
 
     own = {"actor_loss": actor_loss.detach(), "gradient_norm": norm}
     return statistics | own, chosen & well, due & well, error
+
+
+class TD3Members(TorchMembers):
+    """Members that add noise to their policies' actions."""
+
+    def others(self, agent: BaseTD3) -> Mapping[str, Group | Target]:
+        return {"actor": self.target(agent.targets["actor"], agent.policy.parameters)}
+
+    def explore(self, head: Tensor, noise: Tensor) -> Tensor:
+        return perturbed(head, self.column(self._agent.noise)[:, None, None] * noise)
+
+    def improve(
+        self, rows: Transitions, noise: tuple[Tensor, ...], wanted: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+        smoothing = Smoothing(*map(self.column, self._agent.smoothing))
+        return learn(
+            *(self.learned, self.networks, rows, noise[0], wanted),
+            *(self._agent.config.target_every, self.coefficients, smoothing),
+        )
+
+
+class TorchTD3(TorchActorCritic, BaseTD3):
+    """As `TD3`; see `TorchActorCritic`."""
+
+    group = TD3Members
+
+
+Agent = TorchTD3

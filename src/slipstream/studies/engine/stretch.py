@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.agents.agent import AgentConfig
-from slipstream.nets import initial
+from slipstream.nets import networks
 from slipstream.nets.policy import Policy
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.passes import alike, score
@@ -48,7 +48,7 @@ class Population:
         first = places[0]
         training = first.member.config.training
         begins = any(state is None for state in states)
-        with nullcontext() if begins else initial.left_out():
+        with nullcontext() if begins else networks.left_out():
             self._shard = Shard(
                 joined(places),
                 AgentConfig.join([place.member.config.agent for place in places]),

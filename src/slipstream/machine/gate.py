@@ -4,27 +4,42 @@ One thread leads: it opens some tasks that do not depend on each other, takes pa
 until all are done. Any number of helpers, none as well, claim tasks from the same gate; who does
 which changes no bit. A task is a ticket, and tickets are never counted anew, so no thread can
 mistake an old task for a new one. A task must not raise: nobody would finish its ticket.
+
+An update calls `share` for each of its phases, and its helpers `help_out`; both call `work`, which
+the update's module binds (`given`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.tasks import RunTasks
 from slipstream.core import memory
 from slipstream.machine import atomics
 from slipstream.machine.atomics import add, give_way, load, pause, replace, rest
+
+# Bound by the renderer: (job, m, phase, task) does one task of member m's phase.
+work: Any = None
+
+RunTasks: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
+"""Runs tasks side by side, or in turn in their order: a later one may wait for an earlier one."""
+
+
+def in_sequence(tasks: Sequence[Callable[[], None]]) -> None:
+    """Runs tasks one after another; a crew of threads gives the same results."""
+    for task in tasks:
+        task()
+
 
 # Numbers of a gate; each that is written often has a cache line of its own.
 _NEXT = 0  # ticket that nobody has claimed yet
 _LIMIT = 8  # tickets that have been opened
 _DONE = 16  # tickets whose task is done
 _CLOSED = 24  # helpers leave
-MEMBER, PHASE, FIRST = 32, 33, 34  # what the tasks are, the first one's ticket
+_MEMBER, _PHASE, _FIRST = 32, 33, 34  # what the tasks are, the first one's ticket
 _NUMBERS = 40
 
 _PATIENCE = 300  # looks, about ten microseconds, after which a waiting thread lets others run
@@ -76,7 +91,7 @@ def run_with_helpers(
 def open_tasks(gate: Any, m: int, phase: int, tasks: int) -> int:
     """Opens so many tasks of a member's phase; the ticket after the last one."""
     limit = load(gate, _LIMIT) + tasks
-    gate[MEMBER], gate[PHASE], gate[FIRST] = m, phase, limit - tasks
+    gate[_MEMBER], gate[_PHASE], gate[_FIRST] = m, phase, limit - tasks
     add(gate, _LIMIT, tasks)
     return limit
 
@@ -122,3 +137,27 @@ def next_of_others(gate: Any) -> int:
         else:
             pause()
     return -1
+
+
+def share(gate: Any, job: Any, m: int, phase: int, tasks: int) -> None:
+    """Does the tasks 0, 1, ... of a phase, together with whoever helps.
+
+    Args:
+        job: what `work` takes; m: the member.
+    """
+    limit = open_tasks(gate, m, phase, tasks)
+    ticket = claim(gate)
+    while ticket >= 0:
+        work(job, m, phase, ticket - (limit - tasks))
+        finish(gate)
+        ticket = claim(gate)
+    wait_for(gate, limit)
+
+
+def help_out(gate: Any, job: Any) -> None:
+    """Takes part in another thread's phases until its gate closes."""
+    ticket = next_of_others(gate)
+    while ticket >= 0:
+        work(job, gate[_MEMBER], gate[_PHASE], ticket - gate[_FIRST])
+        finish(gate)
+        ticket = next_of_others(gate)
