@@ -156,7 +156,6 @@ MISTAKES = {
     **forms.OPTIMISER,
     "sign of the surrogate": ("policy = -torch", "policy = torch"),
     "no clipping": ("bounded = ratio.clamp(1.0 - clip, 1.0 + clip)", "bounded = ratio * 1.0"),
-    "no value clipping": ("torch.maximum((value", "torch.minimum((value"),
     "no entropy": ("- c.entropy_coef[:, None] * entropy", ""),
     "sign of entropy": ("- c.entropy_coef", "+ c.entropy_coef"),
     "half the squared error": (
