@@ -32,6 +32,8 @@ write: Any = None  # of the replay
 learn: Any = None
 seconds: Any = None  # a clock
 
+MASKED = False  # whether the kernel has a mask; Numba drops the branches that are not taken
+
 SAMPLED = 16  # acting is timed at every 16th row: a reading costs as much as a small policy
 
 # Places of `Keeping.spent`.
@@ -84,30 +86,24 @@ def collect(
             return t
         timed = t % SAMPLED == 0
         began = seconds() if timed else 0.0
-        act(by, t, flat[t], mask[t], action[t], log_prob[t], sent)
+        allowed = mask[t] if MASKED else mask
+        act(by, t, flat[t], allowed, action[t], log_prob[t], sent)
         if timed:
             keeping.spent[ACTING] += seconds() - began
         now = (sent, obs[t + 1], reward[t], terminated[t], truncated[t])
         counts[FINALS] = 0
-        advance(0, copies, t, RESET, batch, (*now, mask[t + 1]))
+        if MASKED:
+            advance(0, copies, t, RESET, batch, (*now, mask[t + 1]))
+        else:
+            advance(0, copies, t, RESET, batch, now)
         if counts[FAULT] != 0:
             return t + 1
         for i in range(counts[FINALS]):
             keeping.final_of[final_index[i, 1]] = i
-        write(
-            *(
-                keeping.ring,
-                store,
-                0,
-                copies,
-                action[t],
-                reward[t],
-                terminated[t],
-                truncated[t],
-                keeping.valid,
-            ),
-            *(flat[t + 1], mask[t + 1], finals, keeping.final_of),
-        )
+        shown = mask[t + 1] if MASKED else keeping.nothing
+        happened = (action[t], reward[t], terminated[t], truncated[t], keeping.valid)
+        seen = (flat[t + 1], shown, finals, keeping.final_of)
+        write(keeping.ring, store, 0, copies, *happened, *seen)
         for i in range(counts[FINALS]):
             keeping.final_of[final_index[i, 1]] = -1
         counts[FINALS] = 0
@@ -160,23 +156,24 @@ class ReplayPass:
             np.full(copies, -1, np.int64),
             np.zeros(2),
         )
-        text = render.source_of([collect])
-        if not env.mask_width:  # the kernel's loop takes none then
-            text = text.replace("(*now, mask[t + 1])", "now")
-            text = text.replace("mask[t + 1], finals", "keeping.nothing, finals")
-            text = text.replace("mask[t]", "mask")
         examples = (
             *(0, 0, env.batch, tuple(block), acting.by, self._sent),
             *(self._keeping, loops.store, learning.feed, learning.by),
         )
         module = render.compile_module(
             f"{env.kernel.name}_replay",
-            text,
+            render.source_of([collect]),
             {"collect": examples},
             {"updates_due": cast(FunctionType, updates_due)},
             {
                 **{"Any": Any, "FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT},
-                **{"RESET": RESET, "SAMPLED": SAMPLED, "ACTING": ACTING, "LEARNING": LEARNING},
+                **{
+                    "MASKED": bool(env.mask_width),
+                    "RESET": RESET,
+                    "SAMPLED": SAMPLED,
+                    "ACTING": ACTING,
+                    "LEARNING": LEARNING,
+                },
             },
             linked={
                 "act": acting.loop,

@@ -152,14 +152,15 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
     if kernel.mask is not None:
         functions["mask"] = kernel.mask
     entries: list[Any] = [shown.gather, shown.begin, shown.write]
+    shape = spec.observation_shape
+    shaped = len(shape) > 1 and spec.observation_dtype == np.float32
     text = "\n\n\n".join(
         [
             "from typing import Any",
             "\n".join(make_data_text(kernel)),
             *_records_text(kernel, kept),
             "\n".join(_look_text(kernel, spec)),
-            _showing_text(spec),
-            render.source_of(entries),
+            render.source_of([shown.show_place, *entries]),
         ]
     )
     action = of_float32(2) if spec.action_dtype == np.float32 else of_int64(2)
@@ -176,7 +177,7 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
             "write": writing(action, store),
         },
         {name: cast(FunctionType, function) for name, function in functions.items()},
-        {"Data": kernel.Data},
+        {"Data": kernel.Data, "SHAPED": shaped, "SHAPE": shape if shaped else ()},
         inline=False,
         checked=checked_parts(kernel) & functions.keys(),
     )
@@ -201,14 +202,6 @@ def _records_text(kernel: Kernel, kept: Kept) -> list[str]:
         keep.append(f"{indent}kept.f{number}{at} = s.{name}{at}")
         recall.append(f"{indent}s.{name}{at} = kept.f{number}{at}")
     return ["\n".join(lines) for lines in (keep, [*recall, "    pass"], which)]
-
-
-def _showing_text(spec: Spec) -> str:
-    """`show_place`: float32 rows of a batch are flat, `observe` writes into their shape."""
-    text, shape = render.source_of([shown.show_place]), spec.observation_shape
-    if len(shape) > 1 and spec.observation_dtype == np.float32:
-        return text.replace("rows[b]", f"rows[b].reshape({shape})")
-    return text
 
 
 def _look_text(kernel: Kernel, spec: Spec) -> list[str]:

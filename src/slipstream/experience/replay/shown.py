@@ -20,6 +20,9 @@ recall: Any = None  # (kept, s): copies it back
 which_of: Any = None  # (kept): the number of its Params record
 look: Any = None  # (s, p, d, masks, b): writes what is allowed into row b, where there is a mask
 
+SHAPED = False  # whether rows of a batch are flat where observations are not
+SHAPE: tuple[int, ...] = ()  # that of an observation then
+
 FUNCTIONS = (follow, gather_action, complete, cut)
 
 
@@ -30,7 +33,10 @@ def show_place(store: Any, e: int, slot: int, rows: Any, masks: Any, b: int) -> 
     s = scratch[0]
     recall(kept[e, slot], s)
     p = params[first[e] + which_of(kept[e, slot])]
-    observe(s, p, d, rows[b])
+    if SHAPED:  # Numba drops the other branch
+        observe(s, p, d, rows[b].reshape(SHAPE))
+    else:
+        observe(s, p, d, rows[b])
     look(s, p, d, masks, b)
 
 
