@@ -51,7 +51,7 @@ check: $(DEV)  ## format, lint, types, layers
 	$(BIN)/lint-imports --no-cache
 
 check-cuda: $(INSTALLED)  ## compile every kernel to PTX; needs neither GPU nor driver, but the extra
-	$(BIN)/python -m slipstream.vector.ptx
+	$(BIN)/python -m slipstream.vector.kernel.cuda
 
 bench: $(VENV)/.peers  ## measure beside the peers (three suites, at most 10 minutes each)
 	$(BIN)/python -m benchmarks env --json results/env.json

@@ -16,7 +16,7 @@ import psutil
 
 from benchmarks.environments import maker
 from slipstream.vector.chosen import chosen_backend
-from slipstream.vector.foreign_env import ForeignEnv
+from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.process.pool import memory_of
 from slipstream.vector.vector_env import blank, member_indices
 

@@ -31,18 +31,10 @@ LAYERS = (
 # Files that import each other in a circle, for types or within functions too, and why they may.
 # What is marked "to be cut" is no example; at most two circles stay.
 CIRCLES = {
-    "vector.kernel_env vector.rerun": "a step that went wrong is run again by the class itself",
-    "vector.kernel.copies vector.kernel.rerun": "the same, once the folder has its rooms",
-    "vector.driver vector.foreign_copy vector.infos vector.native vector.native_form "
-    "vector.process.block vector.process.copies vector.process.crowd vector.process.driver "
-    "vector.process.foreign_copies vector.process.job vector.process.launcher "
-    "vector.process.layout vector.process.link vector.process.native_copies "
-    "vector.process.server vector.process.worker vector.process.workers": "to be cut",
+    "vector.kernel.copies vector.kernel.rerun": "a step that went wrong is run again by the class",
     "nets.actor nets.policy": "to be cut",
     "agents.ppo.base agents.ppo.config agents.ppo.learner agents.ppo.ppo": "to be cut",
     "training.collector training.replay_collector": "to be cut",
-    "adapters.sb3 adapters.sb3_foreign": "to be cut",
-    "adapters.gymnasium_foreign adapters.gymnasium_vector": "to be cut",
 }
 
 

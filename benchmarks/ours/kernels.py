@@ -22,7 +22,7 @@ from slipstream.core.discover import load_kernel
 from slipstream.core.spec import Spec
 from slipstream.environments.factory import resolve_environment
 from slipstream.training.processes.crew import Crew
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, VectorEnv, blank, member_indices
 
 

@@ -13,11 +13,10 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.spaces import Box, Dict, Discrete, Graph, OneOf, Sequence, Text, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from slipstream.adapters.copies import ForeignBatch
 from slipstream.adapters.errors import SpaceError, UnreadyError
-from slipstream.adapters.foreign_batch import make_foreign_batch
-from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
+from slipstream.adapters.gymnasium_foreign import ForeignVectorFace, check_fixed
 from slipstream.adapters.gymnasium_vector import make_vec
-from slipstream.adapters.observation_mode import check_fixed
 from slipstream.api import make_face
 from slipstream.core.errors import ConfigError
 
@@ -241,7 +240,7 @@ class Echo(gymnasium.Env):
 
 
 def test_numbers_of_an_action_keep_their_dtype():
-    batch = make_foreign_batch(Echo, 2, autoreset=AutoresetMode.NEXT_STEP, backend="serial")
+    batch = ForeignBatch([Echo] * 2, "Echo", AutoresetMode.NEXT_STEP, backend="serial")
     batch.reset([1, 2])
     assert batch.step([[0.1], [-0.3]]).obs.tolist() == [[0.1], [-0.3]]
     batch.close()

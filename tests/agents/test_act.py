@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
-from slipstream.vector.foreign import flat_spaces
+from slipstream.vector.foreign.making import flat_spaces
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 OBSERVATIONS = [

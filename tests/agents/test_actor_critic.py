@@ -14,7 +14,7 @@ from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.nets.compiled import loops
 from slipstream.nets.policy_file import pack, unpack
-from slipstream.vector.steps import Finals
+from slipstream.vector.vector_env import Finals
 
 AGENTS = pytest.mark.parametrize("name", ["sac", "td3"])
 SMALL = {"widths": (24, 16), "batch": 33, "replay_size": 200, "learning_starts": 20, "iteration": 5}

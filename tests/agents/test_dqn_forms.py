@@ -20,7 +20,7 @@ from slipstream.core.spec import Spec
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.nets import torch_adam
-from slipstream.vector.steps import Finals
+from slipstream.vector.vector_env import Finals
 
 TOLERANCE = 1e-4
 ROWS = 40  # steps of a rollout

@@ -12,7 +12,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import resolve_environment
 from slipstream.report.learning import episode_curves
 from slipstream.settings.config import resolve
-from slipstream.vector.infos import episode_numbers
+from slipstream.vector.foreign.infos import episode_numbers
 
 WORLD = """
 import gymnasium

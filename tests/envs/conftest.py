@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.core.discover import load_kernel
 from slipstream.vector.contract import blank
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import member_indices
 
 sys.path.insert(0, str(Path(__file__).parent))

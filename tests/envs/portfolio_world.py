@@ -15,7 +15,7 @@ from slipstream.envs.portfolio.record import records_of, state_dtype
 from slipstream.features.panel import PanelFeatures
 from slipstream.market.calendar import calendar
 from slipstream.market.panel import Panel
-from slipstream.vector.records import Records
+from slipstream.vector.kernel.records import Records
 
 BAR = 300
 KERNEL = load_kernel("portfolio")

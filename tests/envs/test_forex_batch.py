@@ -11,7 +11,7 @@ from forex_folder import write_symbol
 
 from slipstream.core.discover import load_kernel
 from slipstream.envs.forex import kernel as forex
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices
 
 KERNEL = load_kernel("forex")

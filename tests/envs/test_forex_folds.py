@@ -17,7 +17,7 @@ from slipstream.environments.episodes import replay
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.envs.forex import kernel as forex
 from slipstream.market.folds import FoldPlan
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut
 
 KERNEL = load_kernel("forex")

@@ -10,7 +10,7 @@ import pytest
 from slipstream.core.discover import load_kernel
 from slipstream.envs.forex.record import CLOSE, OPEN
 from slipstream.market.planted.forex import PlantedForex
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices
 
 

@@ -10,8 +10,8 @@ from slipstream.envs.hockey.physics.boxes import box
 from slipstream.envs.hockey.physics.contacts import collide_polygons, evaluate
 from slipstream.envs.hockey.physics.impact import time_of_impact
 from slipstream.envs.hockey.physics.motion import set_pose
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.records import Records
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.records import Records
 from slipstream.vector.vector_env import blank, member_indices
 
 SAMPLES = 250

@@ -5,9 +5,9 @@ import pytest
 
 from slipstream.core.discover import load_kernel
 from slipstream.envs.hockey.kernel import decode, put
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD
-from slipstream.vector.records import Records
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import HOLD
+from slipstream.vector.kernel.records import Records
 from slipstream.vector.vector_env import blank, member_indices
 
 CENTER_Y = 4.0

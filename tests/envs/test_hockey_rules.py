@@ -7,8 +7,8 @@ from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.envs.hockey.kernel import closeness, decode, put
 from slipstream.vector.contract import blank
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.records import Records
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.records import Records
 from slipstream.vector.vector_env import member_indices
 
 BOTS = {"one": {"strong": 1.0}, "two": {"weak": 1.0, "strong": 1.0, "random": 1.0, "idle": 1.0}}

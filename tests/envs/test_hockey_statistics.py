@@ -8,8 +8,8 @@ import pytest
 
 from slipstream.core.discover import load_kernel
 from slipstream.vector.contract import blank
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.vector_env import member_indices
 
 # players, games measured, shares of wins of player 1 and of draws, mean length, goals and catches

@@ -21,8 +21,8 @@ from slipstream.envs.hockey.kernel import decode
 from slipstream.runs.games import Player, play
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.records import Records
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.records import Records
 from slipstream.vector.vector_env import blank, member_indices
 
 GAMES = 2000

@@ -17,8 +17,8 @@ from slipstream.envs.portfolio.config import UnitOrders
 from slipstream.market.folds import FoldPlan
 from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.vector.contract import blank, check_environment, compare, random_actions
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.records import Records
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.records import Records
 from slipstream.vector.vector_env import member_indices
 
 BARS, START = 5000, 1_640_995_200 + 86_400 - 1500

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from portfolio_world import BAR, KERNEL, World, build, make_panel, random_panel
 
 from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import member_indices
 
 modes = st.fixed_dictionaries(

@@ -7,8 +7,8 @@ from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.envs.probes import NAMES
 from slipstream.market.planted.forex import PlantedForex
 from slipstream.vector.contract import blank, compare, random_actions
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.vector_env import join_episodes, member_indices
 
 # Configs of a kernel: together they take every branch that random actions reach.

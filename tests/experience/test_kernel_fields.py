@@ -16,9 +16,8 @@ from slipstream.experience.replay.replay import Replay
 from slipstream.experience.replay.storage import DenseRows
 from slipstream.experience.rollout import Rollout
 from slipstream.market.planted.forex import PlantedForex
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.steps import join_finals
-from slipstream.vector.vector_env import member_indices
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.vector_env import join_finals, member_indices
 
 KERNELS = Path(__file__).parents[1] / "vector/kernels"
 MEMBERS, COPIES = 2, 4

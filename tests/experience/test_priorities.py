@@ -22,7 +22,7 @@ from slipstream.experience.replay.tree import (
 )
 from slipstream.experience.rollout import Rollout
 from slipstream.machine.sixteen import least_of, place_of, sum_of
-from slipstream.vector.steps import Finals
+from slipstream.vector.vector_env import Finals
 
 HELD = 200
 

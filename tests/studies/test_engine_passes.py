@@ -24,7 +24,7 @@ from slipstream.studies.engine.passes import (
 )
 from slipstream.studies.engine.source import Place
 from slipstream.studies.engine.stretch import Population, policy_of
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
 
 
 def by_hand(place, policy):

@@ -6,7 +6,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.vector.fused import FusedLoop
+from slipstream.vector.kernel.fused import FusedLoop
 
 KERNELS = Path(__file__).parents[1] / "vector" / "kernels"
 AGENT = {"horizon": 48, "minibatch": 48, "epochs": 1, "widths": [8]}

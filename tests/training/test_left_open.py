@@ -12,7 +12,7 @@ from slipstream.settings.config import resolve
 from slipstream.training import shard, trainer
 from slipstream.training.make_workers import make_workers
 from slipstream.training.tuning.cells import Cell, measure_steps
-from slipstream.vector.foreign_env import ForeignEnv
+from slipstream.vector.foreign.foreign_env import ForeignEnv
 
 CONFIG = {
     "env": {"name": "gym:CartPole-v1"},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.discover import load_kernel
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices
 
 KERNELS = Path(__file__).parent / "kernels"

@@ -12,12 +12,11 @@ import numpy as np
 from numba import cuda
 
 from slipstream.core.discover import load_kernel
-from slipstream.vector.compile import Loop
 from slipstream.vector.contract import compare
-from slipstream.vector.cuda import device_module
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import ENTRIES
-from slipstream.vector.ptx import examples
+from slipstream.vector.kernel.compile import Loop
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.cuda import device_module, examples
+from slipstream.vector.kernel.loop import ENTRIES
 from slipstream.vector.vector_env import Episodes, Finals, member_indices
 
 warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)

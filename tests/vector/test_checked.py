@@ -10,10 +10,10 @@ import pytest
 
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import KernelError
-from slipstream.vector.compile import checked_parts
 from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD
+from slipstream.vector.kernel.compile import checked_parts
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.vector_env import member_indices
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -158,7 +158,7 @@ def test_only_kernels_of_others_are_checked():
     called = {"reset", "step", "observe", "mask", "ahead", "conclude"}
     assert checked_parts(own) == called
     # Every function of a kernel that the loop calls is among them.
-    text = (Path(__file__).parents[2] / "src/slipstream/vector/compile.py").read_text()
+    text = (Path(__file__).parents[2] / "src/slipstream/vector/kernel/compile.py").read_text()
     names = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)}
     assert called <= names
 

@@ -6,7 +6,7 @@ import pytest
 
 from slipstream.vector import chosen
 from slipstream.vector.chosen import choose, step_seconds
-from slipstream.vector.foreign_env import ForeignEnv
+from slipstream.vector.foreign.foreign_env import ForeignEnv
 
 
 def test_processes_are_for_long_steps_of_many_copies(monkeypatch):

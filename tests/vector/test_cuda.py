@@ -12,7 +12,7 @@ import pytest
 
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import KernelError
-from slipstream.vector import ptx
+from slipstream.vector.kernel import cuda
 
 HERE = Path(__file__).parent
 KERNELS = [HERE / "kernels" / f"{name}.py" for name in ("clock", "duel", "masked")]
@@ -38,26 +38,26 @@ def test_simulated_threads_equal_the_interpreter():
 
 
 def test_absent_packages_are_told(monkeypatch, capsys):
-    monkeypatch.setattr(ptx, "_PACKAGES", ("numba-cuda-of-nowhere",))
-    assert ptx.main() == 0
+    monkeypatch.setattr(cuda, "_PACKAGES", ("numba-cuda-of-nowhere",))
+    assert cuda.main() == 0
     said = capsys.readouterr().out
     assert "not run, because numba-cuda-of-nowhere is missing" in said and "cuda-check" in said
 
 
 def test_every_kernel_compiles_to_ptx(capsys):
-    if ptx.missing_packages():
-        pytest.skip(f"the extra cuda-check is absent: {', '.join(ptx.missing_packages())}")
-    assert ptx.main() == 0
+    if cuda.missing_packages():
+        pytest.skip(f"the extra cuda-check is absent: {', '.join(cuda.missing_packages())}")
+    assert cuda.main() == 0
     said = capsys.readouterr().out
     assert all(f"{name}: " in said for name in list_kernels())
 
 
 def test_what_a_gpu_cannot_do_is_named(tmp_path):
-    if ptx.missing_packages():
-        pytest.skip(f"the extra cuda-check is absent: {', '.join(ptx.missing_packages())}")
+    if cuda.missing_packages():
+        pytest.skip(f"the extra cuda-check is absent: {', '.join(cuda.missing_packages())}")
     text = KERNELS[0].read_text()
     path = tmp_path / "bad.py"
     path.write_text(text.replace("s.time = s.time + 1", "s.time = len(s.sum)"))
     kernel = load_kernel(str(path))
     with pytest.raises(KernelError, match="`bad` does not compile to PTX"):
-        ptx.compile_ptx(kernel, kernel.load(kernel.Config()))
+        cuda.compile_ptx(kernel, kernel.load(kernel.Config()))

@@ -18,9 +18,9 @@ from slipstream.environments.factory import resolve_environment
 from slipstream.settings.config import resolve
 from slipstream.settings.sizing import check_memory
 from slipstream.vector.contract import blank
-from slipstream.vector.foreign import flat_spaces
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.native import native_env
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.foreign.making import flat_spaces
+from slipstream.vector.foreign.native import native_env
 from slipstream.vector.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test

@@ -8,10 +8,10 @@ from gymnasium import spaces
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.random import stream
 from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.foreign import flat_spaces, make_gymnasium
-from slipstream.vector.foreign_copy import ForeignCopy, peeled, step_each
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.vector.foreign.copies import ForeignCopy, peeled, step_each
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.foreign.making import flat_spaces, make_gymnasium
+from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.process.layout import AT, BEAT, WORDS
 from slipstream.vector.vector_env import member_indices
 
@@ -231,7 +231,7 @@ def test_copies_that_do_not_repeat_themselves_begin_fresh_episodes():
 
 
 def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
-    from slipstream.vector import foreign_env
+    from slipstream.vector.foreign.making import foreign_env
 
     monkeypatch.setattr(foreign_env, "LONGEST_LOG", 4)
     env, other = toys(terminate_at=9), toys(terminate_at=9)
@@ -242,7 +242,7 @@ def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
 
 
 def test_actions_are_kept_over_more_steps_than_an_episode_has(monkeypatch):
-    from slipstream.vector import foreign_env
+    from slipstream.vector.foreign.making import foreign_env
 
     monkeypatch.setattr(foreign_env, "LONGEST_LOG", 4)
     env, other = toys(terminate_at=3), toys(terminate_at=3)
@@ -273,7 +273,7 @@ def test_every_episode_has_the_seed_of_its_number():
     copy = ForeignCopy(env, "seeds", 0)
     asked = [(2, 5, e) for e in [*range(70), 3, 40, 39]] + [(2, 6, 39), (3, 6, 39), (3, 6, 40)]
     for numbers in asked:
-        copy.reset(*numbers)
+        copy.reset(numbers[2], seed=copy.seed_of(*numbers))
     with np.errstate(over="ignore"):
         words = [stream(*(np.uint64(n) for n in numbers)) for numbers in asked]
     assert env.seen == [int(word & np.uint64(2**31 - 1)) for word in words]
@@ -342,20 +342,20 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
     """Twice: the first episode is stepped through the wrappers, which check its first calls."""
     env = gymnasium.make("CartPole-v1", max_episode_steps=7)
     copy = ForeignCopy(env, "CartPole-v1", 0)
-    rows, rewards, hand = np.zeros((1, 1), np.int64), [0.0], [0] * WORDS
+    rewards, hand = [0.0], [0] * WORDS
     seen, ends = [], []
 
     def store(copy, shown):
         seen.append(shown)
 
-    def ended(copy, terminated, truncated):
+    def ended(copy, last, terminated, truncated):
         ends.append((copy.length, terminated, truncated))
 
     for episode in range(3):
-        copy.reset(1, 0, episode)
+        copy.reset(episode, seed=copy.seed_of(1, 0, episode))
         seen.clear(), ends.clear()
         for action in (0, 1) * 4:
-            step_each([(copy, action)], rows, rewards, hand, 0, store, ended)
+            step_each([(copy, action)], list, rewards, hand, 0, store, ended)
             assert rewards == [1.0]
             if ends:
                 break
@@ -389,7 +389,7 @@ class Breaks(gymnasium.Env):
 
 def test_a_watched_beat_is_even_after_a_failure_and_its_words_are_given_back(monkeypatch):
     words = memoryview(bytearray(8 * WORDS)).cast("Q")
-    monkeypatch.setattr("slipstream.vector.driver.PULSES", pulses := [words])
+    monkeypatch.setattr("slipstream.vector.foreign.driver.PULSES", pulses := [words])
     env = ForeignEnv(Breaks, *member_indices([3], 2))
     assert not pulses
     env.reset(blank(env).obs)

@@ -16,8 +16,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.infos import (
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.foreign.infos import (
     APART,
     FIRST,
     MOST_BYTES,
@@ -26,7 +26,7 @@ from slipstream.vector.infos import (
     batch_infos,
     signature_of,
 )
-from slipstream.vector.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.vector.foreign.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import member_indices
 

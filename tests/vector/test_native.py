@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.vector.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.vector.foreign.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
@@ -239,7 +239,7 @@ def test_what_is_refused_leaves_actions_under_way_alone(backend):
             env.send(np.array([5, 5]), [1, 2])
         with pytest.raises(ConfigError, match="sent"):
             env.step(np.full(4, 5))
-        assert env.arrays["act"][:2].tolist() == [6, 7]
+        assert env.arrays["actions"][:2].tolist() == [6, 7]
         assert sorted(env.recv(2)) == [0, 1]
     for call in (env.wait, env.recv):
         with pytest.raises(ConfigError, match="was closed"):

@@ -17,8 +17,8 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.loop import HOLD, RESET_KEEP_ALL
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.process import launcher
 from slipstream.vector.process.layout import BEAT
 from slipstream.vector.vector_env import member_indices

@@ -15,8 +15,8 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
 from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.native import NEXT_STEP, native_env
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.foreign.native import NEXT_STEP, native_env
 from slipstream.vector.process.scheduler import CopyScheduler, LongestWaiting
 from slipstream.vector.vector_env import StepOut, member_indices
 

@@ -21,8 +21,8 @@ from gymnasium import spaces
 from slipstream.core.errors import KernelError
 from slipstream.environments.episodes import lost_sentence, run_episodes
 from slipstream.vector.contract import blank
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.loop import HOLD, RESET
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.kernel.loop import HOLD, RESET
 from slipstream.vector.process.faults import TRIES, FaultPolicy, backoff
 from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.worker import HANG_SIGNAL
@@ -407,7 +407,7 @@ SCRIPT = """
 import gymnasium, json, os, signal, sys, time
 import numpy as np
 from slipstream.vector.contract import blank
-from slipstream.vector.foreign_env import ForeignEnv
+from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.vector_env import member_indices
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs

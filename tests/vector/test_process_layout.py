@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import Spec
-from slipstream.vector.foreign import flat_spaces
+from slipstream.vector.foreign.making import flat_spaces
 from slipstream.vector.forms import observation_form
 from slipstream.vector.leaves import MisfitError, leaves_of, store
 from slipstream.vector.process import block, patience

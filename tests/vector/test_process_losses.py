@@ -14,9 +14,9 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.vector.contract import blank
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.loop import HOLD
-from slipstream.vector.native import SAME_STEP, native_env
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.foreign.native import SAME_STEP, native_env
+from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.link import UP
 from slipstream.vector.vector_env import StepOut, member_indices

@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
 from slipstream.vector.contract import blank
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.native import native_env
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.foreign.native import native_env
 from slipstream.vector.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test

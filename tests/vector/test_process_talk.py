@@ -13,8 +13,8 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import KernelError
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.native import native_env
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.foreign.native import native_env
 from slipstream.vector.process.block import anonymous_file
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.link import Link

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.vector.foreign_env import ForeignEnv
+from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.process import patience
 from slipstream.vector.process import workers as waiting
 from slipstream.vector.process.layout import ASLEEP

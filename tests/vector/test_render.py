@@ -18,8 +18,8 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.machine import render
 from slipstream.machine.cache import cache_folder, private_folder, sweep
 from slipstream.machine.reached import Reachable
-from slipstream.vector.compile import bindings
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.compile import bindings
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -33,7 +33,7 @@ CHILD = """
     compiling = event.RecordingListener()
     event.register("numba:compile", compiling)
     from slipstream.core.discover import load_kernel
-    from slipstream.vector.kernel_env import KernelVectorEnv
+    from slipstream.vector.kernel.copies import KernelVectorEnv
     from slipstream.vector.vector_env import member_indices
     kernel = load_kernel(sys.argv[1])
     env = KernelVectorEnv(kernel, kernel.load(kernel.Config()), *member_indices([1], 2))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from slipstream.core.discover import load_kernel
-from slipstream.vector.foreign_env import ForeignEnv
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.vector_env import blank, member_indices
 
 COPIES, LIMIT, STEPS = 6, 4, 9

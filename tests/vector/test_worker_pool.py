@@ -13,7 +13,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.vector.foreign_env import ForeignEnv
+from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.process import crowd
 from slipstream.vector.process.pool import Budget, WorkerPool, memory_of
 from slipstream.vector.vector_env import member_indices

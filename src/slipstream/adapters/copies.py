@@ -1,26 +1,532 @@
-"""Copies of any environment by name, for the faces that step all of them alike."""
+"""Copies of an environment as the faces step them: any autoreset, native actions, own arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any, NamedTuple
 
+import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
-from slipstream.adapters.batch import FaceCopies
-from slipstream.adapters.foreign_batch import make_foreign_batch
-from slipstream.adapters.kernel_batch import make_kernel_batch
+from slipstream.adapters.errors import (
+    ActionError,
+    ClosedError,
+    NoActionsError,
+    Theirs,
+    UnreadyError,
+)
 from slipstream.core.bounds import check_count
-from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import kind_of
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.spec import Spec
+from slipstream.environments.factory import kind_of, make_environment
 from slipstream.environments.gymnasium_environment import (
     GymnasiumEnvironment,
     maker,
     wrappers_of,
 )
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.settings.config import resolve
+from slipstream.vector.foreign.foreign_env import foreign_spec
+from slipstream.vector.foreign.making import name_of
+from slipstream.vector.foreign.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.vector.forms import ActionForm, action_form
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
+from slipstream.vector.leaves import MisfitError, as_array, words
+from slipstream.vector.process.faults import FaultPolicy
+from slipstream.vector.vector_env import Episodes, blank, member_indices
+
+AT_END = {
+    AutoresetMode.NEXT_STEP: NEXT_STEP,
+    AutoresetMode.SAME_STEP: SAME_STEP,
+    AutoresetMode.DISABLED: DISABLED,
+}
+"""What `native_env` calls the modes."""
+HANG_SECONDS = 300.0  # of one call of a copy; Gymnasium would wait for ever
+_ROUNDING = 1e-5  # relative; how far rounding may carry a number beyond its bound
 
 
+class FaceStep(NamedTuple):
+    """One step of all copies, or of some; the arrays are the caller's.
+
+    Attributes:
+        obs: [n, ...] of the copies that were stepped, as the environment shows it.
+        reward: float32 [n].
+        terminated, truncated: bool [n].
+        ended: int64 [k], the copies whose episode ended at this step.
+        finals: [k, ...], their last observations.
+        episodes: statistics of them, in the order of `ended`.
+        valid: bool [n], false where the transition is not real; None where all are.
+
+    Where P > 1 players act, observations and rewards are ``[n, P, ...]``.
+    """
+
+    obs: Any
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    ended: NDArray[np.int64]
+    finals: Any
+    episodes: Episodes
+    valid: NDArray[np.bool_] | None
+
+
+class FaceCopies(ABC):
+    """E copies.
+
+    Args:
+        name: of the environment, for messages.
+        spec: of it.
+        actions: between its actions and rows of numbers.
+        num_envs: E.
+        autoreset: what follows an episode's end.
+
+    Attributes:
+        observation_space, action_space: of one copy, its own; the caller's.
+        mask: bool [E, n], the choices allowed now; None where all always are.
+        apart: `send` and `recv` step copies at their own pace.
+    """
+
+    mask: NDArray[np.bool_] | None = None
+    apart = False
+
+    def __init__(
+        self, name: str, spec: Spec, actions: ActionForm, num_envs: int, autoreset: AutoresetMode
+    ) -> None:
+        self.name, self.spec, self.num_envs, self.autoreset = name, spec, num_envs, autoreset
+        # Clients change them: CleanRL's SAC sets another dtype.
+        self.observation_space = deepcopy(spec.native_observation or spec.observation)
+        self.action_space = deepcopy(spec.native_action or spec.action)
+        self._form = actions
+        self._players = () if spec.players == 1 else (spec.players,)
+        self._waiting = np.zeros(num_envs, np.bool_)  # ended, and not begun again
+        self._begun = np.zeros(num_envs, np.bool_)
+        self.closed = False
+
+    @abstractmethod
+    def reset(self, seeds: Sequence[int | None], selected: NDArray[np.bool_] | None = None) -> Any:
+        """Begins new episodes.
+
+        Args:
+            seeds: of each copy: the first episode of its random stream begins; None: the next one
+                of the stream that it has.
+            selected: bool [E], which copies; all of them unless given.
+
+        Returns:
+            Observations of all copies; those that were not selected show what they did before.
+        """
+
+    @abstractmethod
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> FaceStep:
+        """Steps every copy, or some of them.
+
+        Args:
+            actions: one for each copy that is stepped, the batch axis first.
+            copies: int64 [n], which are stepped, in the order of the actions and of the outcome.
+
+        Raises:
+            ActionError: wrong number, shape or dtype, or beyond the space; nothing was stepped.
+            UnreadyError: a copy was never reset, or has ended and waits for a reset.
+        """
+
+    def infos(self) -> dict[str, Any]:
+        """What copies said besides at the last step, in Gymnasium's form; kernels say nothing."""
+        return {}
+
+    def said(self, copies: NDArray[np.int64]) -> list[dict[str, Any]]:
+        """The same of some copies, a dict for each; the caller's."""
+        return [{} for _ in copies]
+
+    def send(self, actions: Any, copies: NDArray[np.int64]) -> None:
+        """Begins a step of some copies, where they are stepped `apart`; raises as `step` does."""
+        raise NotImplementedError
+
+    def recv(self, count: int) -> tuple[NDArray[np.int64], FaceStep]:
+        """The first so many copies that are ready, and what came of their steps."""
+        raise NotImplementedError
+
+    @property
+    def under_way(self) -> NDArray[np.bool_]:
+        """Copies that were sent an action and not received since, bool [E]."""
+        return np.zeros(self.num_envs, np.bool_)
+
+    def settle(self) -> None:  # noqa: B027  (nothing is, unless they step apart)
+        """Waits for what is under way, and forgets what comes of it."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Closes the copies."""
+
+    def close(self) -> None:
+        """Ends the copies; may be called again."""
+        if not self.closed:
+            self.closed = True
+            self.end()
+
+    def __del__(self) -> None:
+        """Closes what its owner forgot to close, as ElegantRL does."""
+        with suppress(Exception):
+            self.close()
+
+    def check_open(self) -> None:
+        """Refuses what was closed."""
+        if self.closed:
+            raise ClosedError(f"{self.name} was closed; make it again to use it.")
+
+    def check_ready(self, chosen: NDArray[np.bool_] | None = None) -> None:
+        """Refuses to step what has not begun an episode; `chosen` bool [E] are stepped."""
+        self.check_open()
+        if not self._begun.all():
+            missing = ~self._begun if chosen is None else chosen & ~self._begun
+            who = np.flatnonzero(missing).tolist()
+            which = "" if len(who) == self.num_envs else f" (copies {few(who)} were not)"
+            if who:
+                raise UnreadyError(f"{self.name}: call `reset` before the first `step`{which}.")
+        if self.autoreset is AutoresetMode.DISABLED and self._waiting.any():
+            over = self._waiting if chosen is None else self._waiting & chosen
+            if over.any():
+                raise UnreadyError(
+                    f"{self.name}: the episodes of copies {few(np.flatnonzero(over).tolist())} "
+                    "have ended, and with autoreset disabled nobody begins them again: reset with "
+                    "options={'reset_mask': terminations | truncations} before the next step."
+                )
+
+    def rows(self, actions: Any, copies: NDArray[np.int64] | None = None) -> NDArray[Any]:
+        """Actions as rows [n, K], checked."""
+        n = self.num_envs if copies is None else len(copies)
+        if np.ndim(actions) == 0 and not isinstance(actions, Mapping):
+            raise NoActionsError(
+                f"{self.name}: `step` takes one action for each of {n} copies, and was given "
+                f"{actions!r:.60}."
+            )
+        try:
+            rows = self._form.rows(actions, (n, *self._players), self.spec.action_width)
+        except MisfitError as error:
+            raise ActionError(f"{self.name}: `step` of {n} copies was given {error}.") from None
+        if isinstance(self.spec.action, spaces.Box):
+            self._check_bounds(rows, self.spec.action)
+        if self.mask is not None:
+            self._check_allowed(rows, copies)
+        return rows
+
+    def _check_allowed(self, rows: NDArray[Any], copies: NDArray[np.int64] | None) -> None:
+        assert self.mask is not None
+        at = slice(None) if copies is None else copies
+        allowed = np.take_along_axis(self.mask[at], self._form.places(rows), axis=-1)
+        allowed[self._waiting[at]] = True  # the action is ignored
+        if not allowed.all():
+            place = int(np.argwhere(~allowed)[0, 0])
+            copy = place if copies is None else int(copies[place])
+            raise ActionError(
+                f"{self.name}: a choice that is not allowed now, the first in copy {copy}; "
+                "choose among those that the action mask allows."
+            )
+
+    def _check_bounds(self, rows: NDArray[Any], space: spaces.Box) -> None:
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        slack = _ROUNDING * (1.0 + np.minimum(np.abs(low), np.abs(high)))
+        bad = (rows < low - slack) | (rows > high + slack)
+        if bad.any():
+            place = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise ActionError(
+                f"{self.name}: `step` was given {rows[place]} at {place}, outside the action "
+                f"space ({words(self._form.leaf)} from {low[place[-1]]} to "
+                f"{high[place[-1]]}). Clip actions to it: np.clip(actions, space.low, space.high), "
+                "or Gymnasium's ClipAction."
+            )
+
+
+def few(numbers: Sequence[int]) -> str:
+    """The first few of some numbers."""
+    shown = ", ".join(map(str, numbers[:8]))
+    return f"{shown}, ..." if len(numbers) > 8 else shown
+
+
+def check_one_player(batch: FaceCopies, stepping: str) -> None:
+    """Refuses a game in a face for one player; says which of its own opponents may be given."""
+    if batch.spec.players == 1:
+        return
+    module = getattr(getattr(getattr(batch, "env", None), "kernel", None), "module", None)
+    bots = getattr(module, "OPPONENTS", {}).get("opponents")
+    batch.close()
+    remedy = "it has no players of its own, train it by self-play (docs/self-play.md)"
+    if bots:
+        remedy = f"give its own players, opponents={bots}"
+    raise ConfigError(
+        f"{batch.name} has {batch.spec.players} players, and {stepping} one: {remedy}; or use the "
+        "PettingZoo face (slipstream.adapters.pettingzoo), in which all of them act."
+    )
+
+
+class KernelBatch(FaceCopies):
+    """E copies of a kernel.
+
+    Args:
+        env: the copies, which keep every final observation (`RESET_KEEP_ALL`) or, for
+            `AutoresetMode.DISABLED`, hold where an episode ends (`HOLD`).
+        name: of the environment, for messages.
+        autoreset: what follows an episode's end.
+    """
+
+    def __init__(self, env: KernelVectorEnv, name: str, autoreset: AutoresetMode) -> None:
+        super().__init__(name, env.spec, env.actions, env.num_envs, autoreset)
+        self.env = env
+        space, self._choices = env.spec.action, 0  # of a single choice without a mask
+        if isinstance(space, spaces.Discrete) and space == self.action_space:
+            plain = env.spec.players == 1 and not env.mask_width and space.start == 0
+            self._choices = int(space.n) if plain else 0
+        self._out = blank(env)
+        self._pending = blank(env).obs  # first observations that NEXT_STEP shows one step later
+        self._none = np.zeros(self.num_envs, np.bool_)
+
+    @property
+    def mask(self) -> NDArray[np.bool_] | None:  # type: ignore[override]
+        return self._out.mask
+
+    def reset(self, seeds: Sequence[int | None], selected: NDArray[np.bool_] | None = None) -> Any:
+        self.check_open()
+        chosen = np.ones(self.num_envs, np.bool_) if selected is None else selected
+        rows = self._out
+        seeded = np.array([seed is not None for seed in seeds]) & chosen
+        fresh = np.flatnonzero(seeded)
+        if len(fresh):
+            words = np.array([int(seeds[e] or 0) % 2**64 for e in fresh.tolist()], np.uint64)
+            self.env.restart(fresh, words, rows.obs, rows.mask)
+        others = np.flatnonzero(chosen & ~seeded)
+        if len(others):
+            self.env.restart(others, None, rows.obs, rows.mask)
+        self.env.drain_episodes()
+        self.env.drain_finals()
+        self._waiting = self._waiting & ~chosen
+        self._begun = self._begun | chosen
+        return self.env.observations.native(rows.obs.copy())
+
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> FaceStep:
+        chosen = None
+        if copies is not None:
+            chosen = np.zeros(self.num_envs, np.bool_)
+            chosen[copies] = True
+        self.check_ready(chosen)
+        rows = self._rows(actions, copies)
+        env, out, passed = self.env, self._out, None if chosen is None else ~chosen
+        waking = None
+        if self.autoreset is AutoresetMode.NEXT_STEP and self._waiting.any():
+            waking = self._waiting if chosen is None else self._waiting & chosen
+            passed = waking if passed is None else passed | waking
+        if passed is not None:
+            env.hold(passed)
+        env.step(rows, out)
+        obs = out.obs
+        if passed is not None:
+            env.hold(self._none)
+        if waking is not None:
+            obs[waking] = self._pending[waking]
+        over = out.terminated | out.truncated
+        finals, episodes = env.drain_finals(), env.drain_episodes()
+        self._waiting = over if chosen is None else np.where(chosen, over, self._waiting)
+        ended = np.flatnonzero(over)
+        last = self._last(ended, finals.obs, finals.index[:, 1])
+        if self.autoreset is AutoresetMode.NEXT_STEP and len(ended):
+            self._pending[ended] = obs[ended]
+            obs[ended] = last
+        at = slice(None) if copies is None else copies
+        return FaceStep(
+            env.observations.native(obs[at].copy()),
+            out.reward[at].copy(),
+            out.terminated[at].copy(),
+            out.truncated[at].copy(),
+            ended,
+            env.observations.native(last),
+            episodes,
+            None if out.valid.all() else out.valid[at].copy(),
+        )
+
+    def end(self) -> None:
+        self.env.close()
+
+    def _last(self, ended: NDArray[np.int64], obs: NDArray[Any], at: NDArray[np.int64]) -> Any:
+        """Final observations in the order of `ended`."""
+        if self.autoreset is AutoresetMode.DISABLED:
+            return self._out.obs[ended]  # a copy that waits goes on showing it
+        if len(at) == len(ended):
+            return obs[np.argsort(at, kind="stable")]
+        rows = self._out.obs[ended]  # of a copy that was lost there is none
+        rows[np.searchsorted(ended, at)] = obs
+        return rows
+
+    def _rows(self, actions: Any, copies: NDArray[np.int64] | None) -> NDArray[Any]:
+        """Actions as rows [E, K], checked; of copies that are not stepped, anything."""
+        if copies is None and self._choices and type(actions) is np.ndarray:
+            plain = actions.dtype == np.int64 and actions.shape == (self.num_envs,)
+            # As uint64 a negative number is too large, too.
+            if (
+                plain
+                and actions.flags.c_contiguous
+                and actions.view(np.uint64).max() < self._choices
+            ):
+                return actions.reshape(-1, 1)
+        rows = self.rows(actions, copies)
+        if copies is None:
+            return rows
+        whole = np.zeros((self.num_envs, *rows.shape[1:]), rows.dtype)
+        whole[copies] = rows
+        return whole
+
+
+class ForeignBatch(FaceCopies):
+    """E copies of a Gymnasium environment, in worker processes or in this one.
+
+    Args:
+        makers: [E] ids, or what makes a copy.
+        name: of the environment, for messages.
+        autoreset: what follows an episode's end.
+        seed: copy e begins the stream of seed + e where its first reset has no seed.
+        backend: process (auto) or serial.
+        workers: processes; the machine's cores unless given.
+        kwargs: keyword arguments of every one of `makers`.
+
+    Raises:
+        ConfigError, ResourceError, KernelError: they cannot be made.
+    """
+
+    apart = True
+
+    def __init__(
+        self,
+        makers: Sequence[Any],
+        name: str,
+        autoreset: AutoresetMode,
+        seed: int = 0,
+        *,
+        backend: str = "auto",
+        workers: int | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        env = native_env(
+            makers,
+            backend="process" if backend == "auto" else backend,
+            at_end=AT_END[autoreset],
+            workers=workers,
+            policy=FaultPolicy("raise", HANG_SECONDS),
+            kwargs=kwargs,
+        )
+        try:
+            spec = foreign_spec(env, name)
+        except BaseException:
+            env.close()
+            raise
+        super().__init__(name, spec, action_form(spec), env.num_envs, autoreset)
+        self.env = env
+        self._first: list[int | None] = [seed + e for e in range(env.num_envs)]
+        self._ret, self._length = np.zeros(env.num_envs), np.zeros(env.num_envs, np.int64)
+
+    def reset(self, seeds: Sequence[int | None], selected: NDArray[np.bool_] | None = None) -> Any:
+        self.check_open()
+        chosen = np.ones(self.num_envs, np.bool_) if selected is None else selected
+        pairs = zip(seeds, self._first, strict=True)
+        with Theirs():
+            self.env.reset([own if one is None else one for one, own in pairs], None, selected)
+        for e in np.flatnonzero(chosen).tolist():
+            self._first[e] = None
+        self._ret[chosen], self._length[chosen] = 0.0, 0
+        self._waiting = self._waiting & ~chosen
+        self._begun = self._begun | chosen
+        return self.env.observation()
+
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> FaceStep:
+        if copies is not None:
+            self.send(actions, copies)
+            return self.recv(len(copies), copies)[1]
+        self.check_ready()
+        natives = self._natives(actions)
+        with Theirs():
+            self.env.step(natives)
+        return self._outcome(np.arange(self.num_envs))
+
+    def infos(self) -> dict[str, Any]:
+        return self.env.infos()
+
+    def said(self, copies: NDArray[np.int64]) -> list[dict[str, Any]]:
+        infos = self.env.info_list()
+        return [infos[copy] for copy in copies.tolist()]
+
+    def send(self, actions: Any, copies: NDArray[np.int64]) -> None:
+        chosen = np.zeros(self.num_envs, np.bool_)
+        chosen[copies] = True
+        self.check_ready(chosen)
+        self.env.send(self._natives(actions, copies), copies)
+
+    def _natives(self, actions: Any, copies: NDArray[np.int64] | None = None) -> Any:
+        """Checked actions as environments take them; numbers of a Box in its own dtype."""
+        rows, leaf = self.rows(actions, copies), self._form.leaf
+        if self._form.start is not None:
+            return self._form.native(rows)
+        return as_array(actions).astype(leaf.dtype).reshape(len(rows), *leaf.shape)
+
+    def recv(
+        self, count: int, order: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], FaceStep]:
+        """`order`: the same copies as they shall be listed; as they come unless given."""
+        self.check_open()
+        with Theirs():
+            ready = self.env.recv(count)
+        if order is not None:
+            ready = order
+        return ready, self._outcome(ready)
+
+    @property
+    def under_way(self) -> NDArray[np.bool_]:
+        return self.env.under_way
+
+    def settle(self) -> None:
+        while left := int(self.under_way.sum()):
+            try:
+                self.env.recv(left)
+            except KernelError:  # of a copy that is to be begun again
+                if int(self.under_way.sum()) == left:
+                    raise
+
+    def _outcome(self, copies: NDArray[np.int64]) -> FaceStep:
+        """What came of the step of these copies."""
+        arrays = self.env.arrays
+        reward, valid = arrays["reward"][copies], arrays["valid"][copies]
+        terminated, truncated = arrays["terminated"][copies], arrays["truncated"][copies]
+        over = terminated | truncated
+        self._waiting[copies] = over
+        self._ret[copies] += reward
+        self._length[copies] += valid
+        ended = copies[over]
+        lost = arrays["lost"][ended]
+        episodes = Episodes(
+            np.zeros(len(ended), np.int64),
+            ended,
+            self._ret[ended],
+            self._length[ended],
+            {},
+            lost if lost.any() else None,
+        )
+        self._ret[ended], self._length[ended] = 0.0, 0
+        return FaceStep(
+            self.env.observation_at(copies),
+            reward.astype(np.float32),
+            terminated,
+            truncated,
+            ended,
+            self.env.last_at(ended),
+            episodes,
+            None if valid.all() else valid,
+        )
+
+    def end(self) -> None:
+        self.env.close()
+
+
+# Long: a line for each argument.
 def make_batch(
     target: str | Mapping[str, Any],
     num_envs: int,
@@ -31,6 +537,7 @@ def make_batch(
     workers: int | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
+    foreign: bool = True,
 ) -> FaceCopies:
     """Copies of a kernel or of a Gymnasium environment.
 
@@ -44,31 +551,95 @@ def make_batch(
         workers: processes of ``gym:ID``.
         seed: random streams before the first `reset` with seeds.
         settings: fields of the environment's Config; ``kwargs`` and ``wrappers`` of ``gym:ID``.
+        foreign: whether the face that asks takes a ``gym:ID``.
 
     Raises:
         ConfigError: unknown names, settings or backends.
     """
-    num_envs = check_count("num_envs", num_envs)
     config = resolve(target, {f"env.{name}": value for name, value in (settings or {}).items()})
-    if kind_of(config.env_name) is not GymnasiumEnvironment:
-        return make_kernel_batch(
-            target,
-            num_envs,
-            autoreset=autoreset,
+    name, own = config.env_name, config.env_settings
+    if foreign and kind_of(name) is GymnasiumEnvironment:
+        num_envs = check_count("num_envs", num_envs)
+        if split != "train":
+            raise ConfigError(f"{name} has no split {split!r}: only prices are split.")
+        make = maker(name, wrappers_of(own))
+        return ForeignBatch(
+            [make] * num_envs,
+            name_of(make),
+            autoreset,
+            seed,
             backend=backend,
-            split=split,
             workers=workers,
-            seed=seed,
-            settings=settings,
+            kwargs=own.get("kwargs"),
         )
-    if split != "train":
-        raise ConfigError(f"{config.env_name} has no split {split!r}: only prices are split.")
-    return make_foreign_batch(
-        maker(config.env_name, wrappers_of(config.env_settings)),
-        num_envs,
-        kwargs=config.env_settings.get("kwargs"),
-        autoreset=autoreset,
-        backend=backend,
-        workers=workers,
-        seed=seed,
+    environment = make_environment(name, own)
+    if not isinstance(environment, KernelEnvironment):
+        raise ConfigError(
+            f"{name} is no kernel: this face is for slipstream's own environments and "
+            "kernel files; foreign ones have theirs (docs/faces.md)."
+        )
+    num_envs = check_count("num_envs", num_envs)
+    if workers is not None:
+        raise ConfigError(
+            f"{name} is a kernel, which is compiled and stepped in this process: "
+            "`workers` is for gym:ID; leave it out."
+        )
+    if own.get("self_play") is not None:
+        raise ConfigError(
+            f"{name}: `self_play` is for `slipstream train`; a face steps both seats, "
+            "so that the second one's actions are yours. Leave it out."
+        )
+    seeds, indices = member_indices([seed], num_envs)
+    env = KernelVectorEnv(
+        environment.kernel,
+        environment.loaded,
+        seeds,
+        indices,
+        split=split,
+        backend=environment.chosen_backend(backend),
+        stagger=False,
+        at_end=HOLD if autoreset is AutoresetMode.DISABLED else RESET_KEEP_ALL,
     )
+    return KernelBatch(env, environment.short_name(name), autoreset)
+
+
+def chosen(indices: Any, num_envs: int) -> list[int]:
+    """Numbers of copies, as SB3 names them; negative ones count from the end."""
+    if indices is None:
+        return list(range(num_envs))
+    given: Iterable[Any] = [indices] if isinstance(indices, (int, np.integer)) else indices
+    every = range(num_envs)
+    try:
+        return [every[int(e)] for e in given]
+    except IndexError:
+        raise IndexError(f"`indices` is {indices!r:.60}, and there are {num_envs} copies") from None
+
+
+def each(batch: Any) -> Sequence[Any]:
+    """Single observations of a batch of them; views."""
+    if isinstance(batch, Mapping):
+        parts = [each(part) for part in batch.values()]
+        return [dict(zip(batch, one, strict=True)) for one in zip(*parts, strict=True)]
+    if isinstance(batch, tuple):
+        return list(zip(*[each(part) for part in batch], strict=True))
+    return list(batch)
+
+
+def at(batch: Any, index: slice | NDArray[Any]) -> Any:
+    """Some rows of a batch."""
+    return _over(lambda parts: parts[0][index], [batch])
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """Batches one after the other."""
+    return batches[0] if len(batches) == 1 else _over(np.concatenate, batches)
+
+
+def _over(function: Callable[[Sequence[NDArray[Any]]], Any], batches: Sequence[Any]) -> Any:
+    """Calls it with the arrays that have the same place in all batches."""
+    first = batches[0]
+    if isinstance(first, Mapping):
+        return {key: _over(function, [batch[key] for batch in batches]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_over(function, parts) for parts in zip(*batches, strict=True))
+    return function(batches)

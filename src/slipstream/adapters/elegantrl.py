@@ -84,8 +84,11 @@ class ElegantEnv:
         self.max_step = spec.max_episode_steps or _NO_LIMIT
         self.state_dim = spec.observation_shape[0]
         self.if_discrete = isinstance(action, spaces.Discrete)
-        self.action_dim = int(action.n) if self.if_discrete else spec.action_width
-        self._box = None if self.if_discrete else (action.low, action.high)
+        self.action_dim, self._box = spec.action_width, None
+        if isinstance(action, spaces.Discrete):
+            self.action_dim = int(action.n)
+        elif isinstance(action, spaces.Box):
+            self._box = action.low, action.high
         self._first = getattr(self.batch.action_space, "start", 0)
 
     def reset(self) -> Any:

@@ -12,13 +12,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from slipstream.adapters import nested
-from slipstream.adapters.batch import FaceStep, check_one_player
-from slipstream.adapters.copies import make_batch
+from slipstream.adapters.copies import FaceStep, at, check_one_player, joined, make_batch
 from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
-from slipstream.vector.infos import batch_infos
+from slipstream.vector.foreign.infos import batch_infos
 
 
 class PoolRows(NamedTuple):
@@ -35,8 +33,7 @@ class PoolRows(NamedTuple):
     def cut(self, n: int) -> tuple[PoolRows, PoolRows]:
         """The first n, and the rest."""
         first, rest = (
-            PoolRows(*(nested.at(part, own) for part in self))
-            for own in (slice(None, n), slice(n, None))
+            PoolRows(*(at(part, own) for part in self)) for own in (slice(None, n), slice(n, None))
         )
         return first, rest
 
@@ -118,7 +115,7 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
         self._waiting = []
         self._begin(self.all_env_ids.astype(np.int64))
 
-    def reset(  # type: ignore[override]
+    def reset(
         self,
         env_id: Any = None,
         *,
@@ -237,11 +234,9 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
         for e in ids.tolist():
             self._seeds[e] = None  # the next episode of the same stream
         self._elapsed[ids] = 0
-        flags = np.zeros((2, len(ids)), np.bool_)
-        rewards = np.zeros(len(ids), np.float32)
-        self._waiting.append(
-            PoolRows(ids, nested.at(obs, ids), rewards, *flags, self._elapsed[ids], self._said(ids))
-        )
+        over, cut = np.zeros((2, len(ids)), np.bool_)
+        paid, elapsed = np.zeros(len(ids), np.float32), self._elapsed[ids]
+        self._waiting.append(PoolRows(ids, at(obs, ids), paid, over, cut, elapsed, self._said(ids)))
 
     def _said(self, ids: NDArray[np.int64]) -> NDArray[np.object_]:
         said = np.empty(len(ids), object)
@@ -258,7 +253,7 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
             self._waiting[:1] = [rest] if len(rest.ids) else []
         whole = parts[0]
         if len(parts) > 1:
-            whole = PoolRows(*(nested.joined(columns) for columns in zip(*parts, strict=True)))
+            whole = PoolRows(*(joined(columns) for columns in zip(*parts, strict=True)))
         ids = whole.ids.astype(np.int32)
         info = batch_infos(list(enumerate(whole.said)), len(ids))
         info |= {"env_id": ids, "elapsed_step": whole.elapsed, "players": {"env_id": ids.copy()}}

@@ -10,9 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import check_one_player
-from slipstream.adapters.kernel_batch import make_kernel_batch
-from slipstream.adapters.nested import each
+from slipstream.adapters.copies import check_one_player, each, make_batch
 from slipstream.core.errors import ConfigError
 
 
@@ -24,7 +22,7 @@ class EnvFace(gymnasium.Env[Any, Any]):
     has `action_mask`, bool [n], which `action_masks()` returns, too.
 
     Args:
-        target, backend, split: as for `make_kernel_batch`.
+        target, backend, split: as for `make_batch`.
         render_mode: None; kernels draw no pictures.
         **settings: fields of the environment's Config.
     """
@@ -38,13 +36,14 @@ class EnvFace(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
-        batch = make_kernel_batch(
+        batch = make_batch(
             target,
             1,
             autoreset=AutoresetMode.DISABLED,
             backend=backend,
             split=split,
             settings=settings,
+            foreign=False,
         )
         if render_mode is not None:
             raise ConfigError(f"{batch.name} draws no pictures; leave `render_mode` out.")

@@ -1,20 +1,17 @@
-"""Gymnasium's `VectorEnv` over copies of a kernel; what all its faces share."""
+"""Gymnasium's `VectorEnv` over copies of a kernel, or of any Gymnasium environment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import FaceCopies, FaceStep, check_one_player
-from slipstream.adapters.errors import ClosedError
-from slipstream.adapters.kernel_batch import make_kernel_batch
-from slipstream.adapters.nested import each
+from slipstream.adapters.copies import FaceCopies, FaceStep, check_one_player, each, make_batch
+from slipstream.adapters.gymnasium_face import VectorFace, mode_of
+from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import kind_of
 from slipstream.environments.gymnasium_environment import (
@@ -22,75 +19,6 @@ from slipstream.environments.gymnasium_environment import (
     maker,
     wrappers_of,
 )
-
-
-class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
-    """What all faces for Gymnasium share: spaces, seeds, `reset_mask`, and the end.
-
-    Args:
-        num_envs: E.
-        observation_space, action_space: of one copy.
-        autoreset_mode: NextStep, SameStep or Disabled, or Gymnasium's own constant.
-        metadata: of the environment; it is copied.
-    """
-
-    def __init__(
-        self,
-        num_envs: int,
-        observation_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
-        autoreset_mode: str | AutoresetMode,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.num_envs = num_envs
-        self.single_observation_space, self.single_action_space = observation_space, action_space
-        self.observation_space = batch_space(observation_space, num_envs)
-        self.action_space = batch_space(action_space, num_envs)
-        self.autoreset_mode = mode_of(autoreset_mode)
-        self.metadata = {**(metadata or {}), "autoreset_mode": self.autoreset_mode}
-
-    def _seeds(self, seed: Any) -> list[int | None]:
-        """One for each copy."""
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-            return [int(seed) + e for e in range(self.num_envs)]
-        try:
-            seeds = [None if one is None else int(one) for one in seed]
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"`seed` must be a whole number or one for each copy, got {seed!r:.60}"
-            ) from None
-        if len(seeds) != self.num_envs:
-            raise ValueError(
-                "If seeds are passed as a list the length must match "
-                f"num_envs={self.num_envs} but got length={len(seeds)}."
-            )
-        return seeds
-
-    def _selected(self, options: dict[str, Any] | None) -> NDArray[np.bool_] | None:
-        """`options['reset_mask']`, taken out of the options."""
-        if options is None or "reset_mask" not in options:
-            return None
-        mask, name = options.pop("reset_mask"), "`options['reset_mask']`"
-        if not isinstance(mask, np.ndarray):
-            raise TypeError(f"{name} must be a numpy array, got {type(mask)}")
-        if mask.shape != (self.num_envs,):
-            raise ValueError(f"{name} must have shape `({self.num_envs},)`, got {mask.shape}")
-        if mask.dtype != np.bool_:
-            raise TypeError(f"{name} must have `dtype=np.bool_`, got {mask.dtype}")
-        if not mask.any():
-            raise ValueError(
-                f"{name} must contain a boolean array with at least one True value, got "
-                f"reset_mask={mask}"
-            )
-        return mask
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ClosedError(
-                f"Trying to operate on `{type(self).__name__}`, after a call to `close()`."
-            )
 
 
 class KernelVectorFace(VectorFace):
@@ -204,17 +132,6 @@ class KernelVectorFace(VectorFace):
         return {} if mask is None else {"action_mask": mask.copy(), "_action_mask": chosen.copy()}
 
 
-def mode_of(autoreset_mode: str | AutoresetMode) -> AutoresetMode:
-    """Gymnasium's constant, of its value, too."""
-    try:
-        return AutoresetMode(autoreset_mode)
-    except ValueError:
-        names = ", ".join(mode.value for mode in AutoresetMode)
-        raise ConfigError(
-            f"There is no autoreset mode {autoreset_mode!r}: choose one of {names}."
-        ) from None
-
-
 def make_vec(
     target: str | Mapping[str, Any],
     num_envs: int = 1,
@@ -230,14 +147,12 @@ def make_vec(
         target: as for `slipstream.make_vec`: a kernel's name or file, or ``gym:ID``.
         num_envs: E.
         autoreset_mode: NextStep, SameStep or Disabled.
-        backend: of a kernel, see `make_kernel_batch`; of ``gym:ID`` process (auto) or serial.
+        backend: of a kernel, see `make_batch`; of ``gym:ID`` process (auto) or serial.
         workers: processes of the backend `process`.
         **options: of a kernel `split`, `statistics` (see `KernelVectorFace`) and the fields of its
             Config; of ``gym:ID`` its `kwargs` and `wrappers`, and options of `ForeignVectorFace`.
     """
     if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
-        from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
-
         wrappers = wrappers_of({"wrappers": options.pop("wrappers", ())})
         return ForeignVectorFace(
             [maker(target, wrappers)] * num_envs,
@@ -247,7 +162,7 @@ def make_vec(
             **options,
         )
     statistics, split = options.pop("statistics", False), options.pop("split", "train")
-    batch = make_kernel_batch(
+    batch = make_batch(
         target,
         num_envs,
         autoreset=mode_of(autoreset_mode),
@@ -255,5 +170,6 @@ def make_vec(
         split=split,
         workers=workers,
         settings=options,
+        foreign=False,
     )
     return KernelVectorFace(batch, statistics=statistics)

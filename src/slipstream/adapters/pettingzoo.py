@@ -10,9 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from slipstream.adapters.copies import make_batch
+from slipstream.adapters.copies import each, make_batch
 from slipstream.adapters.errors import ActionError, UnreadyError, require
-from slipstream.adapters.nested import each
 from slipstream.core.errors import ConfigError
 
 _PETTINGZOO = require("pettingzoo", "pettingzoo", "The face for PettingZoo")

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import FaceCopies, FaceStep, check_one_player
+from slipstream.adapters.copies import (
+    FaceStep,
+    KernelBatch,
+    check_one_player,
+    chosen,
+    each,
+    make_batch,
+)
 from slipstream.adapters.errors import UnreadyError, require
-from slipstream.adapters.kernel_batch import make_kernel_batch
-from slipstream.adapters.nested import each
+from slipstream.adapters.sb3_foreign import ForeignVecEnv
 from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import kind_of
 from slipstream.environments.gymnasium_environment import (
@@ -42,7 +48,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         info_keywords: metrics that `episode` has, too.
     """
 
-    def __init__(self, batch: FaceCopies, *, info_keywords: Sequence[str] = ()) -> None:
+    def __init__(self, batch: KernelBatch, *, info_keywords: Sequence[str] = ()) -> None:
         if batch.autoreset is not AutoresetMode.SAME_STEP:
             raise ConfigError(f"{batch.name}: SB3 steps with autoreset SameStep.")
         check_one_player(batch, "SB3 steps")
@@ -116,9 +122,9 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Sets an attribute of some copies; a STATE field shows in the next observation."""
-        state = getattr(self.batch.env, "state", None)
+        state = self.batch.env.state
         for e in self._chosen(indices):
-            if state is not None and attr_name in (state.dtype.names or ()):
+            if attr_name in (state.dtype.names or ()):
                 state[attr_name][e] = value
             else:
                 self._own[e][attr_name] = value
@@ -158,29 +164,15 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             mask = self.batch.mask[e].copy()
             return lambda: mask
         env = self.batch.env
-        kernel = getattr(env, "kernel", None)
-        if kernel is not None and name in (kernel.STATE.names or ()):
+        if name in (env.kernel.STATE.names or ()):
             value = env.read((name,))[name][e]
             return value.copy() if isinstance(value, np.ndarray) else value.item()
-        params = getattr(env, "params", None)
-        if params is not None and name in (params.dtype.names or ()):
-            return params[name][env.book["which"][e]].item()
+        if name in (env.params.dtype.names or ()):
+            return env.params[name][env.book["which"][e]].item()
         raise AttributeError(
             f"{self.batch.name} has no attribute {name!r}: a kernel's copies have its STATE "
             "fields, its Params, and what `set_attr` gave them"
         )
-
-
-def chosen(indices: Any, num_envs: int) -> list[int]:
-    """Numbers of copies, as SB3 names them; negative ones count from the end."""
-    if indices is None:
-        return list(range(num_envs))
-    given: Iterable[Any] = [indices] if isinstance(indices, (int, np.integer)) else indices
-    every = range(num_envs)
-    try:
-        return [every[int(e)] for e in given]
-    except IndexError:
-        raise IndexError(f"`indices` is {indices!r:.60}, and there are {num_envs} copies") from None
 
 
 def make_vec(
@@ -197,7 +189,7 @@ def make_vec(
     """Copies of an environment as SB3's `VecEnv`.
 
     Args:
-        target, num_envs, backend, split, workers, seed: as for `make_kernel_batch`; or ``gym:ID``,
+        target, num_envs, backend, split, workers, seed: as for `make_batch`; or ``gym:ID``,
             whose backends are process (auto) and serial.
         info_keywords: as for `KernelVecEnv` and `ForeignVecEnv`.
         **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
@@ -206,8 +198,6 @@ def make_vec(
         ResourceError: Stable-Baselines3 is not installed.
     """
     if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
-        from slipstream.adapters.sb3_foreign import ForeignVecEnv
-
         kwargs, wrappers = settings.pop("kwargs", None), settings.pop("wrappers", ())
         if settings or split != "train":
             given = sorted(settings) or "split"
@@ -220,7 +210,7 @@ def make_vec(
             kwargs=kwargs,
             seed=seed,
         )
-    batch = make_kernel_batch(
+    batch = make_batch(
         target,
         num_envs,
         backend=backend,
@@ -228,5 +218,7 @@ def make_vec(
         workers=workers,
         seed=seed,
         settings=settings,
+        foreign=False,
     )
+    assert isinstance(batch, KernelBatch)
     return KernelVecEnv(batch, info_keywords=info_keywords)

@@ -11,12 +11,11 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
+from slipstream.adapters.copies import HANG_SECONDS, chosen
 from slipstream.adapters.errors import Theirs, UnreadyError, require
-from slipstream.adapters.foreign_batch import HANG_SECONDS
 from slipstream.adapters.knows_wrappers import KnowsWrappers
-from slipstream.adapters.sb3 import chosen
-from slipstream.vector.foreign import Wrapped
-from slipstream.vector.native import SAME_STEP, native_env
+from slipstream.vector.foreign.making import Wrapped
+from slipstream.vector.foreign.native import SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")

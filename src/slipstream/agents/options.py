@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from slipstream.core.spec import Spec
     from slipstream.experience.replay.replay import Replay
     from slipstream.machine.gate import RunTasks
-    from slipstream.vector.fused import Acting
+    from slipstream.vector.kernel.fused import Acting
 
 
 class ConfigOptions(MemberConfig):

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.environments.environment import Environment
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.records import Records
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.records import Records
 from slipstream.vector.vector_env import blank
 
 

@@ -26,10 +26,10 @@ from slipstream.environments.environment import LONGEST, Environment, Sections, 
 from slipstream.environments.machine_file import Identity, Way
 from slipstream.files.files import plain
 from slipstream.vector.chosen import choose, first_steps, step_seconds
-from slipstream.vector.foreign import Wrapped, make_gymnasium, name_of, shut
-from slipstream.vector.foreign_env import ForeignEnv, foreign_spec
+from slipstream.vector.foreign.foreign_env import ForeignEnv, foreign_spec
+from slipstream.vector.foreign.making import Wrapped, make_gymnasium, name_of, shut
 from slipstream.vector.forms import is_image
-from slipstream.vector.loop import HOLD
+from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.process.pool import WorkerPool
 from slipstream.vector.vector_env import VectorEnv
 

@@ -43,8 +43,8 @@ from slipstream.market.reading.source import price_files
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import read_policy
 from slipstream.vector.contract import check_environment
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import HOLD
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.vector_env import VectorEnv
 
 # Of a member at most. In 100,000 steps 12 copies reach 95 % of a market's optimum, 256 86 %.

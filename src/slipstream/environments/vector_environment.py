@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -14,7 +13,8 @@ from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.environments.environment import Sections
 from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
 from slipstream.environments.machine_file import Identity
-from slipstream.vector.foreign import import_named
+from slipstream.vector.foreign.batched import BatchedCopies
+from slipstream.vector.foreign.making import import_named
 from slipstream.vector.vector_env import VectorEnv
 
 VECTOR = "vec:"
@@ -24,8 +24,7 @@ VECTOR = "vec:"
 class VectorEnvironment(GymnasiumEnvironment):
     """One named ``vec:MODULE:FUNCTION``; ``FUNCTION(num_envs, **kwargs)`` makes the copies.
 
-    They are a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`. What is around them
-    (`slipstream.adapters.inward`) is looked up by its name.
+    They are a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`, inside `BatchedCopies`.
     """
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
@@ -87,9 +86,7 @@ def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> Vec
             f"({copies}{given}). Mend the function: it makes so many copies, and takes "
             "`env.kwargs` by name."
         ) from error
-    inward = importlib.import_module("slipstream.adapters.inward")
-    env: VectorEnv = inward.InwardEnv(made, *who, name=name, **more)
-    return env
+    return BatchedCopies(made, *who, name=name, **more)
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import Spec
-from slipstream.vector.fused import RolloutRows
+from slipstream.vector.kernel.fused import RolloutRows
 from slipstream.vector.vector_env import Finals, StepOut
 
 

@@ -22,7 +22,7 @@ from slipstream.environments.gymnasium_environment import GYMNASIUM
 from slipstream.environments.vector_environment import VECTOR
 from slipstream.files import register
 from slipstream.files.files import sha256
-from slipstream.vector.foreign import search_working_folder
+from slipstream.vector.foreign.making import search_working_folder
 
 _HOW = (
     "Read them, and give `--trust` (in Python `trust=True`) if you would run them; "

@@ -18,7 +18,7 @@ from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
 from slipstream.machine.gate import RunTasks
-from slipstream.vector.fused import Acting, FusedLoop
+from slipstream.vector.kernel.fused import Acting, FusedLoop
 from slipstream.vector.vector_env import Episodes, VectorEnv, join_episodes
 
 _TIMED_BLOCKS = 64  # of a loop that acts and steps at once, from one whose first row is timed

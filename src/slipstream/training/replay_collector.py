@@ -17,10 +17,9 @@ from slipstream.experience.rollout import Rollout
 from slipstream.machine.gate import RunTasks
 from slipstream.training.collector import Collector
 from slipstream.training.replay_pass import ReplayPass
-from slipstream.vector.fused import FusedLoop
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.steps import join_finals
-from slipstream.vector.vector_env import Episodes, Finals, VectorEnv, join_episodes
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.fused import FusedLoop
+from slipstream.vector.vector_env import Episodes, Finals, VectorEnv, join_episodes, join_finals
 
 _REPLAY = "replay."
 

@@ -21,9 +21,9 @@ from slipstream.experience.rollout import Rollout
 from slipstream.machine import render
 from slipstream.machine.clock import compiled_clock
 from slipstream.machine.gate import RunTasks
-from slipstream.vector.fused import Acting, RolloutRows
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import EPISODES, FAULT, FINALS, RESET
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.fused import Acting, RolloutRows
+from slipstream.vector.kernel.loop import EPISODES, FAULT, FINALS, RESET
 
 # Bound by the renderer.
 act: Any = None

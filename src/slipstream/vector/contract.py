@@ -23,9 +23,9 @@ from slipstream.core.guard import check_spec, checked_load
 from slipstream.core.kernel import Kernel, Loaded, params_table
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.records import Record, Records
-from slipstream.vector.rerun import empty_component, nothing_allowed
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.records import Record, Records
+from slipstream.vector.kernel.rerun import empty_component, nothing_allowed
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices
 
 _RECORDS, _RUNS = 8, 24  # Params records that are run one by one: of a split, of all

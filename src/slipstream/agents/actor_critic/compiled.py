@@ -47,7 +47,7 @@ from slipstream.nets.layers import BLOCK, OUTPUTS
 from slipstream.nets.modes import Decider
 from slipstream.nets.networks import MlpNetwork, input_width, padded
 from slipstream.nets.observations import LIMIT
-from slipstream.vector.fused import Acting
+from slipstream.vector.kernel.fused import Acting
 
 # Bound by the renderer: (by, m, key, uniform, lo, hi, obs, action, log_prob, out) draws actions for
 # copies lo..hi-1, all of them member m's and in their order.

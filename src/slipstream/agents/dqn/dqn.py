@@ -39,7 +39,7 @@ from slipstream.nets.networks import MlpNetwork, clear_across, join_streams
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
 from slipstream.nets.sampling import scale_row
-from slipstream.vector.fused import Acting
+from slipstream.vector.kernel.fused import Acting
 
 # Columns of `Learner.settings`.
 LEARNING_RATE = 0

@@ -37,7 +37,7 @@ from slipstream.nets.layers import BLOCK
 from slipstream.nets.networks import MlpNetwork, input_width
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
-from slipstream.vector.fused import Acting
+from slipstream.vector.kernel.fused import Acting
 
 _NO_MASK = np.zeros((0, 0, 0), np.bool_)
 

@@ -27,8 +27,8 @@ from slipstream.environments.self_play.networks import (
 from slipstream.environments.self_play.opponents import LineUp, SnapshotPool
 from slipstream.experience.compiled import compile_loops, of_bool, of_float32, of_float64, of_int64
 from slipstream.machine.draws import OPPONENT
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import book_dtype
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import book_dtype
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 
 _OUTCOME = (Metric("won", "games"), Metric("lost", "games"))

@@ -18,7 +18,7 @@ from slipstream.environments.self_play.opponents import (
 )
 from slipstream.environments.self_play.seat_env import SeatEnv, seat_spec
 from slipstream.nets.policy import Policy
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.copies import KernelVectorEnv
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from slipstream.experience.replay.ring import Ring
 from slipstream.experience.replay.storage import ReplayLoops, Storage
 from slipstream.experience.rollout import Rollout
 from slipstream.machine import render
-from slipstream.vector.compile import allows_text, checked_parts, make_data_text
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.compile import allows_text, checked_parts, make_data_text
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import Finals, VectorEnv
 
 _NO_OBS = np.zeros((0, 0), np.float32)

@@ -29,8 +29,8 @@ from slipstream.settings.sizing import EvaluationPlan
 from slipstream.studies.config import seed_of
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.engine.source import Place, joined
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import FAULT, HOLD
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import FAULT, HOLD
 from slipstream.vector.vector_env import Episodes, StepOut
 
 Floats = NDArray[np.float64]

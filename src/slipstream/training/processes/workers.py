@@ -30,7 +30,7 @@ from slipstream.settings.sizing import EvaluationPlan
 from slipstream.training.processes.child import Child, portable, torch_threads
 from slipstream.training.processes.crew import Crew
 from slipstream.training.shard import Shard
-from slipstream.vector.foreign_copy import PULSES
+from slipstream.vector.foreign.copies import PULSES
 from slipstream.vector.process.layout import AT, BEAT, WORDS
 
 _LOOK_SECONDS = 1.0  # between two looks at whether a child's environment hangs

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
-from slipstream.vector.steps import Episodes, Finals, StepOut
-from slipstream.vector.vector_env import VectorEnv
+from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 
 class FreeVectorEnv(VectorEnv):

@@ -18,7 +18,8 @@ from slipstream.core.bounds import check_count
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import not_started
-from slipstream.vector.driver import (
+from slipstream.vector.foreign.copies import FRESH
+from slipstream.vector.foreign.driver import (
     Arguments,
     Arrays,
     CopyDriver,
@@ -27,18 +28,16 @@ from slipstream.vector.driver import (
     idle_rows,
     not_received,
 )
+from slipstream.vector.foreign.job import Assignment, packed
 from slipstream.vector.process.block import Block
-from slipstream.vector.process.copies import FRESH
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultLog, FaultPolicy
-from slipstream.vector.process.job import Assignment, packed
 from slipstream.vector.process.layout import ASKED, HALF_DONE, HALF_WANTED, NOT, STEP, Layout
 from slipstream.vector.process.link import UP, Link
 from slipstream.vector.process.patience import look_ms, spin, spin_seconds
 from slipstream.vector.process.worker import BEGIN, BEGIN_LOST, HALVES, REPLAY, SERVE, STEP_ALL
 from slipstream.vector.process.workers import CopyWorkers
 
-Describe = Callable[[int], tuple[int, int, list[Any]]]
 Rows = slice | NDArray[np.int64]
 
 _RUNS = {"begin": BEGIN, "replay": REPLAY}
@@ -51,10 +50,9 @@ class ProcessDriver(CopyDriver):
     Args:
         layout: of the block, with `state_arrays`.
         num_envs: E.
-        job: makes a worker's job from (layout, number, workers, ranges, seconds to spin).
+        job: makes an `Assignment` of `layout`, `ranges` and `spin`.
         name: of the environment, for messages.
         leave, repeats: see `Losses`.
-        describe: a copy's episode, step and last action, for messages.
         workers: W; the machine's cores unless given.
         method: "forkserver", "spawn" or "fork".
         policy: what a fault leads to.
@@ -77,8 +75,7 @@ class ProcessDriver(CopyDriver):
         job: Callable[..., Assignment],
         *,
         name: str,
-        leave: Callable[[NDArray[np.int64]], None],
-        describe: Describe,
+        leave: Callable[[NDArray[np.int64]], None] = lambda rows: None,
         workers: int | None = None,
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
@@ -120,7 +117,7 @@ class ProcessDriver(CopyDriver):
                 [list(own) for own in zip(*ranges, strict=True)],
                 crowd,
                 self._packed,
-                describe,
+                self._describe,
                 self.ledger,
                 usable_cores(),
             )
@@ -150,17 +147,18 @@ class ProcessDriver(CopyDriver):
         """The workers."""
         return self.workers.links
 
+    def _describe(self, copy: int) -> tuple[int, int, list[Any]]:
+        """A copy's episode, step and last action, as far as the arrays tell them."""
+        arrays = self.block.arrays
+        acted = np.ravel(arrays["actions"][copy]).tolist() if "actions" in arrays else []
+        if "episode" not in arrays:
+            return 0, 0, acted
+        return max(0, int(arrays["episode"][copy]) - 1), int(arrays["length"][copy]), acted
+
     def _packed(self, number: int) -> bytes:
         link = next(link for link in self.links if link.number == number)
-        return packed(
-            self._job(
-                self.block.layout,
-                number,
-                len(self.links),
-                tuple(link.ranges),
-                self.spin,
-            )
-        )
+        ranges = tuple(link.ranges)
+        return packed(self._job(layout=self.block.layout, ranges=ranges, spin=self.spin))
 
     def ready(self) -> None:
         """Waits until every worker is there, and its copies have begun."""
@@ -229,7 +227,7 @@ class ProcessDriver(CopyDriver):
             arrays[name][:] = False
         self.losses.shown(arrays["selected"])
         self._resetting = self._calls(arguments, arrays["selected"])
-        self.workers.begin_talk("reset", self._resetting)
+        self.workers.begin_talk("begin", self._resetting)
 
     def end_reset(self, timeout: float | None = None) -> bool:
         """Workers in the place of those that were lost are asked again."""
@@ -237,14 +235,14 @@ class ProcessDriver(CopyDriver):
         if not workers.wait(timeout):
             return False
         while True:
-            workers.end_talk("reset", [link for link, _ in calls], spare=True)
+            workers.end_talk("begin", [link for link, _ in calls], spare=True)
             calls = [call for call in calls if call[0].state != UP]
             if not calls:
                 self.begun = True
                 return True
             self.ready()
             self.losses.shown(self.block["selected"])
-            workers.begin_talk("reset", calls)
+            workers.begin_talk("begin", calls)
             workers.wait()
 
     def _calls(

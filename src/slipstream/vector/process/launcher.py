@@ -8,14 +8,20 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+
+import psutil
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import PATIENCE_SECONDS, ending, not_started
 from slipstream.vector.process import server
 
+_LOOK_SECONDS = 1.0  # between two looks at a server that says nothing
+_STOPPED_LOOKS = 2  # one after the other: with a group that is stopped it goes on, too
+_ANSWER_SECONDS = 60.0  # of a request; the longest kills a worker that does not end for 10 s
 METHODS = ("forkserver", "spawn", "fork")
 
 
@@ -84,13 +90,30 @@ class Launcher:
         assert self._line is not None
         try:
             socket.send_fds(self._line, [server.REQUEST.pack(what, pid)], list(fds))
-            answer = self._line.recv(server.ANSWER.size, socket.MSG_WAITALL)
+            answer = self._answer(self._line)
         except OSError:
             answer = b""
         if len(answer) < server.ANSWER.size:  # the server was killed, and its workers with it
             self._forget()
             raise ConnectionError("the process that starts workers is gone")
         return int(server.ANSWER.unpack(answer)[0])
+
+    def _answer(self, line: socket.socket) -> bytes:
+        """What the server answers; nothing where it is gone.
+
+        One that somebody stopped, or that says nothing for long, is killed: another one follows.
+        """
+        assert self._server is not None
+        until, stopped = time.monotonic() + _ANSWER_SECONDS, 0
+        while stopped < _STOPPED_LOOKS and time.monotonic() < until:
+            try:
+                return line.recv(server.ANSWER.size, socket.MSG_WAITALL)
+            except TimeoutError:
+                with suppress(psutil.Error):
+                    still = psutil.Process(self._server.pid).status() == psutil.STATUS_STOPPED
+                    stopped = stopped + 1 if still else 0
+        self._server.kill()
+        return b""
 
     def _begin(self) -> None:
         mine, theirs = socket.socketpair()
@@ -106,6 +129,7 @@ class Launcher:
             raise
         finally:
             theirs.close()
+        mine.settimeout(_LOOK_SECONDS)
         self._line = mine
         self._end_server = weakref.finalize(self, _end, mine, self._server)
 

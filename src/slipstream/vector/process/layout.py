@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import Spec
-from slipstream.vector.infos import MOST_BYTES
-from slipstream.vector.leaves import Leaf
+from slipstream.vector.foreign.infos import MOST_BYTES
 
 _LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
 WORDS = 16  # uint64 that a worker shares with its parent, two lines
@@ -36,6 +35,16 @@ class Field(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     offset: int
+
+
+class Shaped(Protocol):
+    """A leaf of an observation, of whichever form."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
 
 
 Arrays = Mapping[str, tuple[Sequence[int], Any]]
@@ -87,7 +96,7 @@ class Layout:
 
 def copies_layout(
     spec: Spec,
-    leaves: Sequence[Leaf],
+    leaves: Sequence[Shaped],
     num_envs: int,
     *,
     log: tuple[int, Any] = (0, np.int64),
@@ -116,7 +125,7 @@ def copies_layout(
     return Layout.of(arrays, lazy=("log", "info"))
 
 
-def observation_arrays(leaves: Sequence[Leaf], num_envs: int) -> Arrays:
+def observation_arrays(leaves: Sequence[Shaped], num_envs: int) -> Arrays:
     """``obs.i`` and ``final.i`` [E, *leaf.shape] of every leaf."""
     return {
         f"{name}.{i}": ((num_envs, *leaf.shape), leaf.dtype)

@@ -23,10 +23,10 @@ import numpy as np
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.process import work_for
-from slipstream.vector.foreign import HangError
+from slipstream.vector.foreign.copies import ForeignCopies
+from slipstream.vector.foreign.job import Assignment
+from slipstream.vector.foreign.making import HangError
 from slipstream.vector.process.block import Block
-from slipstream.vector.process.foreign_copies import ForeignCopies
-from slipstream.vector.process.job import AssignedNative, Assignment
 from slipstream.vector.process.layout import (
     ASKED,
     ASLEEP,
@@ -46,7 +46,6 @@ from slipstream.vector.process.layout import (
     WORDS,
     Layout,
 )
-from slipstream.vector.process.native_copies import NativeCopies
 from slipstream.vector.process.patience import ORDERED, SPIN_SECONDS, Bell, fence, spin
 from slipstream.vector.process.scheduler import CopyScheduler, LongestWaiting
 
@@ -189,7 +188,8 @@ class _Worker:
         words = self.words
         last = words[ORDER]
         try:
-            self.copies = self._made(job)
+            self.copies = ForeignCopies(job, self._block.arrays, self._report, self._at_hand)
+            self.copies.hand = words
             self.copies.make()
         except Exception as error:
             self._pipe.send(("failed", _portable(error)))
@@ -227,14 +227,6 @@ class _Worker:
                 continue
             self._obey(command)
             leaving = self._finish(last)
-
-    def _made(self, job: Assignment) -> Any:
-        kind: Any = ForeignCopies
-        if isinstance(job.what, AssignedNative):
-            kind = NativeCopies
-        copies = kind(job, self._block.arrays, self._report, self._at_hand)
-        copies.hand = self.words
-        return copies
 
     def _handed(self) -> list[int]:
         """The open files that follow a message."""

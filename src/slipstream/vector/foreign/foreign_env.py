@@ -13,18 +13,24 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Metric, Spec
-from slipstream.vector.driver import Arrays, CopyDriver, SerialDriver
-from slipstream.vector.foreign import flat_spaces, make_gymnasium, name_of, raised, shut, theirs
+from slipstream.vector.foreign.driver import Arrays, CopyDriver, SerialDriver
+from slipstream.vector.foreign.infos import NOTHING, InfoTable
+from slipstream.vector.foreign.job import Assignment, Foreign, registered
+from slipstream.vector.foreign.making import (
+    flat_spaces,
+    make_gymnasium,
+    name_of,
+    raised,
+    shut,
+    theirs,
+)
 from slipstream.vector.forms import observation_form
-from slipstream.vector.infos import NOTHING, InfoTable
+from slipstream.vector.kernel.loop import HOLD, RESET
 from slipstream.vector.leaves import MisfitError
-from slipstream.vector.loop import HOLD, RESET
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.driver import ProcessDriver
 from slipstream.vector.process.faults import Fault, FaultPolicy
-from slipstream.vector.process.foreign_copies import ForeignCopies
-from slipstream.vector.process.job import AssignedForeign, Assignment, registered
-from slipstream.vector.process.layout import Layout, copies_layout
+from slipstream.vector.process.layout import copies_layout
 from slipstream.vector.process.scheduler import CopyScheduler
 from slipstream.vector.vector_env import Episodes, Finals, Received, StepOut, VectorEnv, blank
 
@@ -95,7 +101,7 @@ class ForeignEnv(VectorEnv):
         halves: bool = False,
     ) -> None:
         self.backend, self.halves = "serial" if workers == 0 else "process", halves
-        self.num_envs, self._at_end, self._scheduler = len(seeds), at_end, scheduler
+        self.num_envs, self._at_end = len(seeds), at_end
         name, apart, first = f"gym:{name_of(env)}", workers != 0, None
         if spec is None:
             first = make_gymnasium(env, kwargs)
@@ -105,32 +111,36 @@ class ForeignEnv(VectorEnv):
                 if apart:
                     shut(first.close, name)
         self.spec = spec
-        known = registered(env) if apart and isinstance(env, str) else None
-        self._what = AssignedForeign(env, dict(kwargs or {}), limit, known)
-        self._restart = apart and policy.on_fault == "restart"
-        leaves = self.observations.leaves
-        if self.observations.layout == "image":  # copies write channels first, as rows have them
-            leaves = (replace(leaves[0], shape=spec.observation_shape),)
-        self._leaves, self._table = leaves, InfoTable()
+        what = Foreign(
+            (env,),
+            name_of(env),
+            spec.native_observation,
+            spec.native_action,
+            spec,
+            dict(kwargs or {}),
+            limit,
+            registered=registered([env]) if apart else (),
+        )
+        restart = apart and policy.on_fault == "restart"
+        form = what.form()
+        self._leaves, self._alone, self._table = form.leaves, form.only is not None, InfoTable()
         longest = 0 if at_end == HOLD else min(spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
-        self._layout = partial(copies_layout, spec, leaves, log=(longest, _log_dtype(spec)))
+        self._layout = partial(copies_layout, spec, self._leaves, log=(longest, _log_dtype(spec)))
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
         self._episodes: list[tuple[Any, ...]] = []
         self._over = np.zeros(self.num_envs, np.bool_)  # held, and somebody has been told
         layout = self._layout(self.num_envs)
+        job = partial(Assignment, what, at_end=at_end, restart=restart, scheduler=scheduler)
         self.copies: CopyDriver
         if not apart:
-            self.copies = SerialDriver(
-                layout, self._job, ForeignCopies, first, num_envs=self.num_envs, name=name
-            )
+            self.copies = SerialDriver(layout, job, first, num_envs=self.num_envs, name=name)
         else:
             self.copies = driver = ProcessDriver(
                 layout,
                 self.num_envs,
-                self._job,
+                job,
                 name=name,
                 leave=self._leave,
-                describe=self._describe,
                 workers=workers,
                 method=method,
                 policy=policy,
@@ -154,7 +164,7 @@ class ForeignEnv(VectorEnv):
         names = ("actions", "reward", "terminated", "truncated", "valid")
         self._stepped = [self.block[name] for name in names]
         self._newest: NDArray[Any] | None = None  # observations that are rows as they are
-        if len(self._leaves) == 1 and self._leaves[0].sizes is None:
+        if self._alone:
             shape = (self.num_envs, *self.spec.observation_shape)
             self._newest = self.block["obs.0"].reshape(shape)
 
@@ -165,32 +175,6 @@ class ForeignEnv(VectorEnv):
     @property
     def _final(self) -> list[NDArray[Any]]:
         return [self.block[f"final.{i}"] for i in range(len(self._leaves))]
-
-    def _job(
-        self,
-        layout: Layout,
-        number: int,
-        workers: int,
-        ranges: tuple[tuple[int, int], ...],
-        spin: float,
-    ) -> Assignment:
-        return Assignment(
-            self._what,
-            self.spec,
-            layout,
-            number,
-            workers,
-            ranges,
-            self._at_end,
-            self._restart,
-            spin,
-            self._scheduler,
-        )
-
-    def _describe(self, copy: int) -> tuple[int, int, list[Any]]:
-        block = self.block
-        episode, length = max(0, int(block["episode"][copy]) - 1), int(block["length"][copy])
-        return episode, length, block["actions"][copy].ravel().tolist()
 
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self.copies.ready()
@@ -364,12 +348,12 @@ class ForeignEnv(VectorEnv):
     def infos(self) -> dict[str, Any]:
         self.copies.check_open()
         asked = (self._table.signatures,)
-        parts = self.copies.ask("infos", lambda _: asked, spare=True)
+        parts = self.copies.ask("tell", lambda _: asked, spare=True)
         for rows, part in parts:
             if part is None:  # what it said is lost with the worker
                 self.block["told"][rows] = NOTHING
         self.block["told"][self.copies.unseen] = NOTHING
-        apart = dict(one for _, part in parts for one in part or [])
+        apart = {row: info for _, part in parts for row, info, _ in part or []}
         for info in apart.values():
             self._table.note(info)
         return self._table.batch(self.block["told"], self.block["info"], apart)

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.machine import render
-from slipstream.vector.kernel_env import KernelVectorEnv
-from slipstream.vector.loop import EPISODES, FAULT, FINALS, RESET
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.loop import EPISODES, FAULT, FINALS, RESET
 from slipstream.vector.vector_env import VectorEnv
 
 # Bound by the renderer.
 act: Any = None
 advance: Any = None  # of the kernel's batch loop
+MASKED: Any = None  # it takes masks; what is not so is never compiled
 
 
 class Acting(NamedTuple):
@@ -68,10 +69,14 @@ def collect(begin: int, end: int, lo: int, batch: Any, block: Any, by: Any, sent
     for t in range(begin, end):
         if room - max(counts[FINALS], counts[EPISODES]) < len(sent):
             return t
-        allowed = mask[t][lo:hi]
-        act(by, t, flat[t][lo:hi], allowed, action[t][lo:hi], log_prob[t][lo:hi], sent)
+        drawn = (action[t][lo:hi], log_prob[t][lo:hi], sent)
         now = (sent, obs[t + 1][lo:hi], reward[t][lo:hi], terminated[t][lo:hi], truncated[t][lo:hi])
-        advance(0, len(sent), t, RESET, batch, (*now, mask[t + 1][lo:hi]))
+        if MASKED:
+            act(by, t, flat[t][lo:hi], mask[t][lo:hi], *drawn)
+            advance(0, len(sent), t, RESET, batch, (*now, mask[t + 1][lo:hi]))
+        else:
+            act(by, t, flat[t][lo:hi], mask, *drawn)
+            advance(0, len(sent), t, RESET, batch, now)
         if counts[FAULT] != 0:
             return t + 1
     return end
@@ -89,18 +94,17 @@ class FusedLoop:
         assert isinstance(env, KernelVectorEnv)
         self._env = env
         self._sent = np.zeros((env.num_envs, env.spec.action_width), env.spec.action_dtype)
-        text = render.source_of([collect])
-        if not env.mask_width:  # the kernel's loop takes none then
-            text = text.replace("mask[t][lo:hi]", "mask").replace(
-                "(*now, mask[t + 1][lo:hi])", "now"
-            )
         examples = (0, 0, 0, env.batch, tuple(block), acting.by, self._sent)
         module = render.compile_module(
             f"{env.kernel.name}_fused",
-            text,
+            render.source_of([collect]),
             {"collect": examples},
             {},
-            {"Any": Any, "FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT, "RESET": RESET},
+            {
+                "Any": Any,
+                "MASKED": bool(env.mask_width),
+                **{"FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT, "RESET": RESET},
+            },
             linked={"act": acting.loop, "advance": env.loop.advance},
         )
         self._collect = module["collect"]

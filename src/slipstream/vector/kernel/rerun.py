@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError, raised
-from slipstream.vector.loop import AT
-from slipstream.vector.records import Records
+from slipstream.vector.kernel.loop import AT
+from slipstream.vector.kernel.records import Records
 
 if TYPE_CHECKING:
-    from slipstream.vector.kernel_env import KernelVectorEnv
+    from slipstream.vector.kernel.copies import KernelVectorEnv
 
 _QUIET: Any = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -17,21 +16,138 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.vector.driver import CopyDriver, SerialDriver
-from slipstream.vector.foreign import make_gymnasium, name_of
-from slipstream.vector.infos import NOTHING, Signature, Told, ToldInfos
+from slipstream.vector.foreign.driver import CopyDriver, SerialDriver
+from slipstream.vector.foreign.form import NativeForm, native_layout
+from slipstream.vector.foreign.infos import (
+    APART,
+    NOTHING,
+    Final,
+    InfoTable,
+    Signature,
+    Told,
+    mask_of,
+)
+from slipstream.vector.foreign.job import (
+    DISABLED,
+    NEXT_STEP,
+    SAME_STEP,
+    Assignment,
+    Foreign,
+    registered,
+)
+from slipstream.vector.foreign.making import make_gymnasium, name_of
 from slipstream.vector.leaves import ENDLESS
-from slipstream.vector.native_form import NativeForm, native_layout
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.driver import ProcessDriver
 from slipstream.vector.process.faults import Fault, FaultPolicy
-from slipstream.vector.process.job import AssignedNative, Assignment, registered
-from slipstream.vector.process.layout import Layout
-from slipstream.vector.process.native_copies import DISABLED, NEXT_STEP, SAME_STEP, NativeCopies
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
 RAISE = FaultPolicy("raise")
 _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
+
+
+class ToldInfos:
+    """Reads infos of one step. Those of numbers alone lie in the block; others are asked for.
+
+    Copies that may be writing at this moment have said nothing, until the next step.
+
+    Args:
+        env: whose copies' infos.
+    """
+
+    def __init__(self, env: NativeEnv) -> None:
+        self._env, self._table = env, InfoTable()
+        self._handed: dict[int, tuple[dict[str, Any] | None, Final | None]] | None = None
+        self._hidden: NDArray[np.bool_] | bool = False
+
+    def forget(self) -> None:
+        """Another step has been, or will be."""
+        self._handed, self._hidden = None, False
+
+    def final(self, row: int) -> Final | None:
+        """How the episode of a copy ended, where that does not lie in the block."""
+        handed = self._apart().get(row)
+        return None if handed is None else handed[1]
+
+    def each(self) -> list[dict[str, Any]]:
+        """The newest info of each copy, [E], fresh dicts."""
+        env = self._env
+        infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
+        self._apart()  # first: what a worker has to say is lost if it dies over the question
+        told = self._shown("told")
+        for row in np.flatnonzero(told).tolist():
+            infos[row] = self._read("info", row, int(told[row]))
+        return infos
+
+    def finals(self) -> list[dict[str, Any] | None]:
+        """The last info of episodes that ended at this step, [E], fresh dicts; None elsewhere."""
+        env = self._env
+        infos: list[dict[str, Any] | None] = [None] * env.num_envs
+        self._apart()
+        told = env.arrays["told_last"]
+        for row in np.flatnonzero(self._shown("kept")).tolist():
+            infos[row] = self._read("last_info", row, int(told[row]))
+        return infos
+
+    def _read(self, name: str, row: int, code: int) -> dict[str, Any]:
+        if code == NOTHING:
+            return {}
+        if code == APART:
+            info, final = self._apart()[row]
+            return dict((info if name == "info" else final and final[1]) or {})
+        return self._table.read(self._env.arrays[name], row, code)
+
+    def batch(self) -> dict[str, Any]:
+        """All of it in Gymnasium's form, see `batch_infos`."""
+        batch: dict[str, Any] = {}
+        arrays = self._env.arrays
+        if not (arrays["told"].any() or arrays["kept"].any()):
+            return batch
+        table, handed = self._table, self._apart()
+        told = self._shown("told")
+        infos = {row: info for row, (info, _) in handed.items() if info is not None}
+        parts = [
+            (int(own[0]), 1, add)
+            for own, add in table.parts(np.flatnonzero(told), told, arrays["info"], infos)
+        ]
+        kept, last = np.flatnonzero(self._shown("kept")), arrays["told_last"]
+        finals = {row: final[1] for row, (_, final) in handed.items() if final is not None}
+        for own, add in table.parts(kept, last, arrays["last_info"], finals):
+            parts.append((int(own[0]), 0, partial(self._add_finals, rows=own, add=add)))
+        for _, _, add in sorted(parts, key=lambda part: part[:2]):
+            add(batch)
+        return batch
+
+    def _add_finals(
+        self, batch: dict[str, Any], rows: NDArray[np.int64], add: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """How the episodes of some copies ended, before what their next ones begin with."""
+        size = self._env.num_envs
+        finals = batch.setdefault("final_obs", np.full(size, None, dtype=object))
+        for row in rows.tolist():
+            finals[row] = self._env.final_of(row)
+        mask_of(batch, "final_obs", size)[rows] = True
+        add(batch.setdefault("final_info", {}))
+        mask_of(batch, "final_info", size)[rows] = True
+
+    def _shown(self, name: str) -> NDArray[Any]:
+        array = self._env.arrays[name]
+        self._hidden = self._hidden | self._env.writing
+        return np.where(self._hidden, array.dtype.type(0), array) if self._hidden.any() else array
+
+    def _apart(self) -> dict[int, tuple[dict[str, Any] | None, Final | None]]:
+        """What copies could not write down, by row; asked for once a step."""
+        if self._handed is None:
+            self._handed = {}
+            asked = self._shown("told") == APART
+            asked |= (self._shown("kept") != 0) & (self._env.arrays["told_last"] == APART)
+            if asked.any():
+                for row, info, final in self._env.ask_told(asked, self._table.signatures):
+                    self._handed[row] = info, final
+                    self._table.note(info)
+                    self._table.note(final and final[1])
+                self._shown("told")  # workers that were lost over it
+        return self._handed
 
 
 class NativeEnv:
@@ -48,7 +164,7 @@ class NativeEnv:
     def __init__(
         self,
         probe: Any,
-        what: AssignedNative,
+        what: Foreign,
         num_envs: int,
         at_end: int,
         policy: FaultPolicy,
@@ -58,7 +174,8 @@ class NativeEnv:
         method: str = "forkserver",
         crowd: Crowd | None = None,
     ) -> None:
-        self.num_envs, self.what, self.at_end, self.backend = num_envs, what, at_end, backend
+        self.num_envs, self.what, self.backend = num_envs, what, backend
+        self._assigned = what.assigned
         # Clients may change theirs; copies that are made later are compared with the first one's.
         self.observation_space, self.action_space = deepcopy((what.shown, what.acted))
         self.metadata = dict(getattr(probe, "metadata", {}) or {})
@@ -70,14 +187,14 @@ class NativeEnv:
         self._restart = policy.on_fault == "restart"
         self._pending: tuple[str, list[Any] | None] | None = None
         self._found: list[Any] = []  # observations without a place in the arrays
-        self._assigned: dict[int, dict[str, Any]] = {}  # attributes by row: for new workers
-        layout = native_layout(what, num_envs)
+        self._layout = partial(native_layout, self._observations, self._actions)
+        layout = self._layout(num_envs)
+        job = partial(Assignment, what, at_end=at_end, restart=self._restart)
         self.copies: CopyDriver
         if backend == "serial":
             self.copies = SerialDriver(
                 layout,
-                self._job,
-                NativeCopies,
+                job,
                 probe,
                 num_envs=num_envs,
                 name=what.name,
@@ -88,10 +205,8 @@ class NativeEnv:
             self.copies = driver = ProcessDriver(
                 layout,
                 num_envs,
-                self._job,
+                job,
                 name=what.name,
-                leave=_leave,
-                describe=self._describe,
                 workers=workers,
                 method=method,
                 policy=policy,
@@ -111,24 +226,6 @@ class NativeEnv:
         cut by a fault).
         """
         return self.copies.arrays
-
-    def _job(
-        self,
-        layout: Layout,
-        number: int,
-        workers: int,
-        ranges: tuple[tuple[int, int], ...],
-        spin: float,
-    ) -> Assignment:
-        own = {row: self._assigned[row] for pair in ranges for row in range(*pair)
-               if row in self._assigned}  # fmt: skip
-        what = replace(self.what, assigned=own)
-        restart = self._restart
-        return Assignment(what, None, layout, number, workers, ranges, self.at_end, restart, spin)
-
-    def _describe(self, copy: int) -> tuple[int, int, list[Any]]:
-        acted = self.arrays.get("act")
-        return 0, 0, [] if acted is None else np.ravel(acted[copy]).tolist()
 
     # Steps and resets, in one call or begun and awaited.
 
@@ -181,7 +278,7 @@ class NativeEnv:
         self.copies.settle()  # refuses while steps are under way, which read these actions
         self._told.forget()
         if array is not None:
-            self.arrays["act"][...] = array
+            self.arrays["actions"][...] = array
         self._begin_step(each)
         self._pending = ("step", each)
 
@@ -246,7 +343,7 @@ class NativeEnv:
         rows = self.copies.idle_rows(copies)
         array = self._actions.as_array(actions, len(rows))
         if array is not None:
-            self.arrays["act"][rows] = array
+            self.arrays["actions"][rows] = array
         else:
             each = self._actions.split(actions, len(rows))
             self._hand_actions(dict(zip(rows.tolist(), each, strict=True)))
@@ -351,7 +448,7 @@ class NativeEnv:
     def ask_told(self, selected: NDArray[np.bool_], signatures: Sequence[Signature]) -> list[Told]:
         """Asks copies for what does not lie in the arrays, and hands the known forms over."""
         told = list[Told]()
-        for rows, part in self.copies.ask("told", lambda _: (signatures,), selected, spare=True):
+        for rows, part in self.copies.ask("tell", lambda _: (signatures,), selected, spare=True):
             if part is None:  # what it said is lost with the worker
                 for name in ("told", "told_last"):
                     self.arrays[name][rows] = NOTHING
@@ -405,7 +502,7 @@ class NativeEnv:
             self._assigned.setdefault(row, {})[name] = value
 
     def _each(self, method: str, by_row: Mapping[int, Any], *first: Any) -> dict[int, Any]:
-        """Calls a method of `Copies` with what each copy is to have; what it returns of each."""
+        """Calls a method of the copies with what each is to have; what it returns of each."""
         self._idle()
         self.copies.ready()
         answers = self.copies.ask(
@@ -433,10 +530,11 @@ class NativeEnv:
         """
         self._idle()
         self._told.forget()
-        self.copies.resize(num_envs, partial(native_layout, self.what))
+        self.copies.resize(num_envs, self._layout)
         self.num_envs = num_envs
         del self._found[num_envs:]
-        self._assigned = {row: own for row, own in self._assigned.items() if row < num_envs}
+        for row in [row for row in self._assigned if row >= num_envs]:
+            del self._assigned[row]
 
     def drain_faults(self) -> list[Fault]:
         """What failed in copies or their processes since the last call."""
@@ -504,22 +602,21 @@ def native_env(
     if not envs:
         raise ConfigError("An environment of no copies was asked for; give at least one.")
     probe = make_gymnasium(envs[0], kwargs)
-    ids = {env: registered(env) for env in envs if isinstance(env, str)}
     name = name_of(envs[0])
     try:
         placed = NativeForm(probe.observation_space).fixed
     except RecursionError:
         raise ConfigError(f"{name}, observations: {ENDLESS}") from None
-    what = AssignedNative(
+    what = Foreign(
         tuple(envs),
         name,
         probe.observation_space,
         probe.action_space,
-        alike,
-        fixed and placed,
-        tuple(data for data in ids.values() if data is not None),
-        dict(kwargs or {}),
-        wrap,
+        kwargs=dict(kwargs or {}),
+        alike=alike,
+        fixed=fixed and placed,
+        registered=registered(envs),
+        wrap=wrap,
     )
     probe = probe if wrap is None else wrap(probe)
     if backend not in ("serial", "process"):
@@ -537,7 +634,3 @@ def native_env(
         method=method,
         crowd=crowd,
     )
-
-
-def _leave(at: NDArray[np.int64]) -> None:
-    """Copies whose worker is lost go on showing what they showed last."""

@@ -1,7 +1,9 @@
-"""Compiles every kernel to PTX, NVIDIA's intermediate code: `python -m slipstream.vector.ptx`.
+"""One kernel's batch loop as code for an NVIDIA GPU: the same text, other bindings.
 
-It needs neither GPU nor driver, but the packages of the extra `cuda-check` (about 310 MB). Where
-they are absent it says so and ends with exit code 0.
+The loop's `take`, `lane` and `lanes` become an atomic addition, the thread's number and the number
+of threads; everything else is the text that the interpreter runs. What is here is used for proofs
+that need no GPU: NVIDIA's compiler takes the kernels (`ptx.py`), and Numba's simulator runs them to
+the interpreted loop's states (tests/vector/test_cuda.py).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -23,11 +25,53 @@ from pydantic import ValidationError
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.kernel import Kernel, Loaded
+from slipstream.core.spec import Spec
+from slipstream.machine.reached import Reachable
+from slipstream.machine.singles import compiled_form, is_single
 from slipstream.market.planted.forex import PlantedForex
-from slipstream.vector.compile import entry_arguments
-from slipstream.vector.cuda import device_module
-from slipstream.vector.kernel_env import KernelVectorEnv
+from slipstream.vector.kernel.compile import bindings, entry_arguments, loop_text
+from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import member_indices
+
+HELPERS = ("take", "lane", "lanes", "make_data", "clear", "copy_metrics", "begin")
+"""Functions of the text that its entries call."""
+
+# Text, because the simulator looks for `cuda` among a function's globals.
+_BINDINGS = """
+def take(counts, which):
+    return cuda.atomic.add(counts, which, 1)
+
+
+def lane():
+    return cuda.grid(1)
+
+
+def lanes():
+    return cuda.gridsize(1)
+"""
+
+
+def device_module(kernel: Kernel, spec: Spec) -> ModuleType:
+    """The loop with device functions bound; its entries are plain functions, to be made kernels."""
+    cuda: Any = importlib.import_module("numba.cuda")
+    kernel = kernel._replace(ahead=None)  # a GPU hides waiting by its other threads
+
+    def device(function: Any) -> Any:
+        if is_single(function) and simulated:  # the simulator is the interpreter
+            return function
+        return cuda.jit(device=True)(compiled_form(function))
+
+    simulated = importlib.import_module("numba").config.ENABLE_CUDASIM
+    reached = Reachable(device)
+    bound = {name: reached.bind(function) for name, function in bindings(kernel).items()}
+    module = ModuleType("slipstream_device")
+    vars(module).update(bound, Data=kernel.Data, cuda=cuda)
+    text = f"{_BINDINGS}\n\n{loop_text(kernel, spec)}"
+    exec(compile(text, "<batch loop>", "exec"), vars(module))
+    for name in HELPERS:
+        setattr(module, name, device(getattr(module, name)))
+    return module
+
 
 CAPABILITY = (8, 0)
 """Compute capability compiled for: without a GPU nobody can be asked."""

@@ -1,7 +1,7 @@
 """The engine of foreign copies: E of them, begun, stepped, asked and resized by one interface.
 
-A copy is one environment of somebody else's. `Copies` are those that one process steps; a driver
-has all of them, in this process (`SerialDriver`) or in workers (`ProcessDriver`), and everything
+A copy is one environment of somebody else's. `ForeignCopies` are those that one process steps; a
+driver has all of them, in this process (`SerialDriver`) or in workers (`ProcessDriver`), and all
 that they show lies in arrays by row: see `copies_layout` and `native_layout`. Environments on top
 say what a step means: `VectorEnv` to agents, `NativeEnv` to other libraries.
 """
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
-from slipstream.vector.foreign import theirs
-from slipstream.vector.foreign_copy import PULSES
-from slipstream.vector.process.copies import Copies
+from slipstream.vector.foreign.copies import PULSES, ForeignCopies
+from slipstream.vector.foreign.job import Assignment
+from slipstream.vector.foreign.making import theirs
 from slipstream.vector.process.faults import Fault, FaultLog, FaultPolicy
-from slipstream.vector.process.job import Assignment
 from slipstream.vector.process.layout import AT, BEAT, Layout
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -73,7 +72,7 @@ class CopyDriver(ABC):
         """Begins episodes of the copies that are `selected`; `end_reset` waits for them.
 
         Args:
-            arguments: of `reset`, for copies of these rows.
+            arguments: of `begin`, for copies of these rows.
         """
 
     @abstractmethod
@@ -153,7 +152,7 @@ class CopyDriver(ABC):
         *,
         spare: bool = False,
     ) -> list[tuple[NDArray[np.int64], Any]]:
-        """Calls a method of `Copies` wherever copies are: slow.
+        """Calls a method of `ForeignCopies` wherever copies are: slow.
 
         Args:
             method: its name.
@@ -201,8 +200,7 @@ class SerialDriver(CopyDriver):
 
     Args:
         layout: of their arrays.
-        job: that of the only worker, from (layout, number, workers, ranges, seconds to spin).
-        kind: of copies.
+        job: makes an `Assignment` of `layout` and `ranges`.
         first: the first copy, where it is there already.
         name: of the environment, for messages.
         policy: what a fault leads to; it is raised as it is unless given.
@@ -217,7 +215,6 @@ class SerialDriver(CopyDriver):
         self,
         layout: Layout,
         job: Callable[..., Assignment],
-        kind: type[Copies[Any]],
         first: Any,
         *,
         num_envs: int,
@@ -230,9 +227,9 @@ class SerialDriver(CopyDriver):
         self._arrays = layout.views(bytearray(layout.size))
         self.ledger = FaultLog(policy or FaultPolicy("raise"), num_envs, name)
         self._arrived: list[int] = []  # were stepped, and nobody has received them yet
-        part = job(layout, 0, 1, ((0, num_envs),), 0.0)
+        part = job(layout=layout, ranges=((0, num_envs),))
         watched = _nothing if self._pulse is None else self._beat
-        self._copies = kind(part, self._arrays, self._report, watched)
+        self._copies = ForeignCopies(part, self._arrays, self._report, watched)
         self._copies.alone = True
         if self._pulse is not None:
             self._copies.hand = self._pulse
@@ -292,7 +289,7 @@ class SerialDriver(CopyDriver):
 
     def begin_reset(self, arguments: Arguments) -> None:
         self.begun = True
-        self._call("reset", *arguments(list(range(self.num_envs))))
+        self._call("begin", *arguments(list(range(self.num_envs))))
 
     def end_reset(self, timeout: float | None = None) -> bool:
         return True

@@ -1,8 +1,9 @@
-"""Observations and actions as Gymnasium batches them, laid out without being changed."""
+"""How observations and actions of foreign copies lie in the arrays that processes share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +11,11 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
 
-from slipstream.vector.infos import MOST_BYTES
-from slipstream.vector.leaves import MisfitError, words_of
-from slipstream.vector.process.job import AssignedNative
-from slipstream.vector.process.layout import Layout, state_arrays
+from slipstream.core.spec import Spec
+from slipstream.vector.foreign.infos import MOST_BYTES
+from slipstream.vector.forms import action_form, observation_form
+from slipstream.vector.leaves import Leaf, MisfitError, store, words_of
+from slipstream.vector.process.layout import Layout, observation_arrays, state_arrays
 
 
 class NativeLeaf(NamedTuple):
@@ -24,8 +26,59 @@ class NativeLeaf(NamedTuple):
     dtype: np.dtype[Any]
 
 
+class FlatForm:
+    """Observations as agents' rows are made from them: leaves of numbers and choices.
+
+    Args:
+        spec: of the environment.
+
+    Attributes:
+        fixed: they have places of fixed size.
+        only: the single array of numbers that an observation is; None for any other.
+        leaves: its arrays as they lie in the block: images with channels first, as rows have them.
+    """
+
+    fixed = True
+
+    def __init__(self, spec: Spec) -> None:
+        form = observation_form(spec)
+        self._leaves, self._actions = form.leaves, action_form(spec)
+        self._image = form.layout == "image"
+        self._tuple = form.description["kind"] == "tuple"
+        alone = len(form.leaves) == 1 and not form.leaves[0].path
+        self.only = form.leaves[0] if alone and form.leaves[0].sizes is None else None
+        self.leaves: Sequence[Leaf] = form.leaves
+        if self._image:
+            self.leaves = (replace(form.leaves[0], shape=spec.observation_shape),)
+
+    def places(self, arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[Any]]:
+        """Arrays [E, *leaf.shape] of "obs" or "final", axes as environments have them."""
+        found = [arrays[f"{name}.{i}"] for i in range(len(self.leaves))]
+        return [np.moveaxis(own, 1, -1) for own in found] if self._image else found
+
+    def store(self, value: Any, places: Sequence[NDArray[Any]], row: int) -> None:
+        """Writes one observation into row `row` of its leaves' arrays.
+
+        Raises:
+            MisfitError: it is not of the space's form.
+        """
+        if self._tuple and isinstance(value, (list, np.ndarray)):
+            value = tuple(value)  # as Gymnasium takes it
+        for leaf, place in zip(self._leaves, places, strict=True):
+            # One number has a place of its own only as an array without axes.
+            store(leaf, value, place[row] if leaf.shape else place[row : row + 1].reshape(()))
+
+    def natives(self, rows: NDArray[Any]) -> list[Any]:
+        """Actions of rows [n, K] as the environment takes them."""
+        return self._actions.natives(rows)
+
+    def plain(self, value: Any) -> bool:
+        """Whether its place in the arrays is all that is asked for."""
+        return True
+
+
 class NativeForm:
-    """A space and its batch of E.
+    """A space and its batch of E, as Gymnasium batches them: laid out without being changed.
 
     Args:
         space: of one copy.
@@ -41,7 +94,15 @@ class NativeForm:
         leaves = _leaves(space, ()) if fixed else None
         self.fixed = leaves is not None
         self.leaves: Sequence[NativeLeaf] = leaves or ()
-        self._only = self.leaves[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
+        self.only = self.leaves[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
+
+    def places(self, arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[Any]]:
+        """The leaves' arrays [E, *leaf.shape] of "obs" or "final"."""
+        return [arrays[f"{name}.{i}"] for i in range(len(self.leaves))]
+
+    def natives(self, rows: NDArray[Any]) -> list[Any]:
+        """Actions [n, ...] that lie in one array, each the environment's own."""
+        return list(rows.copy())
 
     def plain(self, value: Any) -> bool:
         """Whether its place in the arrays holds all that it is: no ints, lists, other dtypes."""
@@ -53,7 +114,7 @@ class NativeForm:
         Raises:
             MisfitError: it is not of the space's form.
         """
-        only = self._only
+        only = self.only
         if only is not None:
             _write(only, value, places[0], row)
             return
@@ -89,7 +150,7 @@ class NativeForm:
 
     def as_array(self, batch: Any, num_envs: int) -> NDArray[Any] | None:
         """A batch that can be copied whole into the only leaf; None for any other."""
-        only = self._only
+        only = self.only
         if (
             only is not None
             and type(batch) is np.ndarray
@@ -100,16 +161,13 @@ class NativeForm:
         return None
 
 
-def native_layout(what: AssignedNative, num_envs: int) -> Layout:
-    """All that E native copies write and read."""
+def native_layout(observations: NativeForm, actions: NativeForm, num_envs: int) -> Layout:
+    """All that E copies write and read that are stepped as Gymnasium does."""
     e = num_envs
     arrays: dict[str, tuple[Sequence[int], Any]] = {}
-    actions = NativeForm(what.acted)
-    if len(actions.leaves) == 1 and not actions.leaves[0].path:
-        arrays["act"] = ((e, *actions.leaves[0].shape), actions.leaves[0].dtype)
-    for i, leaf in enumerate(NativeForm(what.shown, what.fixed).leaves):
-        for name in ("obs", "final"):
-            arrays[f"{name}.{i}"] = ((e, *leaf.shape), leaf.dtype)
+    if actions.only is not None:
+        arrays["actions"] = ((e, *actions.only.shape), actions.only.dtype)
+    arrays |= observation_arrays(observations.leaves, e)
     arrays |= {"reward": ((e,), np.float64), "seed": ((e,), np.int64)}
     arrays |= {"restarts": ((e,), np.uint64), **state_arrays(e)}
     # Of the newest info, and of the last one of an episode that ended at this step.

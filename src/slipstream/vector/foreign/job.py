@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,40 +12,31 @@ import gymnasium
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
-from slipstream.vector.foreign import make_gymnasium
-from slipstream.vector.loop import HOLD
+from slipstream.vector.foreign.form import FlatForm, NativeForm
+from slipstream.vector.foreign.making import make_gymnasium
+from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.process.layout import Layout
+from slipstream.vector.process.scheduler import CopyScheduler
+
+NEXT_STEP, SAME_STEP, DISABLED = 3, RESET_KEEP_ALL, 4
+"""What follows the end of an episode for other libraries: the next step begins another one; the
+same step does; nothing until a reset."""
 
 
 @dataclass(frozen=True)
-class AssignedForeign:
-    """Copies of a Gymnasium environment.
-
-    Attributes:
-        env: an id, or what makes one when called.
-        kwargs: keyword arguments.
-        limit: steps after which an episode is cut.
-        registered: pickled specification of an id that only the parent may know.
-    """
-
-    env: Any
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    limit: int | None = None
-    registered: bytes | None = None
-
-
-@dataclass(frozen=True)
-class AssignedNative:
-    """Copies of foreign environments as Gymnasium steps them.
+class Foreign:
+    """What copies are of a foreign environment, and by whose rules they are stepped.
 
     Attributes:
         makers: ids, or what makes a copy when called; one for each row, then from the first again.
         name: of the environment, for messages.
         shown, acted: observation and action space of the first copy.
+        spec: as agents know it; None: copies are stepped as Gymnasium itself does.
+        kwargs: keyword arguments of every maker.
+        limit: steps after which an episode is cut.
         alike: all must have the same observation space.
         fixed: observations have places in the block; else they are pickled.
-        registered: as of `AssignedForeign`, of each id.
-        kwargs: keyword arguments of every maker.
+        registered: pickled specifications of ids that only the parent may know.
         wrap: what is laid around every copy.
         assigned: by row, attributes that `set_attr` gave to copies that are made again.
     """
@@ -54,17 +45,31 @@ class AssignedNative:
     name: str
     shown: Any
     acted: Any
-    alike: bool
-    fixed: bool
-    registered: Sequence[bytes] = ()
+    spec: Spec | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    limit: int | None = None
+    alike: bool = True
+    fixed: bool = True
+    registered: Sequence[bytes] = ()
     wrap: Callable[[Any], Any] | None = None
-    assigned: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    assigned: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def make(self, row: int) -> Any:
         """A new copy of a row; raises as `make_gymnasium` does."""
         env = make_gymnasium(self.makers[row % len(self.makers)], self.kwargs)
         return env if self.wrap is None else self.wrap(env)
+
+    def form(self) -> FlatForm | NativeForm:
+        """How its observations and actions lie in the block."""
+        if self.spec is not None:
+            return FlatForm(self.spec)
+        return NativeForm(self.shown, self.fixed)
+
+    @property
+    def spaces(self) -> Sequence[tuple[str, Any]]:
+        """Names and values of the spaces that every copy must have."""
+        shown = (("observation_space", self.shown),) if self.alike else ()
+        return (*shown, ("action_space", self.acted))
 
 
 @dataclass(frozen=True)
@@ -73,26 +78,22 @@ class Assignment:
 
     Attributes:
         what: the environment.
-        spec: of it, by the parent's own copy; all copies must agree. None for `AssignedNative`.
         layout: of the block.
-        worker, workers: its number, and how many there are.
         ranges: its copies, (lo, hi) of each range.
-        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`; NEXT_STEP of `native.py`.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py` for agents; for other libraries
+            NEXT_STEP, SAME_STEP or DISABLED.
         restart: copies that fail are begun again, else they wait for a reset.
         spin: seconds of looking before it sleeps.
         scheduler: which copy is stepped next, where they are asked for one by one.
     """
 
-    what: AssignedForeign | AssignedNative
-    spec: Spec | None
+    what: Foreign
     layout: Layout
-    worker: int
-    workers: int
     ranges: tuple[tuple[int, int], ...]
     at_end: int
     restart: bool
-    spin: float
-    scheduler: Any = None
+    spin: float = 0.0
+    scheduler: CopyScheduler | None = None
 
     @property
     def holds(self) -> bool:
@@ -100,8 +101,14 @@ class Assignment:
         return self.at_end == HOLD
 
 
-def registered(env_id: str) -> bytes | None:
-    """The specification of an id, for processes in which nobody registered it."""
+def registered(envs: Iterable[Any]) -> tuple[bytes, ...]:
+    """Specifications of ids among some makers, for processes where nobody registered them."""
+    ids = dict.fromkeys(env for env in envs if isinstance(env, str))
+    found = map(_specification, ids)
+    return tuple(data for data in found if data is not None)
+
+
+def _specification(env_id: str) -> bytes | None:
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     if spec is None:
         return None
@@ -111,10 +118,8 @@ def registered(env_id: str) -> bytes | None:
         return None
 
 
-def register(data: bytes | None) -> None:
+def register(data: bytes) -> None:
     """In a worker: makes an id known that no import has registered."""
-    if data is None:
-        return
     spec = pickle.loads(data)
     gymnasium.registry.setdefault(spec.id, spec)
 

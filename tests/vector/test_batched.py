@@ -10,7 +10,7 @@ import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.vector.vector_env import blank
 
-sys.path.insert(0, str(Path(__file__).parent))  # for inward_world
+sys.path.insert(0, str(Path(__file__).parent))  # for batched_world
 
 # EnvPool makes its own spaces so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered:UserWarning")
@@ -21,13 +21,13 @@ KINDS = ("NextStep", "SameStep", "Disabled", "own", "sb3", "envpool")
 def target(kind):
     if kind == "sb3":
         pytest.importorskip("stable_baselines3", reason="needs requirements-peers.lock")
-        return "vec:inward_world:sb3_vec", {}
+        return "vec:batched_world:sb3_vec", {}
     if kind == "envpool":
         pytest.importorskip("envpool", reason="needs requirements-peers.lock")
-        return "vec:inward_world:pool", {}
+        return "vec:batched_world:pool", {}
     if kind == "own":
-        return "vec:inward_world:own_vec", {}
-    return "vec:inward_world:gymnasium_vec", {"mode": kind}
+        return "vec:batched_world:own_vec", {}
+    return "vec:batched_world:gymnasium_vec", {"mode": kind}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,7 +79,7 @@ def test_wrong_names_are_refused():
     with pytest.raises(ConfigError, match="write vec:MODULE:FUNCTION"):
         slipstream.make_vec("vec:no_such_module:pool", 2)
     with pytest.raises(ConfigError, match=r"RuntimeError: no licence 7 when .*\(1, licence=7\)"):
-        slipstream.make_vec("vec:inward_world:broken", 2, kwargs={"licence": 7})
+        slipstream.make_vec("vec:batched_world:broken", 2, kwargs={"licence": 7})
     with pytest.raises(ConfigError, match="is no vector environment that is known here"):
         slipstream.make_vec("vec:builtins:range", 2)
 
@@ -88,7 +88,7 @@ def test_wrong_names_are_refused():
 def test_statistics_that_move_are_refused(name):
     if name == "normalised":
         pytest.importorskip("stable_baselines3", reason="needs requirements-peers.lock")
-        with slipstream.make_vec("vec:inward_world:normalised", 2, kwargs={"training": False}):
+        with slipstream.make_vec("vec:batched_world:normalised", 2, kwargs={"training": False}):
             pass
     with pytest.raises(ConfigError, match="statistics while it is stepped"):
-        slipstream.make_vec(f"vec:inward_world:{name}", 2)
+        slipstream.make_vec(f"vec:batched_world:{name}", 2)

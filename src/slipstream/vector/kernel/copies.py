@@ -13,8 +13,8 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded, params_table
 from slipstream.core.random import stream, word
 from slipstream.core.spec import Spec
-from slipstream.vector.compile import Loop, checked_parts, compiled_loop, interpreted_loop
-from slipstream.vector.loop import (
+from slipstream.vector.kernel.compile import Loop, checked_parts, compiled_loop, interpreted_loop
+from slipstream.vector.kernel.loop import (
     ENVIRONMENT,
     EPISODES,
     FAULT,
@@ -25,10 +25,16 @@ from slipstream.vector.loop import (
     STEP,
     book_dtype,
 )
-from slipstream.vector.records import Records
-from slipstream.vector.rerun import Rerun, no_number
-from slipstream.vector.steps import refuse_misfits, refuse_missing
-from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
+from slipstream.vector.kernel.records import Records
+from slipstream.vector.kernel.rerun import Rerun, no_number
+from slipstream.vector.vector_env import (
+    Episodes,
+    Finals,
+    StepOut,
+    VectorEnv,
+    refuse_misfits,
+    refuse_missing,
+)
 
 BACKENDS = ("compiled", "serial")
 _WRAPS: Any = {"over": "ignore", "invalid": "ignore"}  # 64-bit words wrap round; NaN is named

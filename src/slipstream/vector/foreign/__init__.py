@@ -1,0 +1,1 @@
+"""Copies of somebody else's environments."""

@@ -1,0 +1,1 @@
+"""One kernel's copies: records stepped by one compiled loop."""
