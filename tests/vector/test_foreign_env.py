@@ -231,7 +231,7 @@ def test_copies_that_do_not_repeat_themselves_begin_fresh_episodes():
 
 
 def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
-    from slipstream.vector.foreign.making import foreign_env
+    from slipstream.vector.foreign import foreign_env
 
     monkeypatch.setattr(foreign_env, "LONGEST_LOG", 4)
     env, other = toys(terminate_at=9), toys(terminate_at=9)
@@ -242,7 +242,7 @@ def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
 
 
 def test_actions_are_kept_over_more_steps_than_an_episode_has(monkeypatch):
-    from slipstream.vector.foreign.making import foreign_env
+    from slipstream.vector.foreign import foreign_env
 
     monkeypatch.setattr(foreign_env, "LONGEST_LOG", 4)
     env, other = toys(terminate_at=3), toys(terminate_at=3)
