@@ -26,22 +26,26 @@ if TYPE_CHECKING:
         tune,
         write_report,
     )
+    from slipstream.api.service import AgentTrainingService
     from slipstream.core.errors import SlipstreamError
     from slipstream.files.interruption import Interrupted
     from slipstream.runs.listeners.console import ConsoleListener
     from slipstream.runs.run import Run
     from slipstream.settings.config import RunConfig
+    from slipstream.settings.vectorized import VectorizedEnvConfig
     from slipstream.studies.record.status import status, stop
     from slipstream.training.cluster.cluster import ClusterOptions
 
 # Where names are that are not in `slipstream.api`.
 _HOME = {
+    "AgentTrainingService": "slipstream.api.service",
     "ClusterOptions": "slipstream.training.cluster.cluster",
     "ConsoleListener": "slipstream.runs.listeners.console",
     "Interrupted": "slipstream.files.interruption",
     "Run": "slipstream.runs.run",
     "RunConfig": "slipstream.settings.config",
     "SlipstreamError": "slipstream.core.errors",
+    "VectorizedEnvConfig": "slipstream.settings.vectorized",
     "status": "slipstream.studies.record.status",
     "stop": "slipstream.studies.record.status",
     "train_run": "slipstream.adapters.hockey_project.single_run",
@@ -49,12 +53,14 @@ _HOME = {
 }
 
 __all__ = [
+    "AgentTrainingService",
     "ClusterOptions",
     "ConsoleListener",
     "Interrupted",
     "Run",
     "RunConfig",
     "SlipstreamError",
+    "VectorizedEnvConfig",
     "__version__",
     "check",
     "evaluate",

@@ -70,6 +70,8 @@ def complaint(words: list[str], program: typer.Typer = app) -> str:
     given = 0
     while words:
         word = words.pop(0)
+        if word == "--":  # what a job is to run
+            return complaint(words, program)
         if not word.startswith("--"):
             given += 1
             continue

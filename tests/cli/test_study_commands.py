@@ -192,7 +192,7 @@ def test_the_same_study_again_is_left_as_it_is(slipstream, machinery, tmp_path):
     for changing in ("finished", "seconds", "sha256"):
         del before[changing], after[changing]
     assert after == before
-    done = slipstream("study", "resume", "one")
+    done = slipstream("resume", "one")
     assert done.code == 0 and "is complete" in done.out
 
 
@@ -218,12 +218,12 @@ def test_another_minor_version_of_optuna_is_refused(slipstream, machinery, tmp_p
         monkeypatch.setattr(metadata, "version", lambda name: told.get(name) or version(name))
 
     pretend(f"{major}.{minor + 1}.3")
-    done = slipstream("study", "resume", "one")
+    done = slipstream("resume", "one")
     assert done.code == 2 and asked.read_bytes() == before
     assert f"begun with Optuna {major}.{minor}, and this is Optuna {major}.{minor + 1}" in done.err
     assert f"pip install 'optuna=={major}.{minor}.*'" in done.err
     pretend(f"{major}.{minor}.99")
-    done = slipstream("study", "resume", "one", "--no-report")
+    done = slipstream("resume", "one", "--no-report")
     assert done.code == 0, done.err
     assert f"optuna was {here} and is {major}.{minor}.99" in done.out  # said, and gone on with
 
@@ -242,11 +242,11 @@ def test_an_interrupted_study_says_how_to_go_on_and_ends_the_same(slipstream, ma
     (tmp_path / "studies").rename(tmp_path / "before")
     machinery.interrupt_after = 12
     done = tune(slipstream)
-    assert done.code == 130 and "slipstream study resume one" in done.err
+    assert done.code == 130 and "slipstream resume one" in done.err
     status = slipstream("study", "status", "one")
     assert status.code == 0 and "No process works on it" in status.out
     machinery.interrupt_after = None
-    assert slipstream("study", "resume", "one", "--no-report").code == 0
+    assert slipstream("resume", "one", "--no-report").code == 0
     again = result(tmp_path)
     for changing in ("finished", "seconds", "forecast", "deployed", "sentences", "sha256"):
         whole.pop(changing), again.pop(changing)
@@ -332,7 +332,7 @@ def test_no_winner_deploys_nothing_unless_forced(slipstream, machinery, tmp_path
     found = result(tmp_path)
     assert found["winner"] is None and found["holdout"] is None and found["deployed"] is None
     assert not (tmp_path / "studies" / "one" / "policy").exists()
-    done = slipstream("study", "resume", "one", "--force-deploy", "--no-report")
+    done = slipstream("resume", "one", "--force-deploy", "--no-report")
     assert done.code == 0 and "Deployed by force" in done.out
     assert (tmp_path / "studies" / "one" / "policy" / "manifest.json").is_file()
     assert result(tmp_path)["holdout"]["opening"] == 1
@@ -449,17 +449,17 @@ def test_other_damaged_files_say_what_to_do(slipstream, machinery, tmp_path):
     folder = tmp_path / "studies" / "one"
     (folder / "result.json").write_text("{")
     done = slipstream("study", "status", "one")
-    assert done.code == 2 and "delete the file, and `slipstream study resume`" in done.err
+    assert done.code == 2 and "delete the file, and `slipstream resume`" in done.err
     (folder / "result.json").unlink()
     provenance = (folder / "provenance.json").read_text()
     (folder / "provenance.json").write_text("")
-    done = slipstream("study", "resume", "one")
+    done = slipstream("resume", "one")
     assert done.code == 2 and "restore the file from a backup" in done.err
     (folder / "provenance.json").unlink()
-    done = slipstream("study", "resume", "one")
+    done = slipstream("resume", "one")
     assert done.code == 2 and "nothing says that these settings are its own" in done.err
     (folder / "provenance.json").write_text(provenance)
-    assert slipstream("study", "resume", "one", "--no-report").code == 0
+    assert slipstream("resume", "one", "--no-report").code == 0
     (folder / "ledger.db").write_bytes(b"")
     for wal in folder.glob("ledger.db-*"):
         wal.unlink()
@@ -537,7 +537,7 @@ def test_a_study_that_dies_at_any_step_has_its_page_after_resume(
             file.close()
     folder = StudyFolder(tmp_path / "studies" / "one")
     folder.unlock()
-    done = slipstream("study", "resume", "one")
+    done = slipstream("resume", "one")
     assert done.code == 0, done.err
     assert folder.page.is_file() and folder.policy.is_dir() and not folder.locked
     assert result(tmp_path)["holdout"]["opening"] == 1

@@ -60,19 +60,18 @@ def test_train_evaluate_and_read(slipstream):
 
 def test_runs_are_listed_wherever_they_are(slipstream, quiet, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert "No runs" in slipstream("list", "runs").out
+    assert "Nothing was ever begun." in slipstream("jobs", "--all").out
     package.train("cartpole", out="deep/one", **quiet)
     package.train("cartpole", out="two", **quiet)
-    told = slipstream("list", "runs")
+    told = slipstream("jobs", "--all")
     assert told.code == 0, told.err
-    rows = [line.split() for line in told.out.splitlines() if "cartpole" in line]
+    rows = [line.split() for line in told.out.splitlines()[1:]]
     assert [row[0] for row in rows] == ["two", "one"] and "complete" in rows[0]
     assert "2,048 of 2,048 steps" in told.out and str(tmp_path / "deep" / "one") in told.out
     Path("two").rename("elsewhere")
-    told = slipstream("list", "runs").out
+    told = slipstream("jobs", "--all").out
     assert "moved or deleted: 1 more." in told and " two " not in told
-    assert "No studies" in slipstream("list", "studies").out
-    assert slipstream("list", "trials").code == 2
+    assert "Nothing runs or waits" in slipstream("jobs").out
 
 
 def test_the_resolved_config_trains_the_same_weights(quiet):

@@ -17,10 +17,9 @@ from slipstream.studies.config import StudyConfig
 
 TWINS = {
     "train": (api.train,),
-    "resume": (api.resume,),
+    "resume": (api.resume, api.resume_study),
     "evaluate": (api.write_report, api.evaluate_games),
     "tune": (api.tune,),
-    "study resume": (api.resume_study,),
     "study report": (api.report_study,),
     "check": (api.check,),
 }
@@ -31,7 +30,7 @@ NAMES = {
     **{"set_": "overrides", "no_report": "report", "gpu": "device", "opponent": "opponents"},
     **dict.fromkeys(("max_workers", "gpu_share", "insecure_cluster"), "cluster"),
 }
-ALONE = {"video"}  # a film is a command's alone
+ALONE = {"video", "background", "log", "replace", "cores"}  # films and processes: commands' alone
 
 
 @pytest.mark.parametrize("name", TWINS)

@@ -83,7 +83,7 @@ def test_the_live_lines_are_whole_at_110_columns():
 def test_nodes_and_members_under_way_have_lines(tmp_path):
     running = [{"trial": 7, "fold": 2, "step": 40_000, "score": 0.5, "time": 1.8e9}, {"trial": 8}]
     status = replace(BUSY, host="elsewhere", nodes=[NODE], running=running, updated=2e9)
-    lines = folder_lines("Study x", tmp_path, "slipstream study resume x", status)
+    lines = folder_lines("Study x", tmp_path, "slipstream resume x", status)
     assert "  trial 7, fold 2, step 40,000, score 0.5" in lines
     assert "  big: 3 of 4 seats busy, 120 stretches, 1 loss" in lines
     assert not any("trial 8" in line for line in lines)

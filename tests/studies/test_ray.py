@@ -190,7 +190,7 @@ def test_kills(nodes, tmp_path):
     for one in actors():  # Ray cannot end one that hangs
         one.kill()
     until(lambda: not actors(), 60.0)
-    code, said = ended(owner(nodes, tmp_path, "study", "resume", folder / "one", "--no-report"))
+    code, said = ended(owner(nodes, tmp_path, "resume", folder / "one", "--no-report"))
     assert code == 0, said
     assert contents(folder) == whole(tmp_path / "alone", *budget)
 
@@ -203,7 +203,7 @@ def test_ctrl_c_leaves_no_actors_and_one_machine_goes_on(nodes, tmp_path, expect
     code, said = ended(process, 120.0)
     assert code == 130 and "study resume" in said
     until(lambda: not actors(), 30.0)
-    command = [sys.executable, "-c", MAIN, "study", "resume", str(folder / "one")]
+    command = [sys.executable, "-c", MAIN, "resume", str(folder / "one")]
     done = subprocess.run([*command, "--no-report"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert contents(folder) == expected

@@ -135,7 +135,7 @@ def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
         child.send_signal(number)
         _, told = child.communicate(timeout=90)
     assert child.returncode == 130
-    assert f"slipstream study resume {study.path}" in told
+    assert f"slipstream resume {study.path}" in told
     assert not study.locked and list((study.path / "live").glob("search-*.state"))
     assert study.result is None
 

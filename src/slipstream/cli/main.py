@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +26,7 @@ from slipstream.cli.faults import (
     standing_output,
 )
 from slipstream.core.errors import SlipstreamError
+from slipstream.jobs import VARIABLE
 
 _PIP_LINES = {
     "gym_anytrading": "pip install --no-deps gym-anytrading==2.0.0",
@@ -80,7 +82,9 @@ def main(arguments: list[str] | None = None) -> Any:
     """
     given = sys.argv[1:] if arguments is None else arguments
     with _on_command_line(), standing_output(_works(given)) as output, CtrlC() as ctrl_c:
-        code = _run(arguments)
+        with _as_job() as ended:
+            code = _run(arguments)
+            ended(code)
         if ctrl_c.requested and code == FAULT:  # a library took it for an error
             code = INTERRUPTED
         sys.stdout.flush()
@@ -99,6 +103,18 @@ def _on_command_line() -> Iterator[None]:
         yield
     finally:
         SlipstreamError.on_command_line = before
+
+
+@contextmanager
+def _as_job() -> Iterator[Callable[[int], None]]:
+    """What is told the exit code where a queue's supervisor started this process."""
+    if VARIABLE not in os.environ:
+        yield lambda code: None
+        return
+    from slipstream.jobs.process import as_job
+
+    with as_job() as ended:
+        yield ended
 
 
 def _run(arguments: list[str] | None) -> int:

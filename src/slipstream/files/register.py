@@ -141,6 +141,14 @@ def entries(kind: str) -> list[Registered]:
     return sorted(ours, key=lambda one: one.began, reverse=True)
 
 
+def named(name: str) -> list[Registered]:
+    """Entries whose folder has that name; none where there is no register."""
+    try:
+        return [one for k in ("run", "study") for one in entries(k) if Path(one.path).name == name]
+    except ResourceError:
+        return []
+
+
 def id_of(folder: Path) -> str | None:
     """The `id` in a folder's provenance; None where there is none."""
     with suppress(ResourceError):

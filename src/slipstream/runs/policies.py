@@ -239,12 +239,12 @@ def deployed_folder(path: Path) -> Path | None:
         return path
     if (path / "ledger.db").is_file():
         if not (path / "policy" / checkpoint.MANIFEST).is_file():
-            force = f"slipstream study resume {path} --force-deploy"
+            force = f"slipstream resume {path} --force-deploy"
             why = (
                 "it is complete and recommends nothing. `slipstream study status "
                 f"{path}` says why; `{force}` deploys its best candidate all the same"
                 if (path / "result.json").is_file()
-                else f"it is not complete. Go on with `slipstream study resume {path}`"
+                else f"it is not complete. Go on with `slipstream resume {path}`"
             )
             raise CheckpointError(f"The study {path} has deployed no policy: {why}.")
         return path / "policy"

@@ -266,7 +266,7 @@ class Study:
 
         def tick() -> None:
             if asked.requested:
-                raise Interrupted(self.folder.path, f"slipstream study resume {self.folder.handle}")
+                raise Interrupted(self.folder.path, f"slipstream resume {self.folder.handle}")
 
         told = ledger.fact("forecast")
         if told is None:

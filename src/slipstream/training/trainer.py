@@ -190,6 +190,7 @@ class Trainer:
             best=float(self.best.max()),
         )
         self._state = None
+        self.directory.record(backend=started.backend)
         self.events.emit(started)
 
     def _say_fresh(self, copies: int) -> None:

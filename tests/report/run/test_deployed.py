@@ -175,4 +175,4 @@ def test_games_and_members_of_runs(deployed, tmp_path, capsys):
     assert command("evaluate", tmp_path) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "has deployed no policy: it is complete and recommends nothing" in told
-    assert f"`slipstream study resume {tmp_path} --force-deploy`" in told
+    assert f"`slipstream resume {tmp_path} --force-deploy`" in told

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,22 +14,9 @@ from slipstream.cli.output import show_table, tell
 app = typer.Typer()
 
 
-class Listed(StrEnum):
-    """What `list` may be asked for."""
-
-    RUNS, STUDIES = "runs", "studies"
-
-
 @app.command("list")
-def list_(
-    what: Annotated[
-        Listed | None, typer.Argument(help="runs or studies that your commands made.")
-    ] = None,
-) -> None:
-    """Lists environments, agents and backends; or your runs or studies, wherever they are."""
-    if what is not None:
-        _list_made(what)
-        return
+def list_() -> None:
+    """Lists environments, agents and backends; `slipstream jobs --all` lists runs and studies."""
     from slipstream.agents.discover import list_agents
     from slipstream.core.discover import list_kernels
 
@@ -48,22 +34,6 @@ def list_(
     agents = [(name, _first_sentence("agents", name)) for name in list_agents()]
     for what_, rows in (("environment", environments), ("agent", agents), ("backend", backends)):
         show_table((what_, "what it is"), rows)
-
-
-def _list_made(what: Listed) -> None:
-    """From the register, the newest first: a line each, never folded, so that `grep` finds it."""
-    from slipstream.studies.record.status import made
-
-    rows, absent = made("run" if what is Listed.RUNS else "study")
-    if rows:
-        rows.insert(0, (what.value, "of", "state", "progress", "since", "folder"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            tell("  ".join(map(str.ljust, row, widths)).rstrip())
-    else:
-        tell(f"No {what.value} that your commands made are there.")
-    if absent:
-        tell(f"Not where they were, moved or deleted: {absent} more.")
 
 
 @app.command()

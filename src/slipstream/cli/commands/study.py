@@ -1,28 +1,16 @@
-"""`slipstream study`: what became of searches, and how they go on."""
+"""`slipstream study`: what became of searches."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from slipstream.cli.arguments import (
-    ClusterAddress,
-    Force,
-    GpuShare,
-    Hours,
-    Insecure,
-    MaxWorkers,
-    NoStudyReport,
-    Storage,
     StudyName,
     Trust,
-    Workers,
-    cluster_named,
-    console,
 )
 from slipstream.cli.commands.watch import watch
 from slipstream.cli.output import tell
@@ -30,42 +18,9 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.text import printable_lines
 
 app = typer.Typer(
-    name="study", help="Looks at studies, resumes, stops and exports them.", no_args_is_help=True
+    name="study", help="Looks at studies, stops and exports them.", no_args_is_help=True
 )
 app.command()(watch)
-WORKS = ("study resume",)
-
-
-@app.command()
-def resume(
-    name: StudyName,
-    storage: Storage = None,
-    workers: Workers = None,
-    cluster: ClusterAddress = None,
-    max_workers: MaxWorkers = None,
-    gpu_share: GpuShare = None,
-    insecure_cluster: Insecure = False,
-    hours: Hours = None,
-    force_deploy: Force = False,
-    no_report: NoStudyReport = False,
-    trust: Trust = False,
-) -> None:
-    """Goes on with a study that was stopped or killed; the same study, whatever happened."""
-    from slipstream import api
-
-    with closing(console()) as shown:
-        api.resume_study(
-            name,
-            storage=storage,
-            workers=workers,
-            cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
-            hours=hours,
-            force_deploy=force_deploy,
-            trust=trust,
-            report=not no_report,
-            say=shown.say,
-            show=shown.show,
-        )
 
 
 @app.command()
@@ -133,19 +88,17 @@ def stop(
         tell(f"The study {folder.name} is complete; there is nothing to stop.")
         return
     if now and not folder.locked:
-        tell(
-            f"No process runs the study {folder.name}; go on with `slipstream study resume {name}`."
-        )
+        tell(f"No process runs the study {folder.name}; go on with `slipstream resume {name}`.")
         return
     folder.ask_to_stop(now)
     if now:
-        tell(f"Stopping; go on with `slipstream study resume {name}`.")
+        tell(f"Stopping; go on with `slipstream resume {name}`.")
     elif folder.locked:
         tell("The search ends after the trials in flight; then the best are confirmed.")
     else:
         tell(
             f"No process runs the study {folder.name}: its search ends once it is resumed, with "
-            f"`slipstream study resume {name}`."
+            f"`slipstream resume {name}`."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,19 +12,24 @@ import typer
 from slipstream.cli.arguments import (
     ClusterAddress,
     Device,
+    Force,
     Gpu,
     GpuShare,
+    Hours,
     Insecure,
     MaxWorkers,
     NoReport,
-    RunFolder,
+    RunOrStudy,
     Settings,
+    Storage,
     Target,
     Trust,
+    Workers,
     cluster_named,
     console,
     device_named,
 )
+from slipstream.cli.detached import Background, Cores, LogFile, Replace, set_aside_and_detach
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ WORKS = ("train", "resume")
 # Long: a line for each option.
 @app.command()
 def train(
+    context: typer.Context,
     target: Target,
     num_envs: Annotated[
         str | None,
@@ -68,18 +75,20 @@ def train(
     ] = None,
     set_: Settings = None,
     no_report: NoReport = False,
+    background: Background = False,
+    log: LogFile = None,
+    replace: Replace = False,
+    cores: Cores = None,
 ) -> None:
     """Trains a new run and writes its report."""
     from slipstream import api
 
-    flags = {
-        "num_envs": num_envs,
-        "members": members,
-        "total_steps": total_steps,
-        "seed": seed,
-        "device": device_named(device, gpu),
-    }
-    overrides = _overrides(flags, set_ or [])
+    if background or replace or log:
+        folder = run_folder(context.params, replace)
+        if set_aside_and_detach(context, folder, out=folder):
+            return
+        out = folder
+    overrides = _overrides(context.params)
     with closing(console()) as progress:
         run = api.train(
             target,
@@ -96,7 +105,8 @@ def train(
 
 @app.command()
 def resume(
-    run: RunFolder,
+    context: typer.Context,
+    run: RunOrStudy,
     device: Annotated[
         str | None, typer.Option(help="Goes on there; where the run was until now unless given.")
     ] = None,
@@ -107,16 +117,45 @@ def resume(
     insecure_cluster: Insecure = False,
     no_report: NoReport = False,
     trust: Trust = False,
+    storage: Storage = None,
+    workers: Workers = None,
+    hours: Hours = None,
+    force_deploy: Force = False,
+    background: Background = False,
+    log: LogFile = None,
+    cores: Cores = None,
 ) -> None:
-    """Goes on with a run that was stopped or killed, to the same weights bit for bit.
+    """Goes on with a run or study that was stopped or killed, to the same weights bit for bit.
 
     On another device the last bits differ: that is said, and recorded in the run.
     """
     from slipstream import api
     from slipstream.runs.run import Run
+    from slipstream.studies.record.status import lookup
 
+    folder, study = lookup(run)
+    if set_aside_and_detach(context, folder, run=folder):
+        return
+    options = cluster_named(cluster, max_workers, gpu_share, insecure_cluster)
     progress = console()
-    opened = Run.open(run, progress.say, trust)
+    if study is not None:
+        _only(context, "of a run", "device", "gpu")
+        with closing(progress):
+            api.resume_study(
+                study.handle,
+                storage=storage,
+                workers=workers,
+                cluster=options,
+                hours=hours,
+                force_deploy=force_deploy,
+                trust=trust,
+                report=not no_report,
+                say=progress.say,
+                show=progress.show,
+            )
+        return
+    _only(context, "of a study", "storage", "workers", "hours", "force_deploy")
+    opened = Run.open(folder, progress.say, trust)
     if opened.result is not None and (no_report or opened.reported):
         progress.say(f"{opened.path} is complete; see `slipstream evaluate {run}`.")
         return
@@ -124,12 +163,19 @@ def resume(
         api.resume(
             opened,
             device=device_named(device, gpu),
-            cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
+            cluster=options,
             listeners=[progress],
             report=not no_report,
         )
     if no_report:
         _say_result(progress, opened)
+
+
+def _only(context: typer.Context, whose: str, *names: str) -> None:
+    """Refuses options that the folder that was named has no use for."""
+    given = [f"--{name.replace('_', '-')}" for name in names if context.params[name]]
+    if given:
+        raise ConfigError(f"{' and '.join(given)}: an option {whose}, and this is none of those.")
 
 
 def _say_result(progress: ConsoleListener, run: Run) -> None:
@@ -140,17 +186,37 @@ def _say_result(progress: ConsoleListener, run: Run) -> None:
         progress.say(line)
 
 
-def _overrides(flags: dict[str, str | None], sets: list[str]) -> dict[str, Any]:
+def run_folder(given: Mapping[str, Any], replace: bool = False) -> Path:
+    """Where `train` of these values writes; refused where the config is, or something lies there.
+
+    Args:
+        given: the command's values.
+        replace: a run may lie there: it will be moved.
+    """
+    from slipstream.runs.run import free_path
+    from slipstream.settings.config import resolve
+
+    config = resolve(given["target"], _overrides(given))
+    out = given["out"] or config.training.out
+    if replace and out:
+        return Path(out).expanduser().absolute()
+    return free_path(config, out)
+
+
+def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What `train`'s options say, by dotted path."""
     from slipstream.files import yaml_file
     from slipstream.settings.target import parse_overrides
 
+    flags = {name: given[name] for name in ("num_envs", "members", "total_steps", "seed")}
+    flags["device"] = device_named(given["device"], given["gpu"])
     named = {
         f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
         for name, text in flags.items()
         if text is not None
     }
-    given = parse_overrides(sets)
-    for path in named.keys() & given.keys():
+    overrides = parse_overrides(given["set_"] or [])
+    for path in named.keys() & overrides.keys():
         flag = path.removeprefix("training.").replace("_", "-")
         raise ConfigError(f"{path} is set twice, as --set and as --{flag}; leave one of them out.")
-    return {**given, **named}
+    return {**overrides, **named}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +27,7 @@ from slipstream.cli.arguments import (
     console,
     device_named,
 )
+from slipstream.cli.detached import Background, Cores, LogFile, Replace, set_aside_and_detach
 
 app = typer.Typer()
 WORKS = ("tune",)
@@ -33,6 +36,7 @@ WORKS = ("tune",)
 # Long: a line for each option.
 @app.command()
 def tune(
+    context: typer.Context,
     target: Target,
     n_trials: Annotated[
         int | None, typer.Option(min=1, help="Suggestions tried; 500 unless given.")
@@ -70,31 +74,26 @@ def tune(
     force_deploy: Force = False,
     set_: Settings = None,
     no_report: NoStudyReport = False,
+    background: Background = False,
+    log: LogFile = None,
+    replace: Replace = False,
+    cores: Cores = None,
 ) -> None:
     """Searches for settings, confirms the best, evaluates the winner on the hold-out once."""
     from slipstream import api
-    from slipstream.files import yaml_file
-    from slipstream.settings.target import parse_overrides
 
-    overrides = parse_overrides(set_ or [])
-    flags: dict[str, Any] = {
-        "env.data.folder": data_dir,
-        "env.data.timeframe": timeframe,
-        "training.num_envs": num_envs,
-        "training.device": device_named(device, gpu),
-    }
-    if total_steps is not None:
-        flags["training.total_steps"] = yaml_file.parse(total_steps, f"--total-steps {total_steps}")
-    overrides |= {path: value for path, value in flags.items() if value is not None}
-    section: dict[str, Any] = {"n_trials": n_trials, "seed": seed}
-    if final_refit:
-        section["final_refit"] = True
+    if background or replace or log:
+        folder = study_folder(context.params)
+        if set_aside_and_detach(context, folder, study_name=folder):
+            return
+        study_name = str(folder)
+    overrides, section = _given(context.params)
     with closing(console()) as shown:
         api.tune(
             target,
             study_name=study_name,
             overrides=overrides,
-            study={name: value for name, value in section.items() if value is not None},
+            study=section,
             storage=storage,
             workers=workers,
             cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
@@ -105,3 +104,35 @@ def tune(
             say=shown.say,
             show=shown.show,
         )
+
+
+def study_folder(given: Mapping[str, Any]) -> Path:
+    """Where `tune` of these values works; refused where its config is."""
+    import time
+
+    from slipstream.studies.record.folder import StudyFolder
+    from slipstream.studies.start import prepare
+
+    base, _, _ = prepare(given["target"], *_given(given))
+    name = given["study_name"] or f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return StudyFolder.of(name).path
+
+
+def _given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `tune`'s options say: overrides by dotted path, and fields of the study."""
+    from slipstream.files import yaml_file
+    from slipstream.settings.target import parse_overrides
+
+    steps = given["total_steps"]
+    flags: dict[str, Any] = {
+        "env.data.folder": given["data_dir"],
+        "env.data.timeframe": given["timeframe"],
+        "training.num_envs": given["num_envs"],
+        "training.device": device_named(given["device"], given["gpu"]),
+        "training.total_steps": steps and yaml_file.parse(steps, f"--total-steps {steps}"),
+    }
+    overrides = parse_overrides(given["set_"] or [])
+    overrides |= {path: value for path, value in flags.items() if value is not None}
+    section = {name: given[name] for name in ("n_trials", "seed")}
+    section["final_refit"] = given["final_refit"] or None
+    return overrides, {name: value for name, value in section.items() if value is not None}

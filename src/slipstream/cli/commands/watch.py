@@ -52,7 +52,7 @@ def stop(name: RunOrStudy) -> None:
     from slipstream.studies.record.status import stop as ask
 
     folder, study = lookup(name)
-    command = "slipstream resume" if study is None else "slipstream study resume"
+    command = "slipstream resume" if study is None else "slipstream resume"
     if ask(name):
         tell(f"It ends after the iteration under way; then go on with: {command} {name}")
     else:

@@ -140,7 +140,7 @@ def read_view(folder: StudyFolder) -> StudyView:
     result, known = folder.result, folder.provenance
     if result is None:
         raise CheckpointError(
-            f"The study {folder.name} has no result yet; go on with `slipstream study resume "
+            f"The study {folder.name} has no result yet; go on with `slipstream resume "
             f"{folder.handle}`, or look at it with `slipstream study status {folder.handle}`."
         )
     with Ledger(folder.ledger, read_only=True) as ledger:

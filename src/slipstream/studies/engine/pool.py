@@ -312,7 +312,7 @@ class Pool:
             raise ResourceError(
                 f"The worker that trained {batch.jobs[0].member.name} {how}, {_DEATHS} times in a "
                 "row. Nothing that was saved is lost: free some memory, or give --group-size and "
-                "--workers smaller numbers, and go on with `slipstream study resume`."
+                "--workers smaller numbers, and go on with `slipstream resume`."
             )
         halves = batch.halves() if batch.deaths else [batch]
         for half in halves:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
 STUDIES = "studies"
 DATABASE = "study.db"  # Optuna's storage, unless another is named
 _REMEDIES = {  # for files that others can be made from
-    "result.json": "delete the file, and `slipstream study resume` writes it again",
+    "result.json": "delete the file, and `slipstream resume` writes it again",
     STOP: "delete the file, and stop the study again",
 }
 

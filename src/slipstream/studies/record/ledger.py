@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -43,6 +43,15 @@ CREATE TABLE IF NOT EXISTS verdicts (
 CREATE TABLE IF NOT EXISTS openings (
     number INTEGER PRIMARY KEY, what TEXT NOT NULL UNIQUE, at REAL NOT NULL);
 """
+
+
+def outcomes_in(path: Path) -> int:
+    """How many outcomes a ledger holds, whoever writes it now; 0 where there is none."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as table:
+            return int(table.execute("SELECT count(*) FROM outcomes").fetchone()[0])
+    except sqlite3.Error:
+        return 0
 
 
 class Slot(NamedTuple):
@@ -471,7 +480,7 @@ class Ledger:
             if "locked" in text:
                 raise ResourceError(
                     f"{self.path} is locked by another program ({text}). Close what has it open; "
-                    "nothing is lost, go on with `slipstream study resume`."
+                    "nothing is lost, go on with `slipstream resume`."
                 ) from error
             if "no such table" in text:
                 raise CheckpointError(

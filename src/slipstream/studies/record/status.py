@@ -18,7 +18,7 @@ from slipstream.core.text import printable
 from slipstream.files import register
 from slipstream.files.files import plain
 from slipstream.files.interruption import ask_to_stop
-from slipstream.files.lines import folder_lines, number, run_lines, stamp
+from slipstream.files.lines import folder_lines, number, run_lines
 from slipstream.files.lock import is_locked
 from slipstream.files.status import Status, read_status
 from slipstream.settings.config import resolve
@@ -43,7 +43,7 @@ def status_lines(folder: StudyFolder) -> list[str]:
             if ranked and best.get("trial") != ranked[0].number:
                 best = {"score": ranked[0].score, "trial": ranked[0].number}
             status = replace(status, done=done, of=limit, unit="trials", counts=counts, best=best)
-        resume = f"slipstream study resume {folder.handle}"
+        resume = f"slipstream resume {folder.handle}"
         lines = folder_lines(f"Study {folder.name} in {folder.path}", folder.path, resume, status)
         if ranked:
             lines.append("Best so far (chosen on the folds' tests: optimistic by construction):")
@@ -183,18 +183,31 @@ def stop(name: str | Path) -> bool:
 def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
     """The folder that a name means, and the study where it is one.
 
+    Args:
+        name: a path, the name of a study below ``./studies``, or that of a folder which commands of
+            this user made, wherever it is.
+
     Raises:
-        CheckpointError: it is neither a run nor a study.
+        CheckpointError: it is neither a run nor a study, or several have that name.
     """
     path = Path(name).expanduser().absolute()
     if is_there(path / "config.yaml"):
         return path, None
     study = StudyFolder.of(str(name))
     if not study.exists and not is_there(study.config):
-        raise CheckpointError(
-            f"{name} is neither a run nor a study: give the directory that `slipstream train` "
-            "printed, or the name that `slipstream tune` was given."
-        )
+        made = [one for one in register.named(str(name)) if one.present]
+        if len(made) > 1:
+            paths = " and ".join(one.path for one in made)
+            raise CheckpointError(f"{len(made)} are called {name}: give its path, of {paths}.")
+        if made and made[0].kind == "run":
+            return Path(made[0].path), None
+        if not made:
+            raise CheckpointError(
+                f"{name} is neither a run nor a study: give the directory that `slipstream train` "
+                "printed, or the name that `slipstream tune` was given; `slipstream jobs --all` "
+                "lists those that your commands made."
+            )
+        name = made[0].path
     study = StudyFolder.open(str(name))
     return study.path, study
 
@@ -213,28 +226,3 @@ def lines(name: str | Path) -> list[str]:
     if study is not None:
         return status_lines(study)
     return run_lines(folder)
-
-
-def made(kind: str) -> tuple[list[tuple[str, ...]], int]:
-    """Runs or studies that this user's commands made, from the register, the newest first.
-
-    Args:
-        kind: ``run`` or ``study``.
-
-    Returns:
-        Of each: name, environment, state, progress, since when, folder; how many more are not
-        where they were.
-    """
-    rows, entries = list[tuple[str, ...]](), register.entries(kind)
-    there = [one for one in entries if one.present]
-    for one in there:
-        path = Path(one.path)
-        try:
-            found = read_status(path)
-        except CheckpointError:
-            found = None
-        state = "unknown" if found is None else found.judged()
-        progress = "" if found is None else f"{found.done:,} of {found.of:,} {found.unit}"
-        row = (path.name, one.name, state, progress, stamp(one.began), one.path)
-        rows.append(tuple(map(printable, row)))
-    return rows, len(entries) - len(there)

@@ -221,7 +221,7 @@ class Session:
         """
         if self.asked.requested:
             self.spent(phase)
-            raise Interrupted(self.folder.path, f"slipstream study resume {self.folder.handle}")
+            raise Interrupted(self.folder.path, f"slipstream resume {self.folder.handle}")
 
     def spent(self, phase: str) -> None:
         """Adds what this session spent on a phase to what earlier ones did."""

@@ -272,7 +272,7 @@ class RayCluster:
         return ResourceError(
             f"The cluster at {self._options.address} is gone: its head died, or this machine was "
             f"cut off from it ({why}). "
-            "Nothing that was saved is lost: go on with `slipstream study resume`, or `slipstream "
+            "Nothing that was saved is lost: go on with `slipstream resume`, or `slipstream "
             "resume` for a run, with a cluster or without one."
         )
 

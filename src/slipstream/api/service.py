@@ -1,0 +1,181 @@
+"""AgentTrainingService: trainings in a queue of their own, from Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.config import validate
+from slipstream.core.errors import ConfigError
+from slipstream.files.files import disk_errors, write_text
+from slipstream.files.status import Status, read_status
+from slipstream.jobs.overview import state_of
+from slipstream.jobs.process import place, start
+from slipstream.jobs.queue import STOPPED, JobQueue
+from slipstream.jobs.supervisor import is_supervised, stop_process
+from slipstream.runs.run import Run
+from slipstream.settings.config import RunConfig, resolve
+from slipstream.settings.vectorized import VectorizedEnvConfig
+
+_SECONDS = 0.2  # between two looks of `wait`
+
+
+class AgentTrainingService:
+    """Trains several agents at once, each in a process of its own, and loses none of them.
+
+    ::
+
+        service = slipstream.AgentTrainingService("trainings")
+        number = service.submit("cartpole", VectorizedEnvConfig(num_envs=8), total_steps=100_000)
+        service.wait(number)
+        print(service.results(number)["scores"])
+
+    Jobs, their order and their results lie in the folder: another process, or this one after a
+    kill, goes on with the same calls. A supervisor (`slipstream jobs run`) works them off; it is
+    started where none works, and ends with the last job. There is no server.
+
+    Args:
+        folder: of the queue (``queue/``) and of the runs (``runs/ID``); made where it is missing.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        self._queue = JobQueue(self.folder / "queue")
+
+    def submit(
+        self,
+        config: str | Path | Mapping[str, Any] | RunConfig,
+        vectorized: VectorizedEnvConfig | Mapping[str, Any] | None = None,
+        **training: Any,
+    ) -> int:
+        """Adds a training, which begins when there is a core for it; its number.
+
+        Args:
+            config: as for `slipstream.train`; its `training.num_envs` and `backend` are what
+                `vectorized` says.
+            vectorized: copies and how they are stepped; `VectorizedEnvConfig()` unless given.
+            **training: fields of the `training` section: total_steps, seed, ...
+
+        Raises:
+            ConfigError: the config is none, or asks for more copies than the smallest
+                `max_concurrent_envs` of the jobs under way, or its own.
+        """
+        if not isinstance(vectorized, VectorizedEnvConfig):
+            vectorized = validate(VectorizedEnvConfig, vectorized or {}, "vectorized")
+        resolved = resolve(config, {f"training.{name}": value for name, value in training.items()})
+        resolved = resolved.with_training(**vectorized.training(resolved.env_name))
+        limits = [(vectorized.max_concurrent_envs, "its own max_concurrent_envs")]
+        for job in self._queue.jobs(ended=False):
+            limits.append((job.place["vectorized"]["max_concurrent_envs"], f"job {job.id}'s"))
+        most, whose = min(limits)
+        if vectorized.num_envs > most:
+            raise ConfigError(
+                f"num_envs is {vectorized.num_envs}, and {whose} allows {most} copies at once: ask "
+                "for fewer, or wait for that job."
+            )
+        stem = f"{resolved.short_name}-{time.time_ns()}"
+        with disk_errors(self.folder):
+            configs = self.folder / "queue" / "configs"
+            configs.mkdir(parents=True, exist_ok=True)
+        write_text(configs / f"{stem}.yaml", resolved.to_yaml())
+        folder = self.folder / "runs" / stem
+        job = self._queue.add(
+            "run",
+            folder,
+            ["train", f"--out={folder}", "--", str(configs / f"{stem}.yaml")],
+            ["resume", str(folder)],
+            {**place(), "vectorized": vectorized.model_dump()},
+        )
+        self._supervise()
+        return job.id
+
+    def status(self, job: int) -> tuple[str, Status | None]:
+        """Where a job stands, as `slipstream jobs` says it, and what its run last said of itself.
+
+        ``waiting``, ``running``, ``stopping``, ``stopped``, ``complete`` or ``failed``.
+        """
+        found = self._queue.job(job)
+        folder = Path(found.folder)
+        return state_of(self._queue, found), read_status(folder) if folder.is_dir() else None
+
+    def wait(self, job: int, timeout: float | None = None) -> str:
+        """Waits until a job is complete, failed or stopped; its state then, or after `timeout`.
+
+        Args:
+            job: its number.
+            timeout: seconds; None: as long as it takes.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            state = state_of(self._queue, self._queue.job(job))
+            ended = state in ("complete", "failed", "stopped")
+            if ended or (deadline is not None and time.monotonic() >= deadline):
+                return state
+            self._supervise()  # the one before may have been killed
+            time.sleep(_SECONDS)
+
+    def cancel(self, job: int) -> None:
+        """Stops a job at a checkpoint; `retry` goes on with it."""
+        found = self._queue.job(job)
+        if not found.ended:
+            self._queue.want(found, STOPPED)
+            if self._queue.held(found):
+                stop_process(found)
+
+    def retry(self, job: int) -> None:
+        """Wants a job again that failed or was cancelled; it goes on where it was."""
+        self._queue.retry(self._queue.job(job))
+        self._supervise()
+
+    def results(self, job: int) -> dict[str, Any]:
+        """What came of a job that is complete.
+
+        Returns:
+            ``scores`` (a dict for each member), ``backend`` (what stepped the copies),
+            ``env_type`` and ``num_envs`` (what was asked for), ``fallback`` (whether it was
+            another one), ``steps_per_second``, ``folder``; with `enable_monitoring` the run's
+            means ``cpu_percent`` and ``memory_gib``, of cards ``gpu_percent`` and
+            ``vram_gib`` (None where there is none).
+
+        Raises:
+            ConfigError: it is not complete.
+        """
+        found = self._queue.job(job)
+        run = Run.open(found.folder) if found.ended == "complete" else None
+        if run is None or run.result is None:
+            why = f": {found.reason}" if found.reason else ""
+            raise ConfigError(f"Job {job} is {state_of(self._queue, found)}, not complete{why}.")
+        asked = found.place["vectorized"]
+        backend = run.provenance.get("backend")
+        wanted = {"DummyVecEnv": "serial", "SubprocVecEnv": "process"}[asked["env_type"]]
+        results = {
+            "scores": run.result["members"],
+            "backend": backend,
+            "env_type": asked["env_type"],
+            "num_envs": asked["num_envs"],
+            "fallback": backend not in (wanted, "compiled"),
+            "steps_per_second": run.result.get("steps_per_second"),
+            "folder": run.path,
+        }
+        return {**results, **_taken(run)} if asked["enable_monitoring"] else results
+
+    def _supervise(self) -> None:
+        """Sees to it that a supervisor works while there are jobs."""
+        if is_supervised(self._queue) or not any(
+            job.wanted != STOPPED for job in self._queue.jobs(ended=False)
+        ):
+            return
+        words = ["jobs", "run", "--until-idle", f"--queue={self._queue.folder}"]
+        start(words, self._queue.folder / "supervisor.txt", place())
+
+
+def _taken(run: Run) -> dict[str, float | None]:
+    """Means over a run's rows of what it took of the machine."""
+    columns = run.metrics()
+    found: dict[str, float | None] = {}
+    for name in ("cpu_percent", "memory_gib", "gpu_percent", "vram_gib"):
+        known = [value for value in columns.get(name, ()) if isinstance(value, float)]
+        found[name] = sum(known) / len(known) if known else None
+    return found

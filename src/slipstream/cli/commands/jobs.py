@@ -1,0 +1,208 @@
+"""`slipstream jobs`: what this user runs and ran, and the queue that loses nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from slipstream.cli.detached import command_line
+from slipstream.cli.output import tell
+from slipstream.core.errors import ConfigError
+
+app = typer.Typer(
+    name="jobs",
+    help="Lists what you run and ran; adds to a queue, and works it off.",
+    invoke_without_command=True,
+)
+_FROZEN = (".yaml", ".yml", ".json")
+_GOES_ON = (
+    *("device", "gpu", "cluster", "max_workers", "gpu_share", "insecure_cluster", "no_report"),
+)
+
+JobOrFolder = Annotated[
+    str, typer.Argument(help="Number of a job, its name or its folder.", metavar="JOB")
+]
+
+
+@app.callback()
+def jobs(
+    context: typer.Context,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also what is complete or failed.")
+    ] = False,
+) -> None:
+    """Lists jobs and what was started by hand; what has ended only with --all."""
+    if context.invoked_subcommand is not None:
+        return
+    from slipstream.core.text import printable
+    from slipstream.jobs.overview import JobLine, overview
+    from slipstream.jobs.queue import own_queue
+
+    with own_queue() as queue:
+        lines, absent = overview(queue, everything)
+    names = [one.name for one in fields(JobLine)]
+    rows = [tuple(names), *(tuple(map(printable, astuple(line))) for line in lines)]
+    if not lines:
+        more = "was ever begun" if everything else "runs or waits; --all lists what has ended, too"
+        tell(f"Nothing {more}.")
+    if everything and absent:
+        tell(f"Not where they were, moved or deleted: {absent} more.")
+    if not lines:
+        return
+    used = [k for k in range(len(names)) if any(row[k] for row in rows[1:])]
+    widths = {k: max(len(row[k]) for row in rows) for k in used}
+    for row in rows:
+        tell("  ".join(row[k].ljust(widths[k]) for k in used).rstrip())
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def add(
+    context: typer.Context,
+    command: Annotated[
+        list[str], typer.Argument(help="-- train, tune or resume, with their arguments.")
+    ],
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Of these; a fair share unless given.")
+    ] = None,
+    memory: Annotated[
+        float, typer.Option(min=0, help="GiB that it takes; it waits until they are free.")
+    ] = 0.0,
+) -> None:
+    """Adds a command to the queue: slipstream jobs add -- tune my.yaml --study-name night.
+
+    What it was given is fixed now: a config is copied, and changing the file changes no job.
+    """
+    from slipstream.jobs.process import place
+    from slipstream.jobs.queue import own_queue
+
+    root = context.find_root()
+    known = getattr(root.command, "commands", {})
+    if command[0] not in ("train", "tune", "resume"):
+        raise ConfigError(
+            f"Jobs are `train`, `tune` or `resume`, not {command[0]!r}: slipstream jobs add -- "
+            "train cartpole."
+        )
+    inner = known[command[0]].make_context(command[0], list(command[1:]), parent=root)
+    given = {**inner.params, "background": False, "log": None, "replace": False, "cores": None}
+    kind, folder, fixed = _fixed(command[0], inner.params)
+    with own_queue() as queue:
+        if "target" in given:
+            given["target"] = _frozen(str(given["target"]), queue.folder / "configs")
+        first = command_line(inner.command, {**given, **fixed})
+        again = first
+        if command[0] == "train":
+            kept = {name: given[name] for name in _GOES_ON}
+            again = command_line(known["resume"], {**kept, "run": folder})
+        wanted = cores or inner.params.get("cores")
+        job = queue.add(kind, folder, first, again, place(), wanted, int(memory * 2**30))
+    tell(f"Job {job.id}: {folder}. `slipstream jobs run` works the queue off.")
+
+
+@app.command()
+def stop(job: JobOrFolder) -> None:
+    """Stops a job at a checkpoint; it stays in the queue until `retry`."""
+    from slipstream.jobs.queue import STOPPED
+    from slipstream.jobs.supervisor import stop_process
+
+    with _queue() as queue:
+        found = _find(queue, job)
+        queue.want(found, STOPPED)
+        if queue.held(found):
+            stop_process(found)
+            tell(f"Job {found.id} ends after the iteration under way; `slipstream jobs retry` it.")
+        else:
+            tell(f"Job {found.id} does not begin until `slipstream jobs retry {found.id}`.")
+
+
+@app.command()
+def retry(job: JobOrFolder) -> None:
+    """Wants a job again that failed or was stopped; it goes on where it was."""
+    with _queue() as queue:
+        found = _find(queue, job)
+        queue.retry(found)
+        tell(f"Job {found.id} is wanted again.")
+
+
+@app.command()
+def run(
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Of this machine for all jobs; all unless given.")
+    ] = None,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Leave when nothing runs or may begin.")
+    ] = False,
+    queue: Annotated[
+        Path | None, typer.Option(help="Folder of a service's queue; your own unless given.")
+    ] = None,
+) -> None:
+    """Works the queue off: begins jobs, goes on with those that died, shares the cores."""
+    from slipstream.jobs.queue import JobQueue
+    from slipstream.jobs.supervisor import Supervisor
+
+    there = sorted(os.sched_getaffinity(0))
+    if cores is not None and cores > len(there):
+        raise ConfigError(f"--cores {cores}: this process may use {len(there)}.")
+    table = JobQueue(queue) if queue else _queue()
+    with table, Supervisor(table, there[:cores], tell) as supervisor:
+        supervisor.run(until_idle)
+
+
+def _queue() -> Any:
+    from slipstream.jobs.queue import own_queue
+
+    return own_queue()
+
+
+def _find(queue: Any, name: str) -> Any:
+    """A job by its number, its folder, or its name where only one has it."""
+    if name.isdigit():
+        return queue.job(int(name))
+    path = str(Path(name).expanduser().absolute())
+    found = [one for one in queue.jobs() if name == one.name or path == one.folder]
+    going = [one for one in found if not one.ended] or found[-1:]
+    if len(going) != 1:
+        several = "; ".join(f"{one.id} is {one.folder}" for one in going)
+        raise ConfigError(
+            f"{len(going)} jobs are called {name}: {several}. Give a number."
+            if going
+            else f"No job is called {name}: `slipstream jobs --all` lists them."
+        )
+    return going[0]
+
+
+def _fixed(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, Any]]:
+    """Kind and folder of what a command works on, and the values that fix the folder."""
+    if command == "train":
+        from slipstream.cli.commands.train import run_folder
+
+        folder = run_folder(given)
+        return "run", folder, {"out": folder}
+    if command == "tune":
+        from slipstream.cli.commands.tune import study_folder
+
+        folder = study_folder(given)
+        return "study", folder, {"study_name": folder}
+    from slipstream.studies.record.status import lookup
+
+    folder, study = lookup(given["run"])
+    return "run" if study is None else "study", folder, {"run": folder}
+
+
+def _frozen(target: str, folder: Path) -> str:
+    """A copy of a config under the hash of its content; anything else than a config as it is."""
+    path = Path(target).expanduser()
+    if path.suffix not in _FROZEN or not path.is_file():
+        return target
+    from slipstream.files.files import disk_errors, write_bytes
+
+    with disk_errors(path):
+        content = path.read_bytes()
+        folder.mkdir(parents=True, exist_ok=True)
+    copy = folder / f"{path.stem[:40]}-{hashlib.sha256(content).hexdigest()[:12]}{path.suffix}"
+    write_bytes(copy, content)
+    return str(copy)

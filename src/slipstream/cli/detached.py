@@ -1,0 +1,104 @@
+"""What `train`, `tune` and `resume` share of `--background`, `--replace` and the queue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperArgument
+
+from slipstream.core.errors import ConfigError
+
+
+def command_line(command: Any, values: Mapping[str, Any]) -> list[str]:
+    """Arguments that give a command of Typer's these values; None, empty and false are left out."""
+    options, words = list[str](), list[str]()
+    for param in command.params:
+        value = values.get(param.name or "")
+        if value is None or value is False or value == []:
+            continue
+        if isinstance(param, TyperArgument):
+            words.append(str(value))
+        elif value is True:
+            options.append(param.opts[0])
+        else:
+            several = value if isinstance(value, (list, tuple)) else [value]
+            options += [f"{param.opts[0]}={one}" for one in several]
+    return [str(command.name), *options, *(["--", *words] if words else [])]
+
+
+def set_aside_and_detach(context: typer.Context, folder: Path, **changes: Any) -> bool:
+    """Does what ``--replace`` and ``--background`` ask of the command of a context.
+
+    Args:
+        context: of the command.
+        folder: that it works on.
+        changes: values that fix the folder, for the process in the background.
+
+    Returns:
+        Whether the command goes on in the background: there is nothing more to do.
+
+    Raises:
+        ConfigError: see `make_room` and `in_background`; ``--log`` without ``--background``.
+    """
+    given = context.params
+    if given.get("log") and not given["background"]:
+        raise ConfigError("--log says where a command in the background prints: add --background.")
+    if not (given["background"] or given.get("replace")):
+        return False
+    from slipstream.cli.output import tell
+    from slipstream.jobs.background import in_background, make_room
+
+    if given.get("replace"):
+        make_room(folder, tell)
+    if not given["background"]:
+        return False
+    done = {"background": False, "log": None, "replace": False}
+    words = command_line(context.command, {**given, **changes, **done})
+    in_background(words, folder, given.get("log"), tell)
+    return True
+
+
+def use_cores(number: int | None) -> int | None:
+    """Binds this process and its children to so many of its processors.
+
+    Raises:
+        ConfigError: there are fewer, or this system binds none.
+    """
+    if number is None:
+        return None
+    try:
+        there = sorted(os.sched_getaffinity(0))
+        if number > len(there):
+            raise ConfigError(f"--cores {number}: this process may use {len(there)}.")
+        os.sched_setaffinity(0, there[:number])
+    except (AttributeError, OSError) as error:
+        raise ConfigError(
+            f"--cores {number}: this system lets no process choose its processors ({error}). Leave "
+            "it out."
+        ) from error
+    return number
+
+
+Background = Annotated[
+    bool,
+    typer.Option(
+        "--background", help="Outlive this terminal; returns once training or search has begun."
+    ),
+]
+LogFile = Annotated[
+    Path | None, typer.Option("--log", help="Where it prints in the background, too.")
+]
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Stop what has that name, and move its folder to NAME.replaced-N."
+    ),
+]
+Cores = Annotated[
+    int | None,
+    typer.Option("--cores", min=1, callback=use_cores, help="Use so many; all unless given."),
+]

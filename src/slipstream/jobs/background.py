@@ -1,0 +1,108 @@
+"""A command in the background, and the folder that another one is to make room in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.reader import is_there
+from slipstream.files.files import disk_errors, sync_folder
+from slipstream.files.interruption import ask_to_stop
+from slipstream.files.lock import is_locked
+from slipstream.files.register import state_folder
+from slipstream.files.status import LOG, Status, read_status
+from slipstream.jobs.process import let_go, start
+from slipstream.jobs.queue import FAILED, own_queue
+from slipstream.runs.run import CONFIG
+
+_SECONDS = 0.1  # between two looks
+_BEFORE = ("starting", "loading", "compiling", "measuring")  # phases in which a start may fail
+Say = Callable[[str], None]
+
+
+def in_background(arguments: Sequence[str], folder: Path, log: Path | None, say: Say) -> None:
+    """Starts a command that outlives this terminal; returns when training or search has begun.
+
+    Args:
+        arguments: of `slipstream`.
+        folder: of the run or study that it works on.
+        log: also gets everything that it prints; a file of the state folder unless given.
+        say: told its number, where its log is, and how to watch and stop it.
+
+    Raises:
+        ConfigError: it ended before that, with its own words.
+    """
+    output = log or state_folder("background") / f"{folder.name}-{os.getpid()}.txt"
+    with disk_errors(output):
+        before = output.stat().st_size if output.exists() else 0
+    where = {"python": sys.executable, "cwd": os.getcwd(), "variables": dict(os.environ)}
+    process = start(arguments, output, where)
+    while (code := process.poll()) is None:
+        status = _status(folder)
+        if status is not None and status.pid == process.pid and status.phase not in _BEFORE:
+            break
+        time.sleep(_SECONDS)
+    if code:
+        with disk_errors(output), output.open("rb") as file:
+            file.seek(before)
+            words = " ".join(file.read().decode(errors="replace").split())
+        raise ConfigError(f"It ended before it began: {words or 'it said nothing.'}")
+    let_go(process)
+    done = f"Process {process.pid} works on {folder}" if code is None else f"{folder} is complete"
+    say(f"{done}; log: {folder / LOG}" + (f", output: {output}" if log else ""))
+    say(f"Watch it with `slipstream watch {folder}`, stop it with `slipstream stop {folder}`.")
+
+
+def make_room(folder: Path, say: Say) -> None:
+    """Stops what works on a run or study, and moves its folder to ``NAME.replaced-N``.
+
+    Nothing is deleted. A folder that is not there is room enough.
+
+    Raises:
+        ConfigError: it is somebody else's, another machine works on it, or it is neither a run's
+            nor a study's.
+    """
+    if not is_there(folder):
+        return
+    if not (is_there(folder / CONFIG) or is_there(folder / "study.yaml")):
+        raise ConfigError(
+            f"{folder} is neither a run nor a study, so --replace leaves it alone: name another "
+            "folder, or move it away."
+        )
+    owner = folder.stat().st_uid
+    if owner != os.getuid():
+        raise ConfigError(f"{folder} belongs to user {owner}: --replace moves folders of yours.")
+    status = _status(folder)
+    if status is not None and status.host != platform.node() and status.judged() == "running":
+        raise ConfigError(
+            f"{folder} is worked on by process {status.pid} on {status.host}: stop it there, with "
+            f"`slipstream stop {folder}`."
+        )
+    with own_queue() as queue:
+        for job in queue.jobs(ended=False):
+            if job.folder == str(folder):
+                queue.end(job, FAILED, "another command took its folder, with --replace")
+    if is_locked(folder):
+        say(f"Waiting for the process that works on {folder} to stop at a checkpoint.")
+        ask_to_stop(folder)
+        while is_locked(folder):
+            time.sleep(_SECONDS)
+    number = 1
+    while is_there(aside := folder.with_name(f"{folder.name}.replaced-{number}")):
+        number += 1
+    with disk_errors(aside):
+        os.rename(folder, aside)
+        sync_folder(aside.parent)
+    say(f"What was in {folder} is in {aside}.")
+
+
+def _status(folder: Path) -> Status | None:
+    try:
+        return read_status(folder)
+    except CheckpointError:
+        return None

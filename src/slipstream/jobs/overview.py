@@ -1,0 +1,123 @@
+"""What a user runs and ran: the queue's jobs, and every folder that commands of theirs made."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.files import register
+from slipstream.files.lines import clock, short, stamp
+from slipstream.files.status import Status, read_status
+from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """A run or study as `slipstream jobs` lists it; texts are ready to be shown.
+
+    Attributes:
+        job: number in the queue; empty where it was started by hand.
+        name: the last part of its folder.
+        kind: ``run`` or ``study``.
+        state: ``waiting``, ``running``, ``stopping``, ``stopped``, ``complete``, ``failed``,
+            ``gone`` (killed, and wanted by nobody) or ``silent`` (on another machine).
+        progress, rate, eta: of what works; `memory`: that it takes; `cores`: that it may use.
+        since: when it was begun, UTC.
+        folder: absolute.
+        reason: why it failed, or what it waits for.
+    """
+
+    job: str
+    name: str
+    kind: str
+    state: str
+    progress: str
+    rate: str
+    eta: str
+    cores: str
+    memory: str
+    since: str
+    folder: str
+    reason: str
+
+
+def overview(queue: JobQueue, ended: bool = True) -> tuple[list[JobLine], int]:
+    """Jobs of the queue in their order, then what was started by hand, the newest first.
+
+    Args:
+        queue: of the user.
+        ended: with what has ended; False: only what works, waits or was stopped.
+
+    Returns:
+        A line for each, and how many others are not where they were.
+    """
+    queued = queue.jobs()
+    lines = [
+        _line(job, state_of(queue, job), _status(job.folder), job.kind, job.folder, job.added)
+        for job in queued
+        if ended or not job.ended
+    ]
+    known = {job.folder for job in queued}
+    made = [one for kind in ("run", "study") for one in register.entries(kind)]
+    there = [one for one in made if one.present]
+    for one in sorted(there, key=lambda one: one.began, reverse=True):
+        status = _status(one.path)
+        state = "unknown" if status is None else status.judged()
+        if one.path not in known and (ended or state not in ("complete", "failed", "unknown")):
+            lines.append(_line(None, state, status, one.kind, one.path, one.began))
+    return lines, len(made) - len(there)
+
+
+def state_of(queue: JobQueue, job: QueuedJob) -> str:
+    """Where a job stands, see `JobLine.state`."""
+    if job.ended:
+        return job.ended
+    if queue.held(job):
+        return "stopping" if job.wanted == STOPPED else "running"
+    return STOPPED if job.wanted == STOPPED else "waiting"
+
+
+def _line(
+    job: QueuedJob | None,
+    state: str,
+    status: Status | None,
+    kind: str,
+    folder: str,
+    since: float,
+) -> JobLine:
+    works = state in ("running", "stopping", "silent") and status is not None
+    machine = status.machine if works and status is not None else {}
+    memory = machine.get("memory")
+    rate = status.rate if works and status is not None else None
+    eta = status.eta if works and status is not None else None
+    reason = (job.reason if job is not None else "") or (status.reason if status else "")
+    return JobLine(
+        job="" if job is None else str(job.id),
+        name=Path(folder).name,
+        kind=kind,
+        state=state,
+        progress=f"{status.done:,} of {status.of:,} {status.unit}" if status else "",
+        rate="" if rate is None else f"{short(rate)} steps/s",
+        eta="" if eta is None else clock(eta),
+        cores=_cores(status) if works and status is not None else "",
+        memory="" if not memory else f"{memory / 2**30:.1f} GiB",
+        since=stamp(since),
+        folder=folder,
+        reason=reason,
+    )
+
+
+def _cores(status: Status) -> str:
+    try:
+        return str(len(os.sched_getaffinity(status.pid)))
+    except (AttributeError, OSError):
+        return ""
+
+
+def _status(folder: str) -> Status | None:
+    try:
+        return read_status(Path(folder))
+    except (CheckpointError, ResourceError):
+        return None

@@ -1,0 +1,136 @@
+"""A job's process: how it is started, and what it leaves in the table.
+
+It is a command of slipstream as people give it, in a session of its own. The command line writes an
+exit code of 0 or 2 down; a process that died wrote nothing, and is begun again.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import ResourceError
+from slipstream.core.reader import is_there
+from slipstream.files import checkpoint
+from slipstream.files.files import disk_errors
+from slipstream.jobs import VARIABLE
+from slipstream.jobs.queue import COMPLETE, FAILED, JobQueue, QueuedJob
+from slipstream.runs.run import CHECKPOINTS, CONFIG
+from slipstream.studies.record.ledger import outcomes_in
+
+_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+_PREFIXES = ("SLIPSTREAM_", "PYTHON", "NUMBA_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "XDG_")
+_TAIL = 4096  # bytes of what was printed that may hold why it ended
+_USER_ERROR = 2
+
+
+def place() -> dict[str, Any]:
+    """Where a job's process is to run: as this one does."""
+    kept = {k: v for k, v in os.environ.items() if k in _VARIABLES or k.startswith(_PREFIXES)}
+    return {"python": sys.executable, "cwd": os.getcwd(), "variables": kept}
+
+
+def begun(job: QueuedJob) -> bool:
+    """Whether its folder is a run's or study's already: then there is something to go on with."""
+    return is_there(Path(job.folder) / (CONFIG if job.kind == "run" else "study.yaml"))
+
+
+def progress_of(folder: Path, kind: str) -> int:
+    """A number that rises when a run or study has got further, on the disk.
+
+    Steps of a run's newest checkpoint; outcomes in a study's ledger.
+    """
+    if kind == "study":
+        return outcomes_in(folder / "ledger.db")
+    found = checkpoint.checkpoints(folder / CHECKPOINTS)
+    return int(found[-1].name.partition("-")[2]) if found else 0
+
+
+def start(
+    command: Sequence[str],
+    output: Path,
+    where: Mapping[str, Any],
+    keep: Sequence[int] = (),
+    cores: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """A process of its own session that outlives this one and its terminal.
+
+    Args:
+        command: arguments of `slipstream`.
+        output: file to which everything that it prints is appended.
+        where: see `place`.
+        keep: descriptors that it inherits.
+        cores: that it may use; all that this process may where empty.
+
+    Raises:
+        ResourceError: the system starts none, or the file cannot be written.
+    """
+    with disk_errors(output):
+        printed = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    bind = (lambda: os.sched_setaffinity(0, cores)) if cores else None
+    try:
+        return subprocess.Popen(
+            [where["python"], "-m", "slipstream", *command],
+            cwd=where["cwd"],
+            env={**where["variables"]},
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            start_new_session=True,
+            pass_fds=keep,
+            preexec_fn=bind,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ResourceError(
+            f"A process could not be started ({error}): see that {where['python']} and "
+            f"{where['cwd']} are still there, and that the system allows more processes."
+        ) from error
+    finally:
+        os.close(printed)
+
+
+def let_go(process: subprocess.Popen[bytes]) -> None:
+    """Nobody waits for the process any more; Python would warn that it still runs."""
+    process.returncode = process.poll() or 0
+
+
+def last_words(output: Path) -> str:
+    """The last line that was printed; empty where there is none."""
+    try:
+        with output.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _TAIL))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+@contextmanager
+def as_job() -> Iterator[Callable[[int], None]]:
+    """What a command does that a supervisor started: it says its number, and how it ended.
+
+    Yields:
+        To be called with the exit code; nothing happens in a process that is no job's.
+    """
+    where = os.environ.pop(VARIABLE, "")  # processes of this one are no jobs
+    folder, _, number = where.rpartition(":")
+    if not folder:
+        yield lambda code: None
+        return
+    with JobQueue(Path(folder)) as queue:
+        job = queue.job(int(number))
+        queue.at_work(job, os.getpid())
+
+        def ended(code: int) -> None:
+            if code == 0:
+                queue.end(job, COMPLETE)
+            elif code == _USER_ERROR:
+                queue.end(job, FAILED, last_words(queue.output(job)))
+
+        yield ended

@@ -1,0 +1,271 @@
+"""Queue: the durable table of what a user wants to have run, one row a job.
+
+Libraries were looked at: huey takes a task off its queue before it runs, so that a kill loses it;
+rq wants a Redis server; APScheduler lives in one process. Here a row says what is wanted and is
+never taken off: who finds that nobody works on it begins it, or goes on with it.
+
+SQLite in WAL mode with ``synchronous=FULL``: what a method has returned from survives a power cut.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.files.files import disk_errors
+from slipstream.files.register import state_folder
+
+COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
+MOST_TRIES = 3  # without progress, after a job's process died
+_PATIENCE_SECONDS = 30.0  # for another process that writes the table
+_TABLE = "jobs.sqlite"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    folder TEXT NOT NULL,
+    command TEXT NOT NULL,
+    again TEXT NOT NULL,
+    place TEXT NOT NULL,
+    wanted TEXT NOT NULL DEFAULT 'complete',
+    ended TEXT NOT NULL DEFAULT '',
+    reason TEXT NOT NULL DEFAULT '',
+    cores INTEGER,
+    memory INTEGER NOT NULL DEFAULT 0,
+    tries INTEGER NOT NULL DEFAULT 0,
+    progress INTEGER NOT NULL DEFAULT -1,
+    pid INTEGER NOT NULL DEFAULT 0,
+    added REAL NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS one_job_a_folder ON jobs (folder) WHERE ended = '';
+"""
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A row of the table.
+
+    Attributes:
+        id: rises from 1; jobs begin in this order.
+        name: the last part of `folder`.
+        kind: ``run`` or ``study``.
+        folder: absolute, fixed before anything begins.
+        command: arguments of `slipstream` that begin it; `again`: that go on with it.
+        place: where its process runs: ``python`` (interpreter), ``cwd``, ``variables`` (of the
+            environment).
+        wanted: ``complete``, or ``stopped``: whoever works on it is asked to end.
+        ended: ``complete`` or ``failed``; empty while it is not.
+        reason: why it failed, or what it waits for.
+        cores: how many it asked for; None: its share.
+        memory: bytes that it was forecast to take; 0 where nobody knows.
+        tries: times in a row that it was begun without getting further.
+        progress: how far it was when it was begun last, see `progress_of`; -1 before that.
+        pid: of the process that worked on it last.
+        added: UTC seconds.
+    """
+
+    id: int
+    name: str
+    kind: str
+    folder: str
+    command: Sequence[str]
+    again: Sequence[str]
+    place: Mapping[str, Any]
+    wanted: str
+    ended: str
+    reason: str
+    cores: int | None
+    memory: int
+    tries: int
+    progress: int
+    pid: int
+    added: float
+
+
+class JobQueue:
+    """The table of a folder; any number of processes may use it at once.
+
+    Args:
+        folder: holds ``jobs.sqlite``, and of each job ``ID.lock``, which its process holds, and
+            ``ID.txt``, what it prints. Made where it is missing.
+
+    Raises:
+        ResourceError: it cannot be written, or the table is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with disk_errors(folder), self._errors():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._table = sqlite3.connect(
+                folder / _TABLE, timeout=_PATIENCE_SECONDS, isolation_level=None
+            )
+            self._table.row_factory = sqlite3.Row
+            self._table.execute("PRAGMA journal_mode=WAL")
+            self._table.execute("PRAGMA synchronous=FULL")
+            self._table.executescript(_SCHEMA)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._table.close()
+
+    def add(
+        self,
+        kind: str,
+        folder: Path,
+        command: Sequence[str],
+        again: Sequence[str],
+        place: Mapping[str, Any],
+        cores: int | None = None,
+        memory: int = 0,
+    ) -> QueuedJob:
+        """A new job, on the disk when this returns; arguments as the fields of `QueuedJob`.
+
+        Raises:
+            ConfigError: another job that has not ended writes that folder.
+        """
+        values = (kind, json.dumps(list(command)), json.dumps(list(again)), json.dumps(dict(place)))
+        try:
+            with self._errors():
+                found = self._table.execute(
+                    "INSERT INTO jobs (name, folder, kind, command, again, place, cores, memory, "
+                    "added) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                    (folder.name, str(folder), *values, cores, memory, time.time()),
+                ).fetchone()
+        except sqlite3.IntegrityError:
+            raise ConfigError(
+                f"Another job of this queue that has not ended writes {folder}: see `slipstream "
+                "jobs`, or name another folder."
+            ) from None
+        return self.job(found["id"])
+
+    def jobs(self, ended: bool = True) -> list[QueuedJob]:
+        """All jobs, the first added first; without those that ended where `ended` is false."""
+        where = "" if ended else " WHERE ended = ''"
+        with self._errors():
+            rows = self._table.execute(f"SELECT * FROM jobs{where} ORDER BY id").fetchall()
+        return [_job(row) for row in rows]
+
+    def job(self, number: int) -> QueuedJob:
+        """The job of an id.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        with self._errors():
+            row = self._table.execute("SELECT * FROM jobs WHERE id = ?", (number,)).fetchone()
+        if row is None:
+            raise ConfigError(f"There is no job {number}: `slipstream jobs` lists all.")
+        return _job(row)
+
+    def want(self, job: QueuedJob, wanted: str) -> None:
+        """From now on the job is to be ``complete`` or ``stopped``; tries count anew."""
+        self._set(job, wanted=wanted, reason="", tries=0)
+
+    def retry(self, job: QueuedJob) -> None:
+        """Wants a job again that failed or was stopped.
+
+        Raises:
+            ConfigError: another job writes its folder by now.
+        """
+        try:
+            self._set(job, wanted=COMPLETE, ended="", reason="", tries=0, progress=-1)
+        except sqlite3.IntegrityError:
+            raise ConfigError(
+                f"Another job of this queue writes {job.folder} by now: see `slipstream jobs`."
+            ) from None
+
+    def begin(self, job: QueuedJob, tries: int, progress: int) -> None:
+        """Its process is about to begin; on the disk before it does."""
+        self._set(job, tries=tries, progress=progress, reason="")
+
+    def at_work(self, job: QueuedJob, pid: int) -> None:
+        """The process that works on it has said its number."""
+        self._set(job, pid=pid)
+
+    def waits(self, job: QueuedJob, reason: str) -> None:
+        """What it waits for."""
+        if reason != self.job(job.id).reason:  # else each look would be written to the disk
+            self._set(job, reason=reason)
+
+    def end(self, job: QueuedJob, ended: str, reason: str = "") -> None:
+        """It is over: ``complete`` or ``failed``, and why."""
+        self._set(job, ended=ended, reason=reason)
+
+    def take(self, job: QueuedJob) -> int | None:
+        """A descriptor that holds the job's lock until all copies of it are closed.
+
+        Processes that inherit it hold the lock, too. None where another process has it.
+        """
+        with disk_errors(self._lock(job)):
+            handle = os.open(self._lock(job), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            return None
+        return handle
+
+    def held(self, job: QueuedJob) -> bool:
+        """Whether a process works on a job now."""
+        with suppress(OSError):
+            handle = os.open(self._lock(job), os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            finally:
+                os.close(handle)
+        return False
+
+    def output(self, job: QueuedJob) -> Path:
+        """What its processes print."""
+        return self.folder / f"{job.id}.txt"
+
+    def _lock(self, job: QueuedJob) -> Path:
+        return self.folder / f"{job.id}.lock"
+
+    def _set(self, job: QueuedJob, **values: Any) -> None:
+        names = ", ".join(f"{name} = ?" for name in values)
+        with self._errors():
+            self._table.execute(f"UPDATE jobs SET {names} WHERE id = ?", (*values.values(), job.id))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        path = self.folder / _TABLE
+        try:
+            yield
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            raise ResourceError(
+                f"The table of jobs {path} could not be read or written ({error}): see that the "
+                "disk has room and lets you write; a damaged one may be moved away, and its jobs "
+                "added again."
+            ) from error
+
+
+_FIELDS = [one.name for one in fields(QueuedJob)]
+_LISTS = ("command", "again", "place")
+
+
+def own_queue() -> JobQueue:
+    """The queue of this user: in the state folder, see `state_folder`."""
+    return JobQueue(state_folder("jobs"))
+
+
+def _job(row: sqlite3.Row) -> QueuedJob:
+    values = {name: row[name] for name in _FIELDS}
+    return QueuedJob(**{**values, **{name: json.loads(row[name]) for name in _LISTS}})

@@ -1,0 +1,279 @@
+"""Supervisor: the process that turns what a queue wants into processes, under one budget.
+
+It holds nothing in memory that decides: a job that is wanted, has not ended and whose lock nobody
+holds is begun, or gone on with where its folder is there. So it may be killed at any time, and
+another one goes on; jobs go on without it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from subprocess import Popen
+
+import psutil
+
+from slipstream.core.errors import CheckpointError, ConfigError, ResourceError, SlipstreamError
+from slipstream.core.process import ending
+from slipstream.files.files import disk_errors
+from slipstream.files.interruption import Interruption, ask_to_stop, asked_to_stop
+from slipstream.files.lock import is_locked
+from slipstream.files.status import read_status
+from slipstream.jobs import VARIABLE
+from slipstream.jobs.process import begun, last_words, let_go, progress_of, start
+from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
+
+_SECONDS = 1.0  # between two looks
+_LOCK = "supervisor.lock"
+_MEMORY_SHARE = 0.9  # of this machine's that jobs may take together
+
+
+class Supervisor:
+    """Begins, stops and moves the jobs of a queue; one a queue, use it in a `with` statement.
+
+    Args:
+        queue: whose jobs.
+        cores: numbers of the processors that jobs may use; this process's own unless given.
+        say: told in a sentence what begins and ends.
+
+    Raises:
+        ConfigError: another supervisor works on that queue.
+    """
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        cores: Sequence[int] = (),
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self._queue, self._say = queue, say
+        self._cores = sorted(cores or os.sched_getaffinity(0))
+        self._children: list[
+            tuple[Popen[bytes], QueuedJob]
+        ] = []  # to say how they end: decides nothing
+        self._bound: dict[int, tuple[int, ...]] = {}  # job -> processors given to it last
+        self._bindable = _bindable()
+        path = queue.folder / _LOCK
+        with disk_errors(path):
+            self._lock = path.open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise ConfigError(
+                f"Another supervisor works on the queue {queue.folder}: one is enough."
+            ) from None
+
+        if not self._bindable:
+            say("This system lets no process choose its cores: jobs take turns on all of them.")
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process, _job in self._children:
+            let_go(process)
+        self._lock.close()
+
+    def run(self, until_idle: bool = False) -> None:
+        """Works until a signal comes; jobs under way go on without it.
+
+        Args:
+            until_idle: leave when no job is under way or could begin.
+        """
+        with Interruption() as asked:
+            while not asked.requested:
+                if not self.tick() and until_idle:
+                    return
+                time.sleep(_SECONDS)
+
+    def tick(self) -> int:
+        """Looks once at everything, and does what is due; how many jobs are under way."""
+        self._bury()
+        jobs = self._queue.jobs(ended=False)
+        children = {job.id for _, job in self._children}  # one that just died is buried first
+        working = [job for job in jobs if job.id in children or self._queue.held(job)]
+        for job in working:
+            if job.wanted == STOPPED:
+                stop_process(job)
+        waiting = [job for job in jobs if job.wanted == COMPLETE and job not in working]
+        for job in waiting:
+            reason = self._in_the_way(job, working)
+            if reason:
+                self._queue.waits(job, reason)
+                break  # who came first begins first, also where a later one would fit
+            shares = shared([*working, job], self._cores)
+            if self._start(job, shares[job.id]):
+                working.append(job)
+        self._bind(working)
+        return len(working) or len(self._children)
+
+    def _in_the_way(self, job: QueuedJob, working: Sequence[QueuedJob]) -> str:
+        """What a job has to wait for; empty where it may begin."""
+        given = sum(least_cores(one) for one in working)
+        wanted = min(least_cores(job), len(self._cores))
+        if given + wanted > len(self._cores):
+            return f"waits for {wanted} of {len(self._cores)} cores: {_names(working)} use them"
+        taken = sum(max(one.memory, _memory_of(one)) for one in working)
+        room = _MEMORY_SHARE * psutil.virtual_memory().total - taken
+        if working and job.memory > room:
+            return (
+                f"waits for {job.memory / 2**30:.1f} GiB of memory: {_names(working)} leave "
+                f"{max(0.0, room) / 2**30:.1f}"
+            )
+        return ""
+
+    def _start(self, job: QueuedJob, cores: Sequence[int]) -> bool:
+        """Begins a job or goes on with it, unless its process died too often; whether it did."""
+        handle = self._queue.take(job)
+        if handle is None:  # somebody else was faster
+            return False
+        try:
+            there = progress_of(Path(job.folder), job.kind)
+            tries = job.tries + 1 if there <= job.progress else 0
+            if tries > MOST_TRIES:
+                words = job.reason or last_words(self._queue.output(job))
+                self._end(job, f"its process died {tries} times without getting further; {words}")
+                return False
+            self._queue.begin(job, tries, there)  # on the disk first: a death is never uncounted
+            goes_on = begun(job)
+            key = {VARIABLE: f"{self._queue.folder.absolute()}:{job.id}"}
+            where = {**job.place, "variables": {**job.place["variables"], **key}}
+            command = job.again if goes_on else job.command
+            bound = cores if self._bindable else ()
+            process = start(command, self._queue.output(job), where, [handle], bound)
+        except SlipstreamError as error:
+            self._end(job, str(error))
+            return False
+        finally:
+            os.close(handle)  # the process holds it now
+        self._children.append((process, job))
+        self._bound[job.id] = tuple(cores)
+        self._say(f"Job {job.id} ({job.name}) {'goes on' if goes_on else 'begins'}.")
+        return True
+
+    def _end(self, job: QueuedJob, reason: str) -> None:
+        self._queue.end(job, FAILED, reason)
+        self._say(f"Job {job.id} ({job.name}) failed: {reason}")
+
+    def _bind(self, working: Sequence[QueuedJob]) -> None:
+        """Gives each job its processors; who goes on after another one ended gets more."""
+        if not self._bindable:
+            return
+        for number, cores in shared(working, self._cores).items():
+            if self._bound.get(number) != cores:
+                job = self._queue.job(number)  # who works on it has said its process by now
+                if move(job, cores):
+                    self._bound[number] = cores
+
+    def _bury(self) -> None:
+        """Ended children of this process; how they died is kept for people."""
+        for process, job in list(self._children):
+            if process.poll() is None:
+                continue
+            self._children.remove((process, job))
+            ended, how = self._queue.job(job.id).ended, f"its process {ending(process.returncode)}"
+            if not ended:
+                self._queue.waits(job, how)
+            self._say(f"Job {job.id} ({job.name}): {ended or how}.")
+
+
+def is_supervised(queue: JobQueue) -> bool:
+    """Whether a supervisor works on a queue now."""
+    try:
+        with (queue.folder / _LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def shared(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """Disjoint sets of processors for jobs that may begin together, by id.
+
+    Who asked for a number gets it; the others share the rest, the first ones more where it does not
+    divide.
+    """
+    left, found = list(cores), dict[int, tuple[int, ...]]()
+    for place, job in enumerate(jobs):
+        later = jobs[place + 1 :]
+        spare = len(left) - sum(least_cores(one) for one in later)
+        equal = sum(one.cores is None for one in [job, *later])
+        many = job.cores or -(-(spare + equal - 1) // equal)
+        found[job.id] = tuple(left[: max(1, min(many, spare))] or cores)  # with fewer than before
+        left = left[len(found[job.id]) :]
+    return found
+
+
+def least_cores(job: QueuedJob) -> int:
+    """Cores without which a job does not begin."""
+    return job.cores or 1
+
+
+def move(job: QueuedJob, cores: Sequence[int]) -> bool:
+    """Binds a job's process, its threads and its children to processors; whether that was done.
+
+    No result depends on it: a run keeps its shards, a study asks for its cores before each stretch.
+    """
+    process = process_of(job)
+    if process is None:
+        return False
+    with suppress(psutil.Error):
+        for one in [process, *process.children(recursive=True)]:
+            for thread in os.listdir(f"/proc/{one.pid}/task"):
+                with suppress(OSError):  # it ended meanwhile
+                    os.sched_setaffinity(int(thread), cores)
+        return True
+    return False
+
+
+def process_of(job: QueuedJob) -> psutil.Process | None:
+    """The process that holds a job's lock; None before it has said its number."""
+    try:
+        process = psutil.Process(job.pid)
+        ours = any("slipstream" in word for word in process.cmdline())
+        return process if ours else None
+    except (psutil.Error, ValueError):
+        return None
+
+
+def stop_process(job: QueuedJob) -> None:
+    """Asks the process that works on a job to end: at a checkpoint, once there can be one."""
+    folder = Path(job.folder)
+    if is_locked(folder):
+        if not asked_to_stop(folder):
+            ask_to_stop(folder)
+        return
+    process = process_of(job)
+    if process is not None:
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGTERM)
+
+
+def _memory_of(job: QueuedJob) -> int:
+    """Bytes that a job last said it takes."""
+    try:
+        status = read_status(Path(job.folder))
+    except (CheckpointError, ResourceError):
+        return 0
+    return int((status.machine.get("memory") or 0) if status is not None else 0)
+
+
+def _bindable() -> bool:
+    """Whether this system lets processes choose their processors; some containers do not."""
+    try:
+        os.sched_setaffinity(0, os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+def _names(jobs: Sequence[QueuedJob]) -> str:
+    return ", ".join(f"job {job.id}" for job in jobs)

@@ -1,0 +1,153 @@
+"""`slipstream jobs`, `--background`, `--replace`, `--cores`; runs and studies found by name."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from slipstream.files.lock import is_locked
+from slipstream.files.status import read_status
+from slipstream.jobs.queue import own_queue
+
+MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
+SHORT = ["cartpole", "--num-envs", "8", "--total-steps", "4096", "--no-report"]
+ENDLESS = ["cartpole", "--num-envs", "8", "--total-steps", "50_000_000", "--no-report"]
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def ended(folder, seconds=120):
+    deadline = time.monotonic() + seconds
+    while is_locked(folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_training_in_the_background_is_found_watched_and_stopped_by_name(slipstream, tmp_path):
+    told = slipstream("train", *ENDLESS, "--out", "night", "--background")
+    assert told.code == 0, told.err
+    status = read_status(tmp_path / "night")
+    assert status.phase == "training" and f"Process {status.pid}" in told.out
+    assert os.getsid(status.pid) == status.pid  # a session of its own: no terminal ends it
+    assert f"slipstream stop {tmp_path}/night" in told.out
+    listed = slipstream("jobs")
+    assert "night  run   running" in listed.out and "night/log.txt" in told.out
+    os.chdir(tmp_path.parent)
+    try:
+        assert "training " in slipstream("status", "night").out  # by its name, from anywhere
+        assert slipstream("stop", "night").code == 0
+    finally:
+        os.chdir(tmp_path)
+    ended(tmp_path / "night")
+    assert "night  run   stopped" in slipstream("jobs").out
+
+
+def test_a_start_that_fails_is_said_at_once_with_its_own_words(slipstream, tmp_path):
+    told = slipstream("train", *SHORT, "--set", "env.nope=1", "--background")
+    assert told.code == 2 and "nope" in told.err and "Traceback" not in told.err
+    told = slipstream("train", *SHORT, "--log", "out.txt")
+    assert told.code == 2 and "add --background" in told.err
+
+
+def test_replace_moves_what_lies_there_and_deletes_nothing(slipstream, tmp_path):
+    assert slipstream("train", *ENDLESS, "--out", "a", "--background").code == 0
+    first = read_status(tmp_path / "a").pid
+    told = slipstream("train", *SHORT, "--out", "a", "--replace")
+    assert told.code == 0 and "a.replaced-1" in told.out
+    assert read_status(tmp_path / "a.replaced-1").pid == first
+    assert read_status(tmp_path / "a.replaced-1").state == "stopped"
+    assert read_status(tmp_path / "a").state == "complete"
+    assert slipstream("train", *SHORT, "--out", "a", "--replace").code == 0
+    assert (tmp_path / "a.replaced-2" / "result.json").is_file()
+
+
+@pytest.mark.parametrize("made", ["file", "folder"])
+def test_replace_leaves_alone_what_is_no_run(slipstream, tmp_path, made):
+    if made == "file":
+        (tmp_path / "a").write_text("my notes")
+    else:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "notes.txt").write_text("mine")
+    told = slipstream("train", *SHORT, "--out", "a", "--replace")
+    assert told.code == 2 and "neither a run nor a study" in told.err
+    assert (tmp_path / "a").exists()
+
+
+def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
+    config = tmp_path / "mine.yaml"
+    config.write_text("env: cartpole\ntraining: {num_envs: 8, total_steps: 4096}\n")
+    assert slipstream("jobs", "add", "--", "train", "mine.yaml", "--out", "a").code == 0
+    config.write_text("env: no_such_environment\n")
+    assert slipstream("jobs", "add", "--", "train", "mine.yaml").code == 2
+    assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "b").code == 0
+    with own_queue() as queue:  # what fails only once it runs
+        job = queue.jobs()[0]
+        words = ["train", "--no-such-option"]
+        queue.add("run", tmp_path / "c", words, words, job.place)
+    assert slipstream("jobs", "stop", "b").code == 0
+    waiting = slipstream("jobs").out.splitlines()
+    assert [line.split()[3] for line in waiting[1:]] == ["waiting", "stopped", "waiting"]
+    worked = slipstream("jobs", "run", "--until-idle", "--cores", "1")
+    assert worked.code == 0 and "Job 1 (a): complete." in worked.out
+    assert (tmp_path / "a" / "report.html").is_file() and not (tmp_path / "b").exists()
+    told = slipstream("jobs", "--all").out.splitlines()
+    states = {line.split()[1]: line for line in told[1:]}
+    assert "complete" in states["a"] and "stopped" in states["b"] and "failed" in states["c"]
+    assert "--no-such-option" in states["c"]
+    assert slipstream("jobs", "retry", "b").code == 0
+    assert "Job 2 (b): complete." in slipstream("jobs", "run", "--until-idle").out
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["add", "--", "list"], "Jobs are `train`, `tune` or `resume`"),
+        (["add", "--", "train", "cartpole", "--nope"], "--nope"),
+        (["stop", "nothing"], "No job is called nothing"),
+        (["retry", "9"], "There is no job 9"),
+        (["run", "--cores", "9999"], "this process may use"),
+    ],
+)
+def test_what_is_no_job_is_refused_in_words(slipstream, given, words):
+    told = slipstream("jobs", *given)
+    assert told.code == 2 and words in told.err
+
+
+def test_a_second_supervisor_is_refused(slipstream):
+    with own_queue() as queue:
+        from slipstream.jobs.supervisor import Supervisor
+
+        with Supervisor(queue):
+            told = slipstream("jobs", "run")
+    assert told.code == 2 and "Another supervisor" in told.err
+
+
+def test_two_of_one_name_are_told_apart_by_their_paths(slipstream, tmp_path):
+    for place in ("x", "y"):
+        (tmp_path / place).mkdir()
+        assert slipstream("train", *SHORT, "--out", f"{place}/same").code == 0
+    told = slipstream("status", "same")
+    assert told.code == 2 and f"{tmp_path}/x/same" in told.err and f"{tmp_path}/y/same" in told.err
+    assert slipstream("status", "x/same").code == 0
+
+
+def test_resume_takes_options_of_what_it_resumes_alone(slipstream, tmp_path):
+    assert slipstream("train", *SHORT, "--out", "a").code == 0
+    told = slipstream("resume", "a", "--hours", "2")
+    assert told.code == 2 and "--hours: an option of a study" in told.err
+
+
+def test_cores_bind_the_process_and_what_it_starts(tmp_path):
+    code = (
+        "import os; from slipstream.cli.detached import use_cores; use_cores(1); "
+        "print(len(os.sched_getaffinity(0)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "1"
+    asked = [*MAIN, "train", "cartpole", "--cores", "9999"]
+    told = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == 2 and "this process may use" in told.stderr

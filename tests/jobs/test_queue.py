@@ -1,0 +1,95 @@
+"""The queue's table: what it promises of rows, locks and folders."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.jobs.overview import state_of
+from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, JobQueue
+
+PLACE = {"python": sys.executable, "cwd": "/", "variables": {}}
+
+
+@pytest.fixture
+def queue(tmp_path):
+    with JobQueue(tmp_path / "queue") as queue:
+        yield queue
+
+
+def add(queue, folder, **more):
+    return queue.add("run", folder, ["train", "cartpole"], ["resume", str(folder)], PLACE, **more)
+
+
+def test_a_job_is_there_for_every_process_that_opens_the_table(queue, tmp_path):
+    job = add(queue, tmp_path / "a", cores=2, memory=2**30)
+    with JobQueue(queue.folder) as other:
+        assert other.job(job.id) == job
+    assert (job.name, job.kind, job.cores, job.memory, job.progress) == ("a", "run", 2, 2**30, -1)
+    assert job.command == ["train", "cartpole"] and job.place == PLACE
+    assert state_of(queue, job) == "waiting"
+
+
+def test_what_was_added_is_synchronous_on_the_disk(queue):
+    assert queue._table.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert queue._table.execute("PRAGMA synchronous").fetchone()[0] == 2  # FULL
+
+
+def test_a_folder_has_one_job_that_has_not_ended(queue, tmp_path):
+    first = add(queue, tmp_path / "a")
+    with pytest.raises(ConfigError, match="Another job of this queue that has not ended writes"):
+        add(queue, tmp_path / "a")
+    queue.end(first, FAILED, "no such environment")
+    second = add(queue, tmp_path / "a")
+    with pytest.raises(ConfigError, match=r"writes .* by now"):
+        queue.retry(queue.job(first.id))
+    queue.end(second, COMPLETE)
+    queue.retry(queue.job(first.id))
+    assert state_of(queue, queue.job(first.id)) == "waiting"
+
+
+def test_a_number_that_no_job_has_is_named(queue):
+    with pytest.raises(ConfigError, match="There is no job 7"):
+        queue.job(7)
+
+
+def test_a_lock_is_held_by_whoever_inherits_it(queue, tmp_path):
+    job = add(queue, tmp_path / "a")
+    assert not queue.held(job)
+    handle = queue.take(job)
+    assert queue.take(job) is None and queue.held(job) and state_of(queue, job) == "running"
+    child = subprocess.Popen(["sleep", "60"], pass_fds=[handle])
+    os.close(handle)
+    assert queue.held(job) and queue.take(job) is None
+    child.kill()
+    child.wait()
+    assert not queue.held(job)
+
+
+def test_states_follow_what_is_wanted(queue, tmp_path):
+    job = add(queue, tmp_path / "a")
+    handle = queue.take(job)
+    queue.want(job, STOPPED)
+    assert state_of(queue, queue.job(job.id)) == "stopping"
+    os.close(handle)
+    assert state_of(queue, queue.job(job.id)) == "stopped"
+    queue.retry(queue.job(job.id))
+    assert state_of(queue, queue.job(job.id)) == "waiting"
+
+
+def test_a_damaged_table_is_a_paragraph(tmp_path):
+    folder = tmp_path / "queue"
+    folder.mkdir()
+    (folder / "jobs.sqlite").write_bytes(b"no table at all" * 1000)
+    with pytest.raises(ResourceError, match="could not be read or written"):
+        JobQueue(folder)
+
+
+def test_a_table_that_may_not_be_written_is_a_paragraph(queue, tmp_path, monkeypatch):
+    queue._table.close()
+    queue._table = sqlite3.connect(f"file:{queue.folder}/jobs.sqlite?mode=ro", uri=True)
+    with pytest.raises(ResourceError, match="could not be read or written"):
+        add(queue, tmp_path / "a")

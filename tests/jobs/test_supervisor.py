@@ -1,0 +1,193 @@
+"""The supervisor: what it begins, again and again, and how it shares the machine.
+
+Jobs here are shell scripts in the place of Python, which the table allows: what they are given is
+`-m slipstream ...`, and they say in a file that they began.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstream.core.errors import ConfigError
+from slipstream.jobs import supervisor as supervising
+from slipstream.jobs.overview import state_of
+from slipstream.jobs.queue import COMPLETE, MOST_TRIES, STOPPED, JobQueue, QueuedJob
+from slipstream.jobs.supervisor import Supervisor, is_supervised, least_cores, shared
+
+SECONDS = 60.0  # of patience: what takes longer has failed
+
+
+@pytest.fixture
+def queue(tmp_path):
+    with JobQueue(tmp_path / "queue") as queue:
+        yield queue
+
+
+@pytest.fixture
+def added(queue, tmp_path):
+    """Adds a job whose process is a shell script; $1 to $9 are the command line of slipstream."""
+
+    def add(name, script, **more):
+        program = tmp_path / f"{name}.slipstream"  # its name says whose process it is
+        program.write_text(f"#!/bin/sh\necho $$ $4 >> {tmp_path}/{name}.begun\n{script}\n")
+        program.chmod(0o755)
+        place = {"python": str(program), "cwd": str(tmp_path), "variables": {"PATH": "/bin"}}
+        return queue.add("run", tmp_path / name, ["train", "x"], ["resume", "x"], place, **more)
+
+    return add
+
+
+def begun(tmp_path, name):
+    path = tmp_path / f"{name}.begun"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def ticks(supervisor, until):
+    deadline = time.monotonic() + SECONDS
+    while not until():
+        assert time.monotonic() < deadline
+        supervisor.tick()
+        time.sleep(0.02)
+
+
+def test_a_job_whose_process_dies_is_begun_again_three_times_and_then_failed(
+    queue, added, tmp_path
+):
+    job = added("a", "echo out of luck; kill -9 $$")
+    with Supervisor(queue) as supervisor:
+        ticks(supervisor, lambda: queue.job(job.id).ended)
+        supervisor.tick()
+    found = queue.job(job.id)
+    assert found.ended == "failed" and "without getting further" in found.reason
+    assert "SIGKILL" in found.reason
+    assert len(begun(tmp_path, "a")) == 1 + MOST_TRIES
+
+
+def test_progress_on_the_disk_counts_tries_anew(queue, added, tmp_path):
+    further = 'n=$(ls a/checkpoints | wc -l); mkdir -p "a/checkpoints/step-00000000000$n"'
+    job = added("a", f"mkdir -p a/checkpoints; {further}; [ $n -lt 6 ] && kill -9 $$; sleep 60")
+    with Supervisor(queue) as supervisor:
+        ticks(supervisor, lambda: len(begun(tmp_path, "a")) == 7)
+        assert not queue.job(job.id).ended
+    psutil.Process(int(begun(tmp_path, "a")[-1].split()[0])).kill()
+
+
+def test_what_was_begun_is_gone_on_with(queue, added, tmp_path):
+    added("a", "mkdir -p a; touch a/config.yaml; echo $3 >> how; exit 1")
+    with Supervisor(queue) as supervisor:
+        ticks(supervisor, lambda: len(begun(tmp_path, "a")) == 2)
+        ticks(supervisor, lambda: (tmp_path / "how").read_text().count("\n") == 2)
+    assert (tmp_path / "how").read_text().split() == ["train", "resume"]
+
+
+def test_a_killed_supervisor_leaves_its_jobs_to_the_next_one_and_none_begins_twice(
+    queue, added, tmp_path
+):
+    job = added("a", "exec sleep 60")
+    code = (
+        "import sys; from pathlib import Path; from slipstream.jobs.queue import JobQueue; "
+        "from slipstream.jobs.supervisor import Supervisor; "
+        "Supervisor(JobQueue(Path(sys.argv[1]))).run()"
+    )
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", code, str(queue.folder)])
+        deadline = time.monotonic() + SECONDS
+        while not (begun(tmp_path, "a") and is_supervised(queue)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        with pytest.raises(ConfigError, match="Another supervisor"):
+            Supervisor(queue)
+        process.kill()
+        process.wait()
+        assert not is_supervised(queue) and state_of(queue, job) == "running"
+    with Supervisor(queue) as supervisor:
+        assert supervisor.tick() == 1
+    assert len(begun(tmp_path, "a")) == 1
+    psutil.Process(int(begun(tmp_path, "a")[0].split()[0])).kill()
+
+
+def test_jobs_begin_in_their_order_as_cores_become_free(queue, added, tmp_path):
+    first, second, third = (added(name, "exec sleep 60") for name in "abc")
+    with Supervisor(queue, [0, 1]) as supervisor:
+        ticks(supervisor, lambda: begun(tmp_path, "a") and begun(tmp_path, "b"))
+        supervisor.tick()
+        assert not begun(tmp_path, "c")
+        assert queue.job(third.id).reason.startswith("waits for 1 of 2 cores: job 1, job 2")
+        queue.end(first, COMPLETE)  # as its process would, at its end
+        os.kill(int(begun(tmp_path, "a")[0].split()[0]), signal.SIGKILL)
+        ticks(supervisor, lambda: begun(tmp_path, "c"))
+    assert state_of(queue, queue.job(second.id)) == "running"
+    for name in "bc":
+        psutil.Process(int(begun(tmp_path, name)[0].split()[0])).kill()
+
+
+def test_who_needs_more_memory_than_there_is_waits_and_says_for_what(queue, added, tmp_path):
+    there = psutil.virtual_memory().total
+    added("a", "exec sleep 60", memory=there // 2)
+    large = added("b", "exec sleep 60", memory=there // 2)
+    with Supervisor(queue, [0, 1]) as supervisor:
+        ticks(supervisor, lambda: begun(tmp_path, "a"))
+        supervisor.tick()
+        assert queue.job(large.id).reason.startswith("waits for ") and not begun(tmp_path, "b")
+        assert "GiB of memory: job 1 leave" in queue.job(large.id).reason
+    psutil.Process(int(begun(tmp_path, "a")[0].split()[0])).kill()
+
+
+def test_a_job_that_is_to_stop_gets_a_signal_while_it_loads(queue, added, tmp_path, monkeypatch):
+    job = added("a", "exec sleep 60")
+    with Supervisor(queue) as supervisor:
+        ticks(supervisor, lambda: begun(tmp_path, "a"))
+        queue.at_work(job, int(begun(tmp_path, "a")[0].split()[0]))  # as slipstream does itself
+        queue.want(job, STOPPED)
+        monkeypatch.setattr(supervising, "process_of", psutil_process)  # it is called `sleep`
+        ticks(supervisor, lambda: state_of(queue, queue.job(job.id)) == "stopped")
+        for _ in range(5):
+            supervisor.tick()
+    assert len(begun(tmp_path, "a")) == 1
+
+
+def psutil_process(job):
+    return psutil.Process(job.pid) if psutil.pid_exists(job.pid) else None
+
+
+def test_a_number_that_another_program_has_by_now_is_no_job(queue, added):
+    job = added("a", "true")
+    queue.at_work(job, os.getppid())
+    name = " ".join(psutil.Process(os.getppid()).cmdline())
+    found = supervising.process_of(queue.job(job.id))
+    assert found is None or "slipstream" in name
+
+
+def test_an_interpreter_that_is_gone_fails_the_job_in_words(queue, tmp_path):
+    place = {"python": str(tmp_path / "nowhere"), "cwd": str(tmp_path), "variables": {}}
+    job = queue.add("run", tmp_path / "a", ["train"], ["resume"], place)
+    with Supervisor(queue) as supervisor:
+        supervisor.tick()
+    assert queue.job(job.id).ended == "failed"
+    assert "could not be started" in queue.job(job.id).reason
+
+
+@given(st.lists(st.none() | st.integers(1, 4), min_size=1, max_size=8), st.integers(1, 16))
+def test_shares_are_disjoint_and_leave_nothing_that_somebody_may_use(wanted, many):
+    jobs = [
+        QueuedJob(n, "", "run", "", [], [], {}, COMPLETE, "", "", cores, 0, 0, 0, 0, 0.0)
+        for n, cores in enumerate(wanted)
+    ]
+    while sum(map(least_cores, jobs)) > many and len(jobs) > 1:
+        jobs.pop()
+    jobs[0:1] = [j for j in jobs[:1] if least_cores(j) <= many] or jobs[:1]
+    found = shared(jobs, range(many))
+    used = [core for cores in found.values() for core in cores]
+    assert all(found.values())
+    if sum(map(least_cores, jobs)) <= many:
+        assert len(used) == len(set(used))
+        assert all(len(found[j.id]) == j.cores for j in jobs if j.cores)
+        if any(j.cores is None for j in jobs):
+            assert set(used) == set(range(many))
