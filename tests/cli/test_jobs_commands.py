@@ -1,6 +1,7 @@
 """`slipstream jobs`, `--background`, `--replace`, `--cores`; runs and studies found by name."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +19,13 @@ ENDLESS = ["cartpole", "--num-envs", "8", "--total-steps", "50_000_000", "--no-r
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path, monkeypatch):
+    """No job of the developer's is seen, and none of a test's outlives it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield
+    for path in tmp_path.rglob("status.json"):
+        status = read_status(path.parent)
+        if status.judged() == "running" and status.pid != os.getpid():
+            os.kill(status.pid, signal.SIGKILL)
 
 
 def ended(folder, seconds=120):

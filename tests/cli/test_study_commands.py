@@ -152,9 +152,9 @@ def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path, monkeyp
 def test_a_study_is_listed_by_its_name(slipstream, machinery, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     tune(slipstream)
-    told = slipstream("list", "studies").out
-    (row,) = [line.split() for line in told.splitlines() if "cartpole" in line]
-    assert row[:3] == ["one", "cartpole", "complete"]
+    told = slipstream("jobs", "--all").out
+    (row,) = [line.split() for line in told.splitlines()[1:]]
+    assert row[:3] == ["one", "study", "complete"]
     assert row[-1] == str(tmp_path / "studies" / "one")
 
 
@@ -382,9 +382,11 @@ def test_gpu_is_a_device_as_for_train(slipstream, machinery, tmp_path):
 
 
 def test_a_study_that_is_not_there(slipstream, tmp_path):
-    for command in ("status", "resume", "best", "export", "stop", "report"):
+    for command in ("status", "best", "export", "stop", "report"):
         done = slipstream("study", command, "nobody")
         assert done.code == 2 and "There is no study nobody" in done.err
+    done = slipstream("resume", "nobody")
+    assert done.code == 2 and "nobody is neither a run nor a study" in done.err
 
 
 def test_a_study_that_never_asked_leaves_its_name_free(slipstream, machinery, tmp_path):
@@ -435,8 +437,8 @@ def test_a_damaged_config_says_what_is_intact_and_what_to_do(
     file, before = folder / "study.yaml", (folder / "study.yaml").read_bytes()
     file.write_bytes(before[:300] if content is None else content)
     assert slipstream("study", "export", "one").code == 0  # needs the ledger alone
-    for command in ("status", "resume", "best"):
-        done = slipstream("study", command, "one")
+    for command in (["study", "status"], ["resume"], ["study", "best"]):
+        done = slipstream(*command, "one")
         assert done.code == 2 and f"{file} cannot be used" in done.err, command
         assert "intact in ledger.db" in done.err and "slipstream tune" in done.err
         assert done.err.count("\n") == 1
@@ -475,7 +477,7 @@ def test_escapes_and_markup_of_a_stranger_reach_no_terminal(
     done = slipstream("tune", "c.yaml", "--n-trials", "4", "--study-name", evil, "--no-report")
     assert done.code == 0, done.err
     monkeypatch.setattr(click.utils, "should_strip_ansi", lambda *_: False)  # as on a terminal
-    told = slipstream("list", "studies").out
+    told = slipstream("jobs", "--all").out
     assert "[/bold]\\x1b[31m" in told and "4 of 4 trials" in told
     for words in (("study", "best", evil), ("study", "status", evil), ("study", "stop", evil),
                   ("stop", evil), ("study", "report", evil), ("watch", evil)):  # fmt: skip

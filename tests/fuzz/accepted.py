@@ -51,10 +51,10 @@ REASONS: dict[str, str] = {
         "SQLite has no hash of its pages: what is not read is not missed"
     ),
     r"study: (weights|policy)/.*": "what these commands print does not need weights",
-    r"study: provenance\.json .*: study (status|resume|best)": "only the report reads it",
+    r"study: provenance\.json .*: (study (status|best)|resume)": "only the report reads it",
     r"study: provenance\.json (gone|a mapping): study report": "nothing is known of its origin",
     r"study: result\.json gone: study (status|best)": "a study that goes on has none yet",
-    r"study: (study\.yaml|ledger\.db) (?!gone|a folder|a FIFO).*: study resume": (
+    r"study: (study\.yaml|ledger\.db) (?!gone|a folder|a FIFO).*: resume": (
         "a complete study is left as it is: its result says that it is"
     ),
 }

@@ -17,7 +17,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "stopped": (("resume", "{folder}/it", "--no-report"), ("status", "{folder}/it")),
     "study": (
         ("study", "status", "{folder}/it"),
-        ("study", "resume", "{folder}/it"),
+        ("resume", "{folder}/it"),
         ("study", "best", "{folder}/it"),
         ("study", "report", "{folder}/it"),
     ),

@@ -48,7 +48,7 @@ def options() -> Iterator[Case]:
     for name in ("", ".", "..", "a\x1b[31m", LONG, "-x", "a b\n"):
         argv = ("tune", "cartpole", "--n-trials", "1", f"--study-name={name}")
         yield Case(f"tune --study-name {name[:20]!r}", argv)
-    for command in ("status", "report", "best", "export", "resume", "stop"):
+    for command in ("status", "report", "best", "export", "stop"):
         for name in ("absent", "/dev/null", "", LONG):
             yield Case(f"study {command} {name[:20]!r}", ("study", command, name))
     for command in ("status", "watch", "stop"):

@@ -271,7 +271,7 @@ def study(place):
 
 def test_a_strangers_study_says_what_would_run(study, capsys):
     folder, file = study
-    code, told = command(capsys, "study", "resume", folder.path)
+    code, told = command(capsys, "resume", folder.path)
     assert code == 2 and f"names: {file}" in told and not ran(file), told
     found = StudyFolder.open(str(folder.path))
     assert found.study.n_trials == 2

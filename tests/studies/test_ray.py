@@ -201,7 +201,7 @@ def test_ctrl_c_leaves_no_actors_and_one_machine_goes_on(nodes, tmp_path, expect
     until(lambda: any(one["busy"] for one in told(folder)))
     process.send_signal(signal.SIGINT)
     code, said = ended(process, 120.0)
-    assert code == 130 and "study resume" in said
+    assert code == 130 and "slipstream resume" in said
     until(lambda: not actors(), 30.0)
     command = [sys.executable, "-c", MAIN, "resume", str(folder / "one")]
     done = subprocess.run([*command, "--no-report"], capture_output=True, text=True)
@@ -305,4 +305,4 @@ def test_an_owner_whose_head_dies_ends_in_words(nodes, tmp_path):
         code, said = ended(process, 300.0)
     finally:
         head.shutdown()
-    assert code == 2 and "is gone: its head died" in said and "study resume" in said
+    assert code == 2 and "is gone: its head died" in said and "slipstream resume" in said

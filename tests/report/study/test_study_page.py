@@ -579,7 +579,7 @@ def test_an_unfinished_study_has_no_page(skilled, tmp_path):
 
     shutil.copytree(skilled.path, tmp_path / "half")
     (tmp_path / "half" / "result.json").unlink()
-    with pytest.raises(CheckpointError, match="study resume"):
+    with pytest.raises(CheckpointError, match="slipstream resume"):
         write_study_page(StudyFolder(tmp_path / "half"))
 
 
@@ -598,5 +598,5 @@ def test_a_study_whose_trials_hardly_trade_has_a_page_and_no_best_trial(tmp_path
         best_config(folder)
     assert best_config(folder, 2).startswith("# Study idle, trial 2: as asked for")
     (folder.path / "result.json").unlink()
-    with pytest.raises(CheckpointError, match=r"no result yet; go on with `slipstream study res"):
+    with pytest.raises(CheckpointError, match=r"no result yet; go on with `slipstream res"):
         write_study_page(folder)

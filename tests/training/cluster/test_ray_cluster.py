@@ -105,7 +105,7 @@ def test_a_head_that_dies(said):
         assert actor.send(b"request", [shared])
         wait_for(lambda: one._gone)
         for ask in (one.arrivals, lambda: one.share([np.ones(3)])):
-            with pytest.raises(ResourceError, match=r"is gone.*exit code 1.*study resume"):
+            with pytest.raises(ResourceError, match=r"is gone.*exit code 1.*slipstream resume"):
                 ask()
         assert not actor.send(b"request")
 

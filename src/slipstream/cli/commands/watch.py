@@ -51,9 +51,8 @@ def stop(name: RunOrStudy) -> None:
     from slipstream.studies.record.status import lookup
     from slipstream.studies.record.status import stop as ask
 
-    folder, study = lookup(name)
-    command = "slipstream resume" if study is None else "slipstream resume"
+    folder, _ = lookup(name)
     if ask(name):
-        tell(f"It ends after the iteration under way; then go on with: {command} {name}")
+        tell(f"It ends after the iteration under way; then go on with: slipstream resume {name}")
     else:
         tell(f"No process works on {folder}: there is nothing to stop.")

@@ -474,7 +474,7 @@ class Ledger:
             if "full" in text or "disk I/O" in text:
                 raise ResourceError(
                     f"The disk is full: {self.path} could not be written ({text}). What was "
-                    "written before is intact; free some space and go on with `slipstream study "
+                    "written before is intact; free some space and go on with `slipstream "
                     "resume`."
                 ) from error
             if "locked" in text:
