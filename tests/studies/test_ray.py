@@ -199,7 +199,7 @@ def test_ctrl_c_leaves_no_actors_and_one_machine_goes_on(nodes, tmp_path, expect
     folder = tmp_path / "study"
     process = owner(nodes, tmp_path, *begun(folder))
     until(lambda: any(one["busy"] for one in told(folder)))
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     code, said = ended(process, 120.0)
     assert code == 130 and "slipstream resume" in said
     until(lambda: not actors(), 30.0)

@@ -28,7 +28,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
-from slipstream.core.process import work_for
+from slipstream.core.process import ignore_stops, work_for
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     SILENT_SECONDS,
@@ -334,6 +334,7 @@ def main() -> None:
     driver = None
     try:
         _join(options, work)
+        ignore_stops()  # Ray took them up: a signal to all of a job is for the owner
         driver = _Driver(pipe, options, work)
         pipe.send(("joined",))
         driver.serve()
