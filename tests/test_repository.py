@@ -32,9 +32,6 @@ LAYERS = (
 # What is marked "to be cut" is no example; at most two circles stay.
 CIRCLES = {
     "vector.kernel.copies vector.kernel.rerun": "a step that went wrong is run again by the class",
-    "nets.actor nets.policy": "to be cut",
-    "agents.ppo.base agents.ppo.config agents.ppo.learner agents.ppo.ppo": "to be cut",
-    "training.collector training.replay_collector": "to be cut",
 }
 
 

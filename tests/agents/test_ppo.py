@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.ppo import PPO, update_bytes
+from slipstream.agents.ppo.config import PPOConfig, update_bytes
+from slipstream.agents.ppo.ppo import PPO
 from slipstream.agents.ppo.torch_form import TorchPPO
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError

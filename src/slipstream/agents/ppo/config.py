@@ -238,14 +238,26 @@ class PPOConfig(AgentConfig):
 
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
         """Rollout, what an update keeps beside it, and weights with gradient and two moments."""
-        from slipstream.agents.ppo.ppo import (
-            update_bytes,
-        )  # learning is not loaded to be sized
         from slipstream.experience.rollout import rollout_bytes
 
         rollout = rollout_bytes(spec, self.horizon, members, num_envs)
         update = update_bytes(spec, self.horizon, members, num_envs)
         return rollout + update + 4 * self.weight_bytes(spec) * members
+
+
+def update_bytes(spec: Spec, horizon: int, members: int, num_envs: int) -> int:
+    """Bytes that an update keeps beside the rollout.
+
+    Scaled observations and the losses' rows are of one member at a time.
+    """
+    from slipstream.nets.networks import input_width
+
+    own = num_envs * (horizon + 1)
+    image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
+    numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
+    # Packed columns and orders; the float copy of actions, reward, value, advantage, target and
+    # their temporaries.
+    return 4 * own * (numbers + spec.action_width + 9 + members * (spec.action_width + 6))
 
 
 def _nearest_divisors(total: int, wanted: int) -> str:

@@ -31,12 +31,11 @@ from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.machine import draws
 from slipstream.machine.gate import RunTasks, in_sequence, make_gate, run_with_helpers
-from slipstream.nets.actor import Actor
 from slipstream.nets.adam import LANES
 from slipstream.nets.layers import BLOCK
-from slipstream.nets.networks import MlpNetwork, input_width
+from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.observations import LIMIT
-from slipstream.nets.policy import Policy
+from slipstream.nets.policy import Actor, Policy
 from slipstream.vector.kernel.fused import Acting
 
 _NO_MASK = np.zeros((0, 0, 0), np.bool_)
@@ -288,19 +287,6 @@ class BasePPO(PopulationAgent):
             name: np.concatenate([result[name] for result in results]) for name in results[0]
         }
         return {**metrics, **known, "failed": self.policy.parameters.failed.copy()}
-
-
-def update_bytes(spec: Spec, horizon: int, members: int, num_envs: int) -> int:
-    """Bytes that an update keeps beside the rollout.
-
-    Scaled observations and the losses' rows are of one member at a time.
-    """
-    own = num_envs * (horizon + 1)
-    image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
-    numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
-    # Packed columns and orders; the float copy of actions, reward, value, advantage, target and
-    # their temporaries.
-    return 4 * own * (numbers + spec.action_width + 9 + members * (spec.action_width + 6))
 
 
 class PPO(BasePPO):
