@@ -8,6 +8,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
+from slipstream.environments.environment import Stepping
 from slipstream.environments.factory import resolve_environment
 from slipstream.files.track import Track
 from slipstream.settings.config import resolve
@@ -200,14 +201,16 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
     environment = GymnasiumEnvironment.load(flaky, {})
     assert environment.step_seconds is None and environment.tried().step_seconds > 0.0
     for seconds, wanted in ((1e-7, "serial"), (0.1, "process")):
-        with replace(environment, step_seconds=seconds, workers=2).copies(*seeds) as env:
+        with replace(environment, step_seconds=seconds, stepping=Stepping(workers=2)).copies(
+            *seeds
+        ) as env:
             assert env.backend == wanted
 
     def absent(method):
         raise ConfigError("no files can be handed over")
 
     monkeypatch.setattr(launcher, "check_method", absent)
-    with replace(environment, step_seconds=0.1, workers=2).copies(*seeds) as env:
+    with replace(environment, step_seconds=0.1, stepping=Stepping(workers=2)).copies(*seeds) as env:
         assert env.backend == "serial"
 
 

@@ -114,7 +114,7 @@ class ForeignVectorFace(VectorFace):
         self._asked: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
         self._over = np.zeros(self.num_envs, np.bool_)
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """The generators of all copies."""
         return self.get_attr("np_random")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             raise ConfigError(f"{self.batch.name} has no reset options {sorted(options)}.")
         self._actions = None
         obs = self.batch.reset(self._seeds)
-        self.reset_infos = [{} for _ in range(self.num_envs)]
+        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return obs
@@ -152,7 +152,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         """An attribute of copy e."""
         if name in self._own[e]:
             return self._own[e][name]
-        built_in = {
+        built_in: dict[str, Callable[[], Any]] = {
             "observation_space": lambda: self.observation_space,
             "action_space": lambda: self.action_space,
             "get_wrapper_attr": lambda: lambda wanted: self._get(wanted, e),

@@ -91,7 +91,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     def step_async(self, actions: Any) -> None:
         """Begins a step; SB3 takes the i-th of the actions for copy i, whatever they are."""
         if isinstance(self.action_space, spaces.Dict | spaces.Tuple):
-            out = create_empty_array(self.action_space, len(actions))
+            out: Any = create_empty_array(self.action_space, len(actions))
             actions = concatenate(self.action_space, list(actions), out)
         self.env.step_async(actions)
         self._stepping = True

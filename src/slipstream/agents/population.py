@@ -19,8 +19,11 @@ from slipstream.nets.policy import Policy
 class _Config(Protocol):
     """What is read of a config here; its per-member lists have length M."""
 
-    learning_rate_schedule: Any
-    reward_scaling: Any
+    @property
+    def learning_rate_schedule(self) -> Any: ...
+
+    @property
+    def reward_scaling(self) -> Any: ...
 
     def per_member(self, name: str, members: int, default: float = ...) -> NDArray[np.float64]: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ RETURNS = [
     ("sharpe", "f8"),  # per bar, not annualised
 ]
 
-P = TypeVar("P", bound=tuple[Any, ...])
+P = TypeVar("P", bound=NamedTuple)
 
 
 def blank_record(
@@ -63,7 +63,8 @@ def blank_record(
     values |= {"first_segment": 0, "num_segments": 1, "num_starts": 1, "runway": 0, "scale": 0}
     values |= {"evaluation": False, "cost_multiple": 1.0, "bar_seconds": bar_seconds}
     values |= {"bars_per_year": days.bars_per_year, "days_per_year": days.days_per_year}
-    return params(**values | {"rolls_in_new_york": days.day_roll == NEW_YORK_ROLL} | own)
+    values |= {"rolls_in_new_york": days.day_roll == NEW_YORK_ROLL} | own
+    return params._make(values[name] for name in params._fields)
 
 
 def passes(blank: P, rows: Sequence[int]) -> tuple[P, ...]:

@@ -100,7 +100,7 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
 
 
 def spec(p: Any, d: Any) -> Spec:
-    action: spaces.Space = spaces.Discrete(2)
+    action: spaces.Space[Any] = spaces.Discrete(2)
     if p.probe == SWITCHES:
         action = spaces.MultiDiscrete([2] * WIDTH)
     if p.probe == TARGET:

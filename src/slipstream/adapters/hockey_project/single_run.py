@@ -71,8 +71,8 @@ def train_single_run(
     """
     listeners = [ConsoleListener()] if verbose else []
     base = Path(base_output_dir)
-    if isinstance(device, int) and not isinstance(device, bool):
-        device = f"cuda:{device}"
+    if isinstance(device, int):
+        device = str(device) if isinstance(device, bool) else f"cuda:{device}"
     try:
         if checkpoint_path is not None:
             run = api.resume(checkpoint_path, device=device, listeners=listeners, report=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 
@@ -80,7 +82,7 @@ def _market(p: Params, d: Data) -> MarketSpec:
     return market_spec(p, d, symbols, COST_FIELDS)
 
 
-_NO_RULES = {
+_NO_RULES: dict[str, Any] = {
     "exposure": 1.0,
     "stop_loss": 0.0,
     "take_profit": 0.0,

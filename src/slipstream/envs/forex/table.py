@@ -82,8 +82,8 @@ def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[
         )
     time = bars.time[keep]
     values = features.values[keep]
-    columns = (bars.open, bars.high, bars.low, bars.close, bars.spread)
-    columns = (*columns, rates.at_open, rates.at_close, np.roll(atr.values[:, 0], 1))
+    prices = (bars.open, bars.high, bars.low, bars.close, bars.spread)
+    columns = (*prices, rates.at_open, rates.at_close, np.roll(atr.values[:, 0], 1))
     clock = clock_columns(time, market.bar_seconds, days.day_roll)
     table = SymbolTable(
         bars.symbol,
@@ -236,7 +236,7 @@ def _converting_pair(
         if pair is None or {pair.base, pair.quote} != {quote, account}:
             continue
         if name in currencies:
-            bars, accepted = market.symbol(name), ()
+            bars, accepted = market.symbol(name), tuple[str, ...]()
         else:
             second = load_market(data.model_copy(update={"symbols": (name,)}))
             if second.bar_seconds != market.bar_seconds:

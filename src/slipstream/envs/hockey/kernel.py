@@ -24,7 +24,6 @@ from slipstream.envs.hockey.control import (
     CENTER_Y,
     HOLD,
     SHOT,
-    STEP_SINGLE,
     hold,
     limit_puck,
     push,
@@ -44,6 +43,7 @@ from slipstream.envs.hockey.physics.bodies import (
     RIGHT_SENSOR,
     TWO_PUCK,
 )
+from slipstream.envs.hockey.physics.bodies import STEP as STEP_SINGLE
 from slipstream.envs.hockey.physics.boxes import box
 from slipstream.envs.hockey.physics.contacts import drop_or_update
 from slipstream.envs.hockey.physics.geometry import length

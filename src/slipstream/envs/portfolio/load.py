@@ -84,6 +84,7 @@ def load_window(config: Config, start: int | None = None, stop: int | None = Non
             f"the data reach from {moment(time[0])} to {moment(time[-1])}; choose a window within "
             "that."
         )
+    parts: dict[str, tuple[tuple[int, int], ...]]
     parts = {"train": ((low, high),), "window": ((low, high),)}
     return _assemble(table, rows, parts, config, {"windows_utc_seconds": parts})
 
@@ -125,6 +126,7 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
         return None
     if bool(before.fee_tiers) != bool(config.fee_tiers):
         return None
+    own: tuple[NDArray[Any], ...]
     own = (lots_of(config, names_of(data)), codes_of(config.account_currency))
     if config.fee_tiers:
         own = (*own, tiers_of(config))
@@ -167,7 +169,7 @@ def _table(config: Config) -> tuple[PanelTable, NDArray[np.int64], int]:
     features = panel_features(config.features, panel)
     table = PanelTable(panel, features)
     known = table.known
-    usable = known.all(axis=1) if config.universe == "common" else known.any(axis=1)
+    usable = np.array(known.all(axis=1) if config.universe == "common" else known.any(axis=1))
     for low, _ in panel.segments.tolist():
         usable[low : low + features.warm_up + config.lookback - 1] = False
     rows = np.flatnonzero(usable)

@@ -227,7 +227,7 @@ def records_of(
         DataError: a training segment has no start.
     """
     blank = _settings(config, data, bar_seconds, days)
-    params = {}
+    params = dict[str, tuple[Params, ...]]()
     for split, rows in picked.items():
         own = blank._replace(scale=scale_of(split, len(data.feature_mean)))
         if split == "train" or split.endswith("/train"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 
@@ -58,7 +60,7 @@ def spec(p: Params, d: Data) -> Spec:
     )
 
 
-_NO_RULES = {
+_NO_RULES: dict[str, Any] = {
     "unit_orders": False,
     "action_map": SIMPLEX,
     "band": 0.0,
