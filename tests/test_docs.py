@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,25 @@ def test_links_and_paths_exist(page: str) -> None:
     for path in re.findall(r"`((?:tests/)?[a-z_]+/[\w/]*\.(?:py|yaml))`", text):
         at_home = [ROOT / path, ROOT / "src/slipstream" / path]
         assert any(place.exists() for place in at_home), path
+
+
+# Names of files that a docstring or comment makes up, or that are another project's.
+EXAMPLES = {"my_agent.py", "my_env.py", "NAME.py", "NAME/kernel.py", "environment_Alpaca.py"}
+
+
+def test_files_that_the_code_names_exist() -> None:
+    """Of `a.py` and `a/b.py` in docstrings and comments, which readers follow."""
+    folders = ("src/slipstream", "tests", "examples", "benchmarks")
+    there = {f"/{file.relative_to(ROOT)}" for one in folders for file in (ROOT / one).rglob("*.py")}
+    found = set[str]()
+    for file in (ROOT / "src").rglob("*.py"):
+        for token in tokenize.generate_tokens(io.StringIO(file.read_text("utf-8")).readline):
+            if token.type in (tokenize.COMMENT, tokenize.STRING):
+                for name in re.findall(r"`{1,2}([\w/.-]+\.py)`", token.string):
+                    found.add(name)
+                    known = any(path.endswith(f"/{name}") for path in there)
+                    assert known or name in EXAMPLES, f"{file}:{token.start[0]} names {name}"
+    assert len(found) > 20 and found >= EXAMPLES
 
 
 def test_the_portfolio_page_has_every_setting_with_its_default() -> None:

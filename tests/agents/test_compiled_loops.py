@@ -9,7 +9,7 @@ from slipstream.agents.ppo import ppo
 from slipstream.agents.ppo.update import (
     explained_variance,
     member_gradient,
-    minibatch_moments,
+    minibatch_normalisation,
     pack_rows,
 )
 from slipstream.core.spec import Spec
@@ -83,8 +83,8 @@ def oracle(case, at, head, value, log_std):
     return total, torch.stack([(weight * x).sum(1) for x in rows], 1)
 
 
-def moments_of(packed, order, out):
-    minibatch_moments(packed, order, True, out)
+def normalisation_of(packed, order, out):
+    minibatch_normalisation(packed, order, True, out)
 
 
 def explain(packed, out):
@@ -100,12 +100,12 @@ def gradient(policy, case, x, m, p, order):
     own = ppo._rows_of(policy, R, 1)._replace(
         x=x[m], packed=case["packed"][m], mask=case["mask"][m]
     )
-    moments, statistics = np.zeros(3), np.full(8, np.nan)
-    compiled(moments_of, own.packed, order, moments)(own.packed, order, moments)
+    normalisation, statistics = np.zeros(3), np.full(8, np.nan)
+    compiled(normalisation_of, own.packed, order, normalisation)(own.packed, order, normalisation)
     half = order[p * B // 2 : (p + 1) * B // 2]
     given = (
         *(ppo._net_of(policy, policy.network), policy.parameters.arrays, own, m, p, half),
-        *(moments, np.array([CLIP, ENTROPY, CRITIC]), statistics),
+        *(normalisation, np.array([CLIP, ENTROPY, CRITIC]), statistics),
         ppo._space_of(policy, policy.network, 2),
     )
     compiled(member_gradient, *given)(*given)

@@ -1,6 +1,7 @@
 """Features: known values, causality, independence of where the file begins, bad input."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +18,12 @@ from slipstream.features.registry import (
 )
 from slipstream.market.bars import Bars
 
+ROOT = Path(__file__).parents[2]
 HOUR = 3600
 EVERY = tuple(feature.pattern.replace("{n}", "14") for feature in FEATURES)
 CUMULATIVE = [feature.pattern for feature in FEATURES if feature.cumulative]
 
-# trading.md section 10.2: TA-Lib 0.8.2, 15-minute EURUSD, bar 100.
+# TA-Lib 0.8.2, 15-minute EURUSD, bar 100.
 GOLDEN_M15 = {
     "rsi_14": 50.329497039445044,
     "ema_10": 1.048128405901584,
@@ -53,6 +55,27 @@ def column(name: str, bars: Bars) -> np.ndarray:
 
 def replaced(bars: Bars, **columns: np.ndarray) -> Bars:
     return dataclasses.replace(bars, **columns)
+
+
+def shaken(bars: Bars, where: np.ndarray) -> Bars:
+    """Other bars in some rows: wild prices, wider ranges, other volumes and spreads.
+
+    Open, high, low and close move by factors of their own, so that a range or a body of a bar is
+    another one too.
+    """
+    rng = np.random.default_rng(7)
+    factor = np.where(where, np.exp(rng.normal(0, 0.05, len(bars))), 1.0)
+    own = np.where(where, 1.0 + 0.01 * rng.random((3, len(bars))), 1.0)
+    opened, close = bars.open * factor * own[0], bars.close * factor
+    return replaced(
+        bars,
+        open=opened,
+        high=np.maximum(np.maximum(opened, close), bars.high * factor) * own[1],
+        low=np.minimum(np.minimum(opened, close), bars.low * factor) / own[2],
+        close=close,
+        volume=np.where(where, 1e3 * rng.random(len(bars)) + 1, bars.volume),
+        spread=np.where(where, 1e-3, bars.spread),
+    )
 
 
 def test_golden_values_of_the_reference(eurusd):
@@ -124,12 +147,9 @@ def test_clock_features(demo_bars):
 def test_the_future_never_changes_the_past(demo_bars, name):
     bars = demo_bars.rows(0, 1200)
     cut = 900
-    rng = np.random.default_rng(7)
-    factor = np.where(np.arange(1200) > cut, np.exp(rng.normal(0, 0.05, 1200)), 1.0)
-    shaken = {field: getattr(bars, field) * factor for field in ("open", "high", "low", "close")}
-    shaken["volume"] = bars.volume * np.where(np.arange(1200) > cut, rng.random(1200) * 9, 1.0)
+    other = shaken(bars, np.arange(1200) > cut)
     before = column(name, bars)[: cut + 1]
-    after = column(name, replaced(bars, **shaken))[: cut + 1]
+    after = column(name, other)[: cut + 1]
     np.testing.assert_array_equal(before, after)
 
 
@@ -254,13 +274,8 @@ def test_every_feature_forgets_a_block_after_its_warm_up_but_the_cumulative_ones
     forgets: exactly those may call themselves cumulative, and studies refuse them.
     """
     bars = demo_bars.rows(0, 3_000)
-    draw = np.random.default_rng(5)
-    inside = (np.arange(3_000) >= 400) & (np.arange(3_000) < 500)
-    factor = np.where(inside, np.exp(draw.normal(0, 0.05, 3_000)), 1.0)
-    shaken = {field: getattr(bars, field) * factor for field in ("open", "high", "low", "close")}
-    shaken["volume"] = np.where(inside, 1e3 * draw.random(3_000) + 1, bars.volume)
-    shaken["spread"] = np.where(inside, 1e-3, bars.spread)
-    other = replaced(bars, **shaken)
+    row = np.arange(3_000)
+    other = shaken(bars, (row >= 400) & (row < 500))
     endless, shown = [], []
     for name in EVERY:
         before, after = column(name, bars), column(name, other)
@@ -282,3 +297,15 @@ def test_what_never_forgets_is_refused_where_folds_are_made():
         ConfigError, match=r"'obv' counts from the first bar.*`features: \[close\]`"
     ):
         refuse_endless(("close", "obv"))
+
+
+def test_the_data_page_has_every_feature():
+    lines = (ROOT / "docs/data.md").read_text().splitlines()
+    start = lines.index("## Feature columns")
+    rows = [line for line in lines[start : lines.index("## All findings")] if line[:3] == "| `"]
+    assert len(rows) == len(FEATURES)
+    for row, feature in zip(rows, FEATURES, strict=True):
+        remarks = [f"n from {feature.smallest}"] if feature.smallest > 1 else []
+        remarks += [] if feature.stationary else ["moves with the level"]
+        remarks += ["counts from the first bar; not in studies"] if feature.cumulative else []
+        assert row == f"| `{feature.pattern}` | {feature.meaning} | {'; '.join(remarks)} |"

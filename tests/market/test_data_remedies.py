@@ -212,7 +212,7 @@ def test_acceptance_is_by_name(folder, frame):
 
 
 def test_the_documents_have_the_same_table():
-    lines = (ROOT / "docs/data.md").read_text().splitlines()
+    lines = (ROOT / "docs/data.md").read_text().partition("## All findings")[2].splitlines()
     table = {line.split("`")[1]: line for line in lines if line.startswith("| `")}
     assert list(table) == list(CATALOGUE)
     for name, entry in CATALOGUE.items():

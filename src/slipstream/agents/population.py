@@ -73,7 +73,7 @@ class PopulationAgent(Agent):
         return self._rates.copy()
 
     def scaled_reward(self, rollout: Rollout) -> NDArray[np.float32]:
-        """Rewards [T, E] as they are learned from, after they were taken into account."""
+        """Rewards to learn from, float32 [T, E], divided by a scale (if any) that has seen them."""
         if self.reward_scale is None:
             return rollout.reward
         ended = rollout.terminated | rollout.truncated

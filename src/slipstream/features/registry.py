@@ -39,7 +39,7 @@ class Feature:
         rows: rows to drop, a number or a function of n: 0 where row 0 is final. For recursive
             averages they are so many that the result no longer depends on where the file begins
             (see `FORGOTTEN`).
-        meaning: one phrase for the documentation, with the unit.
+        meaning: one phrase, with the unit, as the table of docs/data.md has it.
         stationary: whether the value has the same meaning at any price level.
         smallest: the smallest window that makes sense.
         cumulative: whether it counts from the first bar of the data, so that no warm-up makes it

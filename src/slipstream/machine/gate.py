@@ -21,7 +21,8 @@ from slipstream.core import memory
 from slipstream.machine import atomics
 from slipstream.machine.atomics import add, give_way, load, pause, replace, rest
 
-# Bound by the renderer: (job, m, phase, task) does one task of member m's phase.
+# Bound by the renderer to the update's own, where it compiles `share` and `help_out` with it
+# (`given` of `compile_loops`): (job, m, phase, task) does one task of member m's phase.
 work: Any = None
 
 RunTasks: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]

@@ -57,21 +57,22 @@ class Market:
 def load_market(config: DataConfig) -> Market:
     """Loads the prices that `config` names, after the whole data check.
 
-    `slipstream.market.catalogue` names what stops loading, `slipstream.market.checks.clean` states
-    what happens to each kind of bad data.
+    `check` reads each file by `market/reading/table.py`'s `read` and cleans it by
+    `market/checks/clean.py`'s `clean`, whose header says what happens to each kind of bad data;
+    `CATALOGUE` (`market/finding.py`) names what stops loading.
 
     Raises:
         DataError: everything that stops it, and what to write so that it does not.
     """
     found = check(config)
     _refuse(found)
-    files = found.inspected
-    bars = tuple(one.bars for one in files if one.bars is not None)
+    inspected = found.inspected
+    bars = tuple(one.bars for one in inspected if one.bars is not None)
     accepted = tuple(joined([one for one in found.findings if one.accepted], found.symbols))
-    kind: MarketKind = "fx" if all(one.kind == "fx" for one in files) else "24/7"
-    spreads = _spread_notes([one.table for one in files], config)
+    kind: MarketKind = "fx" if all(one.kind == "fx" for one in inspected) else "24/7"
+    spreads = _spread_notes([one.table for one in inspected], config)
     notes = (*accepted, *_mended(found), *spreads, *_odd_notes(found))
-    return Market(bars, files[0].bar_seconds, kind, content_hash(bars), notes, accepted)
+    return Market(bars, inspected[0].bar_seconds, kind, content_hash(bars), notes, accepted)
 
 
 def market_of(bars: tuple[Bars, ...], bar_seconds: int, kind: MarketKind = "fx") -> Market:

@@ -177,7 +177,7 @@ class Mlp:
         activation: between layers; the last one is linear.
         output_gain: gain of the last layer's orthogonal start; None: all layers start with
             `fan_in_uniform`.
-        stream: of a dueling network the width of each stream, see `dueling.py`; else 0.
+        stream: of a dueling network the width of each stream, see `join_streams`; else 0.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class MlpNetwork:
         critic: whether there is one. The heads of agents that learn from values alone have none;
             they start with `fan_in_uniform`, as those agents' papers and libraries do.
         dueling: the actor's outputs are advantages and, after them, the state's value; see
-            `dueling.py`.
+            `join_streams`.
 
     Attributes:
         mlps: actor, and critic.

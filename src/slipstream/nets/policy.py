@@ -50,7 +50,7 @@ class Policy(Summarised):
         parts: gradient buffers.
         head: what the network's outputs mean, see `ActionMap`. Only `logits` and `gaussian` have a
             critic in the policy.
-        dueling: of the head `q`, see `dueling.py`.
+        dueling: of the head `q`, see `join_streams` (`networks.py`).
 
     Attributes:
         parameters: all weights; scale: of observations (None for images); actions: the mapping.

@@ -1,7 +1,7 @@
 """Action distributions of a batch: sampling from given noise, and densities.
 
 These are the definitions. A rollout and an update evaluate them, and their derivatives, row by row
-in compiled loops (`sampling.py`, `surrogate.py`); tests hold those to these.
+in compiled loops (`sampling.py`, `agents/ppo/update.py`); tests hold those to these.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A config may name a ``.py`` file or a module, which run when the folder is opened. A folder that a
 command of this user made, whose files are still what that command ran, opens without a word; any
 other one says what would run, and waits for `--trust`. A folder is known by the `id` in its
-provenance (`record/register.py`), never by its place, and what may run by the register's own
+provenance (`files/register.py`), never by its place, and what may run by the register's own
 hashes, never by the folder's.
 """
 

@@ -1,7 +1,7 @@
 """Acting, stepping, keeping and learning without a step of Python: four compiled loops, linked.
 
-What `vector/fused.py` is for rollouts. The numbers are, bit for bit, those of a call of each at
-every row.
+What `vector/kernel/fused.py` is for rollouts. The numbers are, bit for bit, those of a call of each
+at every row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Updates from a replay without a step of Python: draw, gather, update, new priorities.
 
-`learn_member` and `learn_members` are a template like `vector/loop.py`: rendered once for each
-agent and each way in which a replay keeps observations.
+`learn_member` and `learn_members` are a template like `vector/kernel/loop.py`: rendered once for
+each agent and each way in which a replay keeps observations.
 """
 
 from __future__ import annotations

@@ -60,11 +60,11 @@ class Learner:
         self._policy, self._config = policy, config
         self._parts = parts = config.parts(num_envs)
         horizon, rows = config.horizon, config.rows(num_envs)
-        losses = (self._of_each(name) for name in ("clip_range", "entropy_coef", "value_coef"))
-        self._losses = np.stack([*losses], axis=1)
+        names = ("clip_range", "entropy_coef", "value_coef")  # columns of the losses' coefficients
+        self._coefficients = np.stack([self._of_each(name) for name in names], axis=1)  # [M, 3]
         total, together = horizon * num_envs, min(parts, config.epochs)
         self._order = np.zeros((together, total), np.int64)
-        self._moments = np.zeros((together, total // rows, 3))
+        self._normalisation = np.zeros((together, total // rows, 3))
         self._statistics = memory.zeros((parts, _whole_lines(len(STATISTICS))), np.float64)
         self._net, self._space = _net_of(policy, network), _space_of(policy, network, parts)
         self._rows = _rows_of(policy, horizon, num_envs)
@@ -77,17 +77,17 @@ class Learner:
         self,
         rollout: Rollout,
         reward: NDArray[np.float32],
-        paid: NDArray[np.bool_],
+        rewarded: NDArray[np.bool_],
         seeds: NDArray[np.uint64],
         first_epochs: NDArray[np.int64],
         learning_rate: NDArray[np.float64],
         run: RunTasks,
     ) -> dict[str, NDArray[Any]]:
-        """The whole update.
+        """Updates all members on a rollout: every epoch, or until a member is frozen.
 
         Args:
             rollout: filled, with its final observations; reward: float32 [T, E], its own, scaled.
-            paid: bool [M], whose policies learn from rewards.
+            rewarded: bool [M], whose policies learn from rewards; of the others only the critics.
             seeds: [M]; with the epoch's number they name its permutation.
             first_epochs: [M], number of each member's first epoch since its training began.
             learning_rate: [M].
@@ -107,12 +107,12 @@ class Learner:
         by = Epochs(
             net=self._net,
             weights=self._policy.parameters.arrays,
-            losses=self._losses,
-            experience=self._experience(rollout, reward, paid),
+            coefficients=self._coefficients,
+            experience=self._experience(rollout, reward, rewarded),
             rows=rows,
             keys=np.ascontiguousarray(draws.own_keys(seeds, draws.MINIBATCH, numbers).T),
             order=self._order[:some],
-            moments=self._moments[:some],
+            normalisation=self._normalisation[:some],
             normalise=config.normalize_advantage,
             statistics=self._statistics,
             tally=tally,
@@ -133,7 +133,7 @@ class Learner:
         return self._config.per_member(name, self._policy.members)
 
     def _experience(
-        self, rollout: Rollout, reward: NDArray[np.float32], paid: NDArray[np.bool_]
+        self, rollout: Rollout, reward: NDArray[np.float32], rewarded: NDArray[np.bool_]
     ) -> Experience:
         scale = self._policy.scale
         assert scale is not None  # of rows of numbers
@@ -154,7 +154,7 @@ class Learner:
             final_index=rollout.final_index,
             gamma=self._gamma,
             lam=self._lam,
-            paid=paid,
+            rewarded=rewarded,
         )
 
     def _tally(self, learning_rate: NDArray[np.float64]) -> Tally:
@@ -264,8 +264,8 @@ class BasePPO(PopulationAgent):
             self._keys = draws.own_keys(self.seeds, draws.ACT, steps)
         return self._keys
 
-    def _paid(self) -> NDArray[np.bool_]:
-        """Which members' policies learn, [M].
+    def _rewarded(self) -> NDArray[np.bool_]:
+        """Which members' policies learn from rewards, bool [M]; of the others only the critics.
 
         Until a member's first reward other than 0 its advantages are what its critic's first
         weights differ by. Brought to deviation 1 they would move its policy as much as rewards do,
@@ -374,7 +374,7 @@ class PPO(BasePPO):
         reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
         first_epochs = self.iterations * self.config.epochs
         learned = self._learner.learn(
-            rollout, reward, self._paid(), self.seeds, first_epochs, rate, run
+            rollout, reward, self._rewarded(), self.seeds, first_epochs, rate, run
         )
         return self._finished(rollout, [learned], learning_rate=rate)
 

@@ -261,7 +261,7 @@ class PPOGroup(TorchGroup):
         self,
         rollout: Rollout,
         reward: NDArray[np.float32],
-        paid: NDArray[np.bool_],
+        rewarded: NDArray[np.bool_],
         learning_rate: NDArray[np.float64],
         seeds: NDArray[np.uint64],
         first_epochs: NDArray[np.int64],
@@ -271,7 +271,7 @@ class PPOGroup(TorchGroup):
         Args:
             rollout: of all members.
             reward: [T, E], scaled.
-            paid, learning_rate, seeds, first_epochs: of these members, as for `Learner.learn`.
+            rewarded, learning_rate, seeds, first_epochs: of these members, as for `Learner.learn`.
 
         Returns:
             Metrics [g] by name.
@@ -279,7 +279,7 @@ class PPOGroup(TorchGroup):
         self.fetch()
         coefficients = self._coefficients(learning_rate)
         rows = self._make_rows(rollout, reward, coefficients)
-        rows.advantage[self.carried(~paid)] = 0.0
+        rows.advantage[self.carried(~rewarded)] = 0.0
         metrics = learn(
             *(self._group, self._model, rows),
             self._orders(rows.valid.shape[1], seeds, first_epochs),
@@ -413,14 +413,15 @@ class TorchPPO(BasePPO):
         progress: float | NDArray[np.float64] = 0.0,
         run: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
-        reward, rate, paid = self.scaled_reward(rollout), self.rate_at(progress), self._paid()
+        reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
+        rewarded = self._rewarded()
         first_epochs = self.iterations * self.config.epochs
         results = []
         with one_thread():
             for group in self._groups:
                 m = group.members
                 own = rate[m], self.seeds[m], first_epochs[m]
-                results.append(group.update(rollout, reward, paid[m], *own))
+                results.append(group.update(rollout, reward, rewarded[m], *own))
         return self._finished(rollout, results, learning_rate=rate)
 
 

@@ -21,7 +21,7 @@ from slipstream.experience.compiled import (
 )
 from slipstream.machine.draws import permutation_rows
 from slipstream.machine.gate import help_out, share
-from slipstream.nets.adam import TrainState, adam_step, sum_of_squares
+from slipstream.nets.adam import TrainState, adam_step, counted, shortened, sum_of_squares
 from slipstream.nets.layers import BLOCK, OUTPUTS, PLACE, backward, forward, turn
 from slipstream.nets.sampling import scale_row
 
@@ -59,13 +59,13 @@ VALUE = 3
 VALID = 4
 ACTION = 5
 
-# Per-member settings, [g, 3].
+# Columns of the losses' coefficients, float64 [M, 3].
 CLIP = 0
 ENTROPY_COEF = 1
 VALUE_COEF = 2
 
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-APPROX_KL = 3
+POLICY_LOSS, VALUE_LOSS, ENTROPY, APPROX_KL, CLIP_FRACTION = 0, 1, 2, 3, 4  # their columns
 
 
 def pack_rows(
@@ -118,7 +118,7 @@ def explained_variance(packed: Any) -> float:
     return 1.0 - unexplained / spread if spread > 0.0 else 0.0
 
 
-def minibatch_moments(packed: Any, order: Any, normalise: bool, out: Any) -> None:
+def minibatch_normalisation(packed: Any, order: Any, normalise: bool, out: Any) -> None:
     """What a minibatch needs of all its rows before it is cut into parts.
 
     Args:
@@ -143,29 +143,32 @@ def minibatch_moments(packed: Any, order: Any, normalise: bool, out: Any) -> Non
 
 
 def row_losses(
-    row: Any, log_prob: float, value: float, moments: Any, settings: Any, statistics: Any
+    row: Any, log_prob: float, value: float, normalisation: Any, coefficients: Any, statistics: Any
 ) -> tuple[float, float, float]:
-    """Adds a packed row's losses to statistics [5].
+    """Adds a packed row's losses to the statistics; all but the entropy, which the caller adds.
+
+    Args:
+        row: float32 [5 + K]; normalisation, coefficients: float64 [3]; statistics: float64 [>= 5].
 
     Returns:
         weight of the row; d loss / d log_prob and d loss / d value, weighted.
     """
-    weight = moments[0] * row[VALID]
-    advantage = (row[ADVANTAGE] - moments[1]) * moments[2]
+    weight = normalisation[0] * row[VALID]
+    advantage = (row[ADVANTAGE] - normalisation[1]) * normalisation[2]
     log_ratio = log_prob - row[LOG_PROB]
-    policy, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, settings[CLIP])
+    policy, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, coefficients[CLIP])
     error = value - float(row[TARGET])
-    statistics[0] += weight * policy
-    statistics[1] += weight * (error * error)
-    statistics[3] += weight * kl
-    statistics[4] += weight * outside
-    return weight, weight * d_log_prob, weight * settings[VALUE_COEF] * (2.0 * error)
+    statistics[POLICY_LOSS] += weight * policy
+    statistics[VALUE_LOSS] += weight * (error * error)
+    statistics[APPROX_KL] += weight * kl
+    statistics[CLIP_FRACTION] += weight * outside
+    return weight, weight * d_log_prob, weight * coefficients[VALUE_COEF] * (2.0 * error)
 
 
 # Long: one pass over a row's choices, whose intermediate numbers stay in registers.
 def choices_gradient(
-    head: Any, value: Any, packed: Any, order: Any, mask: Any, sizes: Any, moments: Any,
-    settings: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
+    head: Any, value: Any, packed: Any, order: Any, mask: Any, sizes: Any, normalisation: Any,
+    coefficients: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
 
@@ -176,7 +179,8 @@ def choices_gradient(
         head, value: float32 [b, padded], of rows order [b] of packed [R, 5 + K].
         mask: bool [R, choices] of allowed choices, or [0, 0] for none.
         sizes: int64 [K], choices of each component.
-        moments: [3], the minibatch's of `minibatch_moments`; settings: float64 [3].
+        normalisation: float64 [3], the minibatch's, see `minibatch_normalisation`.
+        coefficients: float64 [3], the member's, of the losses: columns as above.
         d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
         statistics: float64 [5], sums of weighted losses, added to.
         scratch: float64 [2, choices], overwritten.
@@ -186,7 +190,7 @@ def choices_gradient(
     for i in range(head.shape[0]):
         r = order[i]
         z, row = head[i], packed[r]
-        pull = moments[0] * row[VALID] * settings[ENTROPY_COEF]
+        pull = normalisation[0] * row[VALID] * coefficients[ENTROPY_COEF]
         log_prob = 0.0
         entropy = 0.0
         first = 0
@@ -217,9 +221,9 @@ def choices_gradient(
             entropy += h
             first = last
         weight, d_log_prob, d_v = row_losses(
-            row, log_prob, float(value[i, 0]), moments, settings, statistics
+            row, log_prob, float(value[i, 0]), normalisation, coefficients, statistics
         )
-        statistics[2] += weight * entropy
+        statistics[ENTROPY] += weight * entropy
         d_value[i, 0] = d_v
         first = 0
         for c in range(len(sizes)):
@@ -232,8 +236,8 @@ def choices_gradient(
 
 
 def gaussian_gradient(
-    head: Any, value: Any, log_std: Any, packed: Any, order: Any, moments: Any,
-    settings: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any, scratch: Any,
+    head: Any, value: Any, log_std: Any, packed: Any, order: Any, normalisation: Any,
+    coefficients: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """Continuous actions: independent normals whose log_std is the same in every state.
 
@@ -261,16 +265,21 @@ def gaussian_gradient(
             u[j] = (row[ACTION + j] - mean[j]) * inverse[j]
             square += u[j] * u[j]
         weight, d_log_prob, d_v = row_losses(
-            row, -0.5 * square - constant, float(value[i, 0]), moments, settings, statistics
+            row,
+            -0.5 * square - constant,
+            float(value[i, 0]),
+            normalisation,
+            coefficients,
+            statistics,
         )
         total_weight += weight
         d_value[i, 0] = d_v
         for j in range(width):
             to[j] = d_log_prob * u[j] * inverse[j]
             d_log_std[j] += d_log_prob * (u[j] * u[j] - 1.0)
-    statistics[2] += total_weight * entropy
+    statistics[ENTROPY] += total_weight * entropy
     for j in range(width):
-        d_log_std[j] -= settings[ENTROPY_COEF] * total_weight
+        d_log_std[j] -= coefficients[ENTROPY_COEF] * total_weight
 
 
 class Experience(NamedTuple):
@@ -284,7 +293,7 @@ class Experience(NamedTuple):
         terminated, truncated, valid: bool [T, E].
         final_obs: float32 [n, D]; final_index: int64 [n, 2].
         gamma, lam: float32 [E].
-        paid: bool [M]; the other members' advantages are 0.
+        rewarded: bool [M], who learns from rewards; the other members' advantages are 0.
     """
 
     obs: NDArray[np.float32]
@@ -302,11 +311,13 @@ class Experience(NamedTuple):
     final_index: NDArray[np.int64]
     gamma: NDArray[np.float32]
     lam: NDArray[np.float32]
-    paid: NDArray[np.bool_]
+    rewarded: NDArray[np.bool_]
 
 
 class Rows(NamedTuple):
-    """What follows from it; `x`, `packed` and `mask` are of one member at a time. Overwritten.
+    """What an update calculates from Experience; overwritten.
+
+    `x`, `packed` and `mask` are of one member at a time.
 
     Attributes:
         x: float32 [(T + 1) N, inputs], the column of ones in place.
@@ -330,13 +341,14 @@ class Rows(NamedTuple):
 
 def load_rows(
     experience: Any, rows: Any, m: int, lo: int, hi: int, weights: Any, critic: Any, relu: bool,
-    space: Any,
+    buffer: Any,
 ) -> None:  # fmt: skip
     """Inputs and values of member m's observations lo..hi-1 of its (T + 1) N.
 
     Args:
         experience: Experience; rows: Rows.
-        weights: float32 [P]; critic: int64 [L, 5]; relu, space: as for `forward`.
+        weights: float32 [P]; critic: int64 [L, 5], as in `layers.py`; relu: else tanh.
+        buffer: float32, outputs of all layers for a block, overwritten: see `forward`.
     """
     copies = experience.obs.shape[1] // len(experience.mean)
     mean, inverse_std = experience.mean[m], experience.inverse_std[m]
@@ -346,14 +358,14 @@ def load_rows(
         for i in range(len(x)):
             t, n = (first + i) // copies, (first + i) % copies
             scale_row(experience.obs[t, m * copies + n], mean, inverse_std, low, high, x[i])
-        at, width = critic_outputs(weights, critic, relu, x, space)
+        at, width = critic_outputs(weights, critic, relu, x, buffer)
         for i in range(len(x)):
             t, n = (first + i) // copies, (first + i) % copies
-            rows.value[t, m * copies + n] = space[at + i * width]
+            rows.value[t, m * copies + n] = buffer[at + i * width]
 
 
 def load_finals(
-    experience: Any, rows: Any, m: int, weights: Any, critic: Any, relu: bool, x: Any, space: Any
+    experience: Any, rows: Any, m: int, weights: Any, critic: Any, relu: bool, x: Any, buffer: Any
 ) -> None:
     """Values of member m's final observations; x: float32 [BLOCK, inputs], overwritten."""
     copies, total = experience.obs.shape[1] // len(experience.mean), len(experience.final_index)
@@ -366,16 +378,16 @@ def load_finals(
             rows.place[b] = i
             b += 1
         if b == BLOCK or (b > 0 and i == total - 1):
-            at, width = critic_outputs(weights, critic, relu, x[:b], space)
+            at, width = critic_outputs(weights, critic, relu, x[:b], buffer)
             for k in range(b):
-                rows.final_value[rows.place[k]] = space[at + k * width]
+                rows.final_value[rows.place[k]] = buffer[at + k * width]
             b = 0
 
 
-def critic_outputs(weights: Any, critic: Any, relu: bool, x: Any, space: Any) -> tuple[int, int]:
-    """Leaves the critic's outputs in `space`; where they begin, and from one row to the next."""
+def critic_outputs(weights: Any, critic: Any, relu: bool, x: Any, buffer: Any) -> tuple[int, int]:
+    """Leaves the critic's outputs in `buffer`; where they begin, and from one row to the next."""
     last = len(critic) - 1
-    forward(weights, critic, relu, x, space)
+    forward(weights, critic, relu, x, buffer)
     return len(x) * critic[last, PLACE], critic[last, OUTPUTS]
 
 
@@ -386,7 +398,7 @@ def fill_rows(experience: Any, rows: Any, m: int, lo: int, hi: int) -> None:
         *(lo, hi, e.reward, rows.value, e.terminated, e.truncated, e.valid),
         *(rows.final_value, e.final_index, e.gamma, e.lam, rows.advantage, rows.target),
     )
-    if not e.paid[m]:
+    if not e.rewarded[m]:
         rows.advantage[:, lo:hi] = 0.0
     copies = e.obs.shape[1] // len(e.mean)
     pack_rows(
@@ -448,15 +460,15 @@ class Space(NamedTuple):
 
 
 def member_gradient(
-    net: Any, weights: Any, rows: Any, m: int, p: int, order: Any, moments: Any, losses: Any,
-    statistics: Any, space: Any,
+    net: Any, weights: Any, rows: Any, m: int, p: int, order: Any, normalisation: Any,
+    coefficients: Any, statistics: Any, space: Any,
 ) -> None:  # fmt: skip
     """Member m's gradient buffer p, from some rows of a minibatch.
 
     Args:
         net: Net; weights: TrainState; rows: Rows; space: Space.
-        order: int64 [b], which rows; moments: float64 [3], the minibatch's.
-        losses: float64 [3], settings of the losses; statistics: float64 [>= S], written.
+        order: int64 [b], which rows; normalisation: float64 [3], the minibatch's.
+        coefficients: float64 [3], the member's, of the losses; statistics: float64 [>= S], written.
     """
     weight, gradient, tables = weights.weights[m], weights.gradients[m, p], net.tables
     turned, scratch = space.turned[p], space.scratch[p]
@@ -486,7 +498,7 @@ def member_gradient(
         d_head[:] = _ZERO  # the padding too
         d_value[:] = _ZERO
         outputs_gradient(
-            *(net, weight, rows, own, moments, losses, head, value, d_head, d_value),
+            *(net, weight, rows, own, normalisation, coefficients, head, value, d_head, d_value),
             *(statistics, scratch),
         )
         for which in range(2):
@@ -504,20 +516,20 @@ def begin(statistics: Any, scratch: Any) -> None:
 
 
 def outputs_gradient(
-    net: Any, weight: Any, rows: Any, order: Any, moments: Any, losses: Any, head: Any,
+    net: Any, weight: Any, rows: Any, order: Any, normalisation: Any, coefficients: Any, head: Any,
     value: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
 ) -> None:  # fmt: skip
     """Losses of a block and their derivatives with respect to the networks' outputs."""
     if net.continuous:
         log_std = weight[net.log_std : net.log_std + rows.packed.shape[1] - ACTION]
         gaussian_gradient(
-            *(head, value, log_std, rows.packed, order, moments, losses),
+            *(head, value, log_std, rows.packed, order, normalisation, coefficients),
             *(d_head, d_value, scratch[2], statistics, scratch),
         )
     else:
         choices_gradient(
             *(head, value, rows.packed, order, rows.mask, net.sizes),
-            *(moments, losses, d_head, d_value, statistics, scratch),
+            *(normalisation, coefficients, d_head, d_value, statistics, scratch),
         )
 
 
@@ -529,10 +541,13 @@ def add_std_gradient(net: Any, rows: Any, gradient: Any, scratch: Any) -> None:
 
 
 class Tally(NamedTuple):
-    """How g members' updates go on, and what they were.
+    """How the updates of g members go on, and what they were.
 
     Attributes:
-        learning_rate, epsilon: float64 [g]; max_norm, target_kl: infinity for none.
+        learning_rate, epsilon: float64 [g], Adam's.
+        max_norm: float64 [g], of the gradient; infinity for none.
+        target_kl: float64 [g], above which a minibatch's estimated KL freezes the member: 1.5 times
+            the setting of that name; infinity for none.
         frozen: bool [g], members that change no more in this rollout.
         sums: float64 [g, S + 1], of the S statistics of minibatches that changed the member, and of
             the gradient's norm before clipping.
@@ -573,12 +588,10 @@ def apply_gradient(weights: Any, statistics: Any, kl: int, tally: Any, m: int) -
         for i in range(len(gradient)):
             gradient[i] += other[i]
     norm = math.sqrt(sum_of_squares(gradient, tally.lanes))
-    if not norm < math.inf:
-        weights.failed[m] = True
+    if not counted(weights, m, norm):
         tally.frozen[m] = True
         return
-    weights.steps[m] += 1
-    clip = min(1.0, tally.max_norm[m] / (norm + 1e-6))
+    clip = shortened(norm, tally.max_norm[m])
     adam_step(weights, m, clip, tally.learning_rate[m], tally.epsilon[m])
     tally.updates[m] += 1
     last = tally.sums.shape[1] - 1
@@ -588,11 +601,9 @@ def apply_gradient(weights: Any, statistics: Any, kl: int, tally: Any, m: int) -
     tally.sums[m, last] += norm
 
 
-# Kinds of phases. Tasks are ranges of observations and the final ones; ranges of copies; the
-# explained variance and orders of some epochs; moments of their minibatches; parts of one
-# minibatch's gradient. A phase's number is _KINDS times its first epoch, or its minibatch, plus its
-# kind.
-_LOAD, _FILL, _ORDER, _MOMENTS, _GRADIENT = 0, 1, 2, 3, 4
+# Kinds of phases, see `update_member`. A phase's number is _KINDS times its first epoch, or its
+# minibatch, plus its kind.
+_LOAD, _FILL, _ORDER, _NORMALISATION, _GRADIENT = 0, 1, 2, 3, 4
 _KINDS = 5
 
 
@@ -600,11 +611,12 @@ class Epochs(NamedTuple):
     """What the update of M members reads and changes.
 
     Attributes:
-        net, weights: Net and TrainState; losses: float64 [M, 3], settings of the losses.
+        net, weights: Net and TrainState.
+        coefficients: float64 [M, 3], of the losses: clip range, entropy, value.
         experience, rows: Experience and Rows.
         keys: uint64 [M, epochs], of the streams that each epoch's order is drawn from.
         order: int64 [some, R], of one member's next epochs; overwritten.
-        moments: float64 [some, minibatches, 3], see `minibatch_moments`; overwritten.
+        normalisation: float64 [some, minibatches, 3], see `minibatch_normalisation`; overwritten.
         normalise: whether advantages get mean 0 and deviation 1 in each minibatch.
         statistics: float64 [parts, >= S], of the minibatch under way; overwritten.
         tally, space: Tally and Space.
@@ -613,12 +625,12 @@ class Epochs(NamedTuple):
 
     net: Net
     weights: TrainState
-    losses: NDArray[np.float64]
+    coefficients: NDArray[np.float64]
     experience: Experience
     rows: Rows
     keys: NDArray[np.uint64]
     order: NDArray[np.int64]
-    moments: NDArray[np.float64]
+    normalisation: NDArray[np.float64]
     normalise: bool
     statistics: NDArray[np.float64]
     tally: Tally
@@ -641,8 +653,27 @@ def update_members(by: Any, helps: bool) -> None:
 
 
 def update_member(by: Any, m: int) -> None:
-    """Rows, and all epochs until member m is frozen."""
-    epochs, together, minibatches = by.keys.shape[1], len(by.order), by.moments.shape[1]
+    """The whole update of member m: its rows, then all epochs, until it is frozen.
+
+    Five kinds of phases follow each other; tasks of a phase do not depend on each other:
+
+        load           inputs and values: a range of observations each, and one task for final ones
+        fill           advantages, targets and packed rows: a range of copies each
+        order          the order of rows: an epoch each; one task for the explained variance
+        normalisation  of the advantages: a minibatch each
+        gradient       of one minibatch: a part of its rows each; Adam's step follows here
+
+    The last three repeat: orders and normalisations are made for `len(by.order)` epochs at a time,
+    a gradient for each of their minibatches.
+
+    `share` (of `machine/gate.py`) opens a phase's tasks and returns when all are done: each is a
+    call of `work` below, by this thread or by one that helps. `loops` binds that `work` to the
+    gate's own name when it compiles both.
+
+    Args:
+        by: Epochs.
+    """
+    epochs, together, minibatches = by.keys.shape[1], len(by.order), by.normalisation.shape[1]
     parts = len(by.statistics)
     share(by.gate, by, m, _LOAD, parts + 1)
     share(by.gate, by, m, _FILL, parts)
@@ -651,7 +682,7 @@ def update_member(by: Any, m: int) -> None:
         share(by.gate, by, m, _KINDS * first + _ORDER, some + 1)
         if by.tally.frozen[m]:
             return
-        share(by.gate, by, m, _KINDS * first + _MOMENTS, some * minibatches)
+        share(by.gate, by, m, _KINDS * first + _NORMALISATION, some * minibatches)
         for step in range(first * minibatches, (first + some) * minibatches):
             if by.tally.frozen[m]:
                 return
@@ -660,7 +691,7 @@ def update_member(by: Any, m: int) -> None:
 
 
 def work(by: Any, m: int, phase: int, task: int) -> None:
-    """One task of member m."""
+    """Does one task of a phase of member m; `share` and `help_out` of `machine/gate.py` call it."""
     kind, number = phase % _KINDS, phase // _KINDS
     if kind == _LOAD:
         load(by, m, task)
@@ -670,11 +701,11 @@ def work(by: Any, m: int, phase: int, task: int) -> None:
         fill_rows(by.experience, by.rows, m, m * copies + lo, m * copies + hi)
     elif kind == _ORDER:
         order(by, m, number, task)
-    elif kind == _MOMENTS:
-        e, k = task // by.moments.shape[1], task % by.moments.shape[1]
-        rows = by.order.shape[1] // by.moments.shape[1]
+    elif kind == _NORMALISATION:
+        e, k = task // by.normalisation.shape[1], task % by.normalisation.shape[1]
+        rows = by.order.shape[1] // by.normalisation.shape[1]
         own = by.order[e, k * rows : (k + 1) * rows]
-        minibatch_moments(by.rows.packed, own, by.normalise, by.moments[e, k])
+        minibatch_normalisation(by.rows.packed, own, by.normalise, by.normalisation[e, k])
     else:
         part_gradient(by, m, number, task)
 
@@ -689,11 +720,11 @@ def load(by: Any, m: int, task: int) -> None:
     weights, critic, parts = by.weights.weights[m], by.net.tables[CRITIC], len(by.statistics)
     if task < parts:
         lo, hi = share_of(len(by.rows.x), task, parts)
-        space = by.space.outputs[task, CRITIC]
-        load_rows(by.experience, by.rows, m, lo, hi, weights, critic, by.net.relu, space)
+        buffer = by.space.outputs[task, CRITIC]
+        load_rows(by.experience, by.rows, m, lo, hi, weights, critic, by.net.relu, buffer)
         return
-    x, space = by.space.x[parts], by.space.outputs[parts, CRITIC]
-    load_finals(by.experience, by.rows, m, weights, critic, by.net.relu, x, space)
+    x, buffer = by.space.x[parts], by.space.outputs[parts, CRITIC]
+    load_finals(by.experience, by.rows, m, weights, critic, by.net.relu, x, buffer)
 
 
 def order(by: Any, m: int, first: int, task: int) -> None:
@@ -706,13 +737,13 @@ def order(by: Any, m: int, first: int, task: int) -> None:
 
 def part_gradient(by: Any, m: int, step: int, part: int) -> None:
     """The gradient of a part of minibatch `step`, counted over all epochs."""
-    minibatches = by.moments.shape[1]
+    minibatches = by.normalisation.shape[1]
     e, k = step // minibatches % len(by.order), step % minibatches
     rows = by.order.shape[1] // minibatches
     width = rows // len(by.statistics)
     own = by.order[e, k * rows + part * width : k * rows + (part + 1) * width]
     member_gradient(
-        *(by.net, by.weights, by.rows, m, part, own, by.moments[e, k], by.losses[m]),
+        *(by.net, by.weights, by.rows, m, part, own, by.normalisation[e, k], by.coefficients[m]),
         *(by.statistics[part], by.space),
     )
 
@@ -738,12 +769,12 @@ _SPACE = Space(of_float32(3), of_float32(3), of_float32(3), of_float32(2), of_fl
 _EPOCHS = Epochs(
     net=_NET,
     weights=_WEIGHTS,
-    losses=of_float64(2),
+    coefficients=of_float64(2),
     experience=_EXPERIENCE,
     rows=_ROWS,
     keys=np.zeros((1, 1), np.uint64),
     order=of_int64(2),
-    moments=of_float64(3),
+    normalisation=of_float64(3),
     normalise=True,
     statistics=of_float64(2),
     tally=_TALLY,

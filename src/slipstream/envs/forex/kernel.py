@@ -190,9 +190,15 @@ def conclude(s: Any, p: Any, d: Any) -> None:
 
 
 def observe(s: Any, p: Any, d: Any, out: Any) -> None:
-    """Feature window (oldest bar first), clock, position, unrealised profit, drawdown.
+    """Writes features of L bars, clock, position, unrealised profit and drawdown.
 
     Unrealised profit is in ATR, drawdown in ATR times the root of the bars per day.
+
+    Args:
+        out: float32 [L F + 4 + (3 if discrete, else 1) + 2 (+ 2)], written, in this order: F
+            features of each of L = `lookback` bars, the oldest bar first; the clock of the newest;
+            short, flat and long as 0 or 1, or the exposure; unrealised profit; drawdown; and for
+            the differential Sharpe ratio its two moments, relative to their scale at the start.
     """
     bar = s.bar
     columns = p.num_features

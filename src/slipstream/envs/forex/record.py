@@ -61,13 +61,34 @@ class Params(NamedTuple):
         runway: bars that a random start leaves in its segment.
         evaluation: start at the window's first row, pay the last leg at its end.
         scale: row of `Data.feature_mean` and `feature_std` that the record's policy is fed with.
+        lookback: L, bars of features in the observation; num_features: F.
+        discrete: three choices; else one number in [-1, 1].
+        exposure: notional / equity of a discrete position, or at continuous action 1.
+        band: notional / equity; smallest change of a continuous exposure that is traded.
+        unit_step: base currency; orders are whole multiples of it.
+        initial_equity: account currency.
+        leverage: largest notional / equity.
+        fill_at: NEXT_OPEN, NEXT_CLOSE or SAME_CLOSE.
         cost_multiple: factor on spread, slippage and commission (reports ask what if).
+        slippage_pips: pips against the account, on every fill but take-profits.
         commission: fraction of notional per leg.
         stop_loss, take_profit: distance in `stop_unit`; 0 = none.
+        stop_unit: PIPS, ATR_MULTIPLES or FRACTION.
+        favourable_first: where a bar reached the levels on both sides, the better one fills.
+        stop_cooldown: bars after a stop or target without entry on that side.
+        cooldown: bars after a fill in which positions are only reduced.
         max_daily_drawdown: fraction of equity at the roll; 0 = none.
-        swap_long, swap_short: fraction of notional per night.
+        terminate_on_breach: it ends the episode; else positions are flat until the next roll.
+        swap_long, swap_short: fraction of notional credited per night (negative: charged).
+        reward: LOG_RETURN, PNL or DIFFERENTIAL_SHARPE.
+        eta: decay of the differential Sharpe ratio's moments, per bar.
+        turnover_penalty: reward per traded notional / equity.
+        holding_penalty: reward per bar at exposure 1.
+        drawdown_penalty: reward per bar at a drawdown of 100 %.
+        max_steps: bars of a training episode.
+        bar_seconds: seconds of a bar; bars_per_year, days_per_year: trading ones.
         day_bars_root: square root of bars per day; ATR times it is about a day's move.
-        eta: decay of the differential Sharpe ratio's moments.
+        rolls_in_new_york: a trading day ends at 17:00 in New York; else at 00:00 UTC.
     """
 
     first_segment: int
@@ -116,15 +137,16 @@ class Data(NamedTuple):
 
     Attributes:
         bars: float64 [rows, 8], columns as above.
-        features: float32 [rows, F + 4]: the chosen features, causal and unscaled, then sine and
-            cosine of the time of day and of the day of the week at the bar's close.
+        features: float32 [rows, >= F + 4]: the chosen features, causal and unscaled, then sine and
+            cosine of the time of day and of the day of the week at the bar's close; padded with
+            zeros to whole cache lines.
         calendar: int64 [rows], bits as above.
         time: int64 [rows], UTC seconds of the bar's open.
         segments: int64 [K, 2], first decision row and one past the last row.
         segment_symbol: int64 [K].
         constants: float64 [K, 3], columns as above.
-        feature_mean, feature_std: float64 [folds, F] over the training rows of all symbols; a
-            single window is one fold.
+        feature_mean, feature_std: float64 [scales, F] over the training rows of all symbols. Rows
+            are the folds, the development range and everything; or one, of a single window.
         symbols: int64 [S, 32], names as character codes; currency: int64 [32], the account's.
     """
 

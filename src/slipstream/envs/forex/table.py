@@ -35,7 +35,7 @@ from slipstream.market.market import Market, load_market
 from slipstream.market.reading.source import find_files
 from slipstream.market.symbols import parse
 
-ATR = "atr_14"
+_ATR_FEATURE = "atr_14"  # what `record.ATR` is filled with
 
 
 class SymbolTable(NamedTuple):
@@ -63,13 +63,15 @@ def tables_of(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
 
 def memory_of(config: Config, market: Market) -> str:
     """What remembers most, features or rules, in words, for messages about too few bars."""
-    text = longest_memory((*config.features, ATR), market.bars[0].extra)
-    return f"{text}, which the rules themselves need" if text.startswith(f"{ATR} ") else text
+    text = longest_memory((*config.features, _ATR_FEATURE), market.bars[0].extra)
+    return (
+        f"{text}, which the rules themselves need" if text.startswith(f"{_ATR_FEATURE} ") else text
+    )
 
 
 def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[SymbolTable, int]:
     features = compute(config.features, bars, market.bar_seconds)
-    atr = compute((ATR,), bars, market.bar_seconds)
+    atr = compute((_ATR_FEATURE,), bars, market.bar_seconds)
     warm_up = max(features.warm_up, atr.warm_up + 1)
     rates = conversion(bars, config.account_currency, market, config.data)
     keep = rates.usable.copy()

@@ -1,8 +1,8 @@
 """Transitions of a kernel without their observations, which the kernel shows again when needed.
 
 Of each observation the STATE fields are kept that it is made of (`core/observed.py`), and the
-number of the copy's Params record. The functions below are a template like `vector/loop.py`: the
-names declared first are bound to one kernel's functions.
+number of the copy's Params record. The functions below are a template like
+`vector/kernel/loop.py`: the names declared first are bound to one kernel's functions.
 """
 
 from __future__ import annotations

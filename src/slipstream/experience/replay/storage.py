@@ -23,7 +23,7 @@ class ReplayLoops(NamedTuple):
     """What compiled loops call to write a replay and to draw from it.
 
     Attributes:
-        gather, write: compiled; see `gather.py` and `writing.py` for their arguments.
+        gather, write: compiled; see `gather.py` and `ring.py` for their arguments.
         store: the second argument of both, as it is now.
     """
 

@@ -107,7 +107,7 @@ class Check:
 
 
 def check(config: DataConfig) -> Check:
-    """Reads and checks the prices that `config` names; never stops at the first problem.
+    """Reads, cleans and checks the prices that `config` names; never stops at the first problem.
 
     Raises:
         DataError: only where there is nothing to check: no folder, no files, none of the symbols.

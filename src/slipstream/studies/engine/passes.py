@@ -1,10 +1,10 @@
 """Test passes of members, all at once, and their daily returns, group by group.
 
 Passes over prices run without a step of Python where kernel and network allow it: networks and
-environments in one compiled loop, a template like `vector/loop.py` that is rendered once for each
-kernel. A member runs through many steps before the next one's turn, so that its weights stay in the
-processor's nearest memory. Who decides is compiled into the loop: a call by symbol hands on a
-hundred numbers that describe arrays, which is 5 % of a step of two rows. The numbers are, bit for
+environments in one compiled loop, a template like `vector/kernel/loop.py` that is rendered once for
+each kernel. A member runs through many steps before the next one's turn, so that its weights stay
+in the processor's nearest memory. Who decides is compiled into the loop: a call by symbol hands on
+a hundred numbers that describe arrays, which is 5 % of a step of two rows. The numbers are, bit for
 bit, those of `Policy.act` and the environments' own loop.
 """
 

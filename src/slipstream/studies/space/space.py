@@ -37,7 +37,7 @@ _DRAWS = 32  # random combinations: all must give valid configs, and they tell w
 
 
 class Overrides(NamedTuple):
-    """A trial's settings: for `training.config.resolve`, and what was rounded to get there."""
+    """A trial's settings: for `resolve` (`settings/config.py`), and what was rounded for it."""
 
     values: dict[str, Any]
     notes: tuple[str, ...]

@@ -185,7 +185,7 @@ class ForeignCopy:
         self.ret -= reward
 
     def no_step(self, came: Any) -> KernelError:
-        """Of something else than the five that a step returns."""
+        """The error for a step that returned something else than its five."""
         size = f"a tuple of {len(came)}" if isinstance(came, tuple) else type(came).__name__
         what = f"{size} instead of (observation, reward, terminated, truncated, info)"
         return self.failure("step", what)

@@ -2,8 +2,8 @@
 
 The loop's `take`, `lane` and `lanes` become an atomic addition, the thread's number and the number
 of threads; everything else is the text that the interpreter runs. What is here is used for proofs
-that need no GPU: NVIDIA's compiler takes the kernels (`ptx.py`), and Numba's simulator runs them to
-the interpreted loop's states (tests/vector/test_cuda.py).
+that need no GPU: NVIDIA's compiler takes the kernels (`compile_ptx`), and Numba's simulator runs
+them to the interpreted loop's states (tests/vector/test_cuda.py).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from slipstream.vector.vector_env import VectorEnv
 # Bound by the renderer.
 act: Any = None
 advance: Any = None  # of the kernel's batch loop
-MASKED: Any = None  # it takes masks; what is not so is never compiled
+MASKED: Any = None  # whether `act` takes masks; the other branch is never compiled
 
 
 class Acting(NamedTuple):

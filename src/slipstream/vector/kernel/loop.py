@@ -3,7 +3,7 @@
 This is a template. `compile.py` copies the functions below into a module of their own, where the
 names declared next are bound to one kernel's functions: as they are (the `serial` backend),
 compiled by Numba (`compiled`), or as device functions of a GPU (`cuda`). They are the only code
-that steps a kernel. The lines for several players and for action masks are put in by `variant.py`.
+that steps a kernel. `vary` (in `compile.py`) puts in the lines for several players and for masks.
 """
 
 from __future__ import annotations
