@@ -266,11 +266,12 @@ def test_the_scale_of_a_symbol_that_is_not_loaded_may_stand_there(folder, frame)
 
 
 def test_other_prices_need_no_units_of_symbols_that_are_not_there(folder, frame):
-    from slipstream.environments.kernel_environment import window_section
+    from slipstream.environments.environment import PriceWindow
+    from slipstream.environments.kernel_environment import _window_section
 
     path = folder(EURUSD=frame())
     units = {"EURUSD": 1.0, "USDJPY": 0.01}
     data = {"folder": "elsewhere", "files": {}, "price_scale": units, "point": 0.1}
-    chosen = window_section({"data": data}, path, ["EURUSD"], None)["data"]
+    chosen = _window_section({"data": data}, PriceWindow(path, ["EURUSD"]))["data"]
     assert chosen["price_scale"] == {"EURUSD": 1.0} and chosen["point"] == 0.1
     assert load(chosen).symbols == ("EURUSD",)
