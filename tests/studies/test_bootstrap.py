@@ -142,7 +142,7 @@ def test_skill_wins():
     random = np.random.default_rng(4)
     excess = [random.normal(0, 0.01, (5, 300)) for _ in range(10)]
     excess[6] += 0.003
-    found = bo.confirm(excess, market(1, drift=0.004), 365)
+    found = bo.choose_winner(excess, market(1, drift=0.004), 365)
     assert found.winner == found.best == 6
     assert found.bounds.lower[6] > 0 and found.own[6] > 0
 
@@ -153,7 +153,7 @@ def test_nobody_wins_on_noise():
         random = np.random.default_rng(seed)
         common = random.normal(0, 0.01, 300)  # of all seeds of all candidates
         excess = [common + random.normal(0, 0.01, (5, 300)) for _ in range(10)]
-        won += bo.confirm(excess, market(seed), 365, draws=500).winner is not None
+        won += bo.choose_winner(excess, market(seed), 365, draws=500).winner is not None
     assert won <= 3
 
 
@@ -161,7 +161,7 @@ def test_cash_is_a_candidate():
     random = np.random.default_rng(5)
     falling = market(2, drift=-0.01)
     half = -0.5 * falling + random.normal(0, 0.004, (5, 300))  # half of what cash gains
-    found = bo.confirm([half], falling, 365)
+    found = bo.choose_winner([half], falling, 365)
     assert found.bounds.lower[0] > 0
     assert found.cash > found.bounds.lower[0]
     assert found.winner is None
@@ -170,7 +170,7 @@ def test_cash_is_a_candidate():
 
 
 def test_equal_weight_is_a_candidate():
-    found = bo.confirm([np.zeros((5, 300))], market(3, drift=0.01), 365)
+    found = bo.choose_winner([np.zeros((5, 300))], market(3, drift=0.01), 365)
     assert found.winner is None
     assert "not above 0" in found.reason
 
@@ -182,7 +182,7 @@ def test_whoever_loses_beside_a_greater_loss_is_no_winner():
     falling += np.log(0.12) / 300 - falling.mean()
     mine = 0.3 * falling + random.normal(0, 1e-3, (5, 300))
     mine += np.log(0.80) / 300 - mine.mean(axis=1, keepdims=True)
-    found = bo.confirm([mine - falling], falling, 365)
+    found = bo.choose_winner([mine - falling], falling, 365)
     assert found.bounds.lower[0] > max(found.cash, 0.0)  # by these two alone it had won
     assert found.own[0] < 0.0
     assert found.winner is None and found.best == 0
@@ -193,7 +193,7 @@ def test_the_own_bound_is_that_of_the_same_resamples():
     random = np.random.default_rng(3)
     other = market(6, drift=0.001)
     excess = [random.normal(0.001, 0.01, (4, 300)) for _ in range(3)]
-    found = bo.confirm(excess, other, 365, level=0.06, draws=400, seed=9)
+    found = bo.choose_winner(excess, other, 365, level=0.06, draws=400, seed=9)
     alone = bo.lower_bounds([one + other for one in excess], 365, 0.02, draws=400, seed=9)
     np.testing.assert_array_equal(found.own, alone.lower)
 
@@ -204,14 +204,14 @@ def test_a_candidate_that_gains_wins_over_a_better_one_that_loses():
     falling += -0.004 - falling.mean()
     steady = 0.0008 + random.normal(0, 0.001, (5, 400))  # gains
     hedged = 0.5 * falling + 0.0012 + random.normal(0, 1e-4, (5, 400))  # loses by less than cash
-    found = bo.confirm([steady - falling, hedged - falling], falling, 365)
+    found = bo.choose_winner([steady - falling, hedged - falling], falling, 365)
     assert found.own[0] > 0 > found.own[1]
     assert found.winner == 0
 
 
 def test_the_same_returns_have_the_same_bound():
     excess = [np.random.default_rng(6).normal(0, 0.01, (5, 100))]
-    assert bo.confirm(excess, market(4, days=100), 365) is not None
+    assert bo.choose_winner(excess, market(4, days=100), 365) is not None
     first, second = (bo.lower_bounds(excess, 365, 0.05).lower for _ in range(2))
     assert np.array_equal(first, second)
 

@@ -97,7 +97,7 @@ def searched(setup, outcomes, trials):
     }
 
 
-def test_a_candidate_with_a_diverged_seed_cannot_win(tmp_path):
+def test_a_candidate_with_a_failed_seed_cannot_win(tmp_path):
     setup = plan(confirmation={"seeds": 2, "bootstrap": 100})
     jobs = dict.fromkeys(confirmation_slots(setup, [4, 7]), setup.base)
     outcomes = trained(tmp_path, setup, jobs, ["confirm-00004-1-2"])
@@ -105,7 +105,11 @@ def test_a_candidate_with_a_diverged_seed_cannot_win(tmp_path):
         setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS, searched(setup, outcomes, [4, 7]), 9
     )
     rows = {row["trial"]: row for row in found.candidates}
-    assert found.best == 7 and "diverged" in rows[4]["excluded"] and not rows[7]["excluded"]
+    assert (
+        found.best == 7
+        and "could not be trained" in rows[4]["excluded"]
+        and not rows[7]["excluded"]
+    )
     assert len(rows[7]["seeds"]) == 2 and rows[7]["lcb"] < rows[7]["value"]
 
 

@@ -53,7 +53,7 @@ def test_same_bits(engine, members, expected, tmp_path, workers, size, kills):
     left = [kills]
 
     def kill(pool):
-        alive = [seat.worker for seat in pool._seats if seat.worker is not None]
+        alive = [workplace.worker for workplace in pool._workplaces if workplace.worker is not None]
         if left[0] and alive:
             left[0] -= 1
             os.kill(random.choice(alive).pid, signal.SIGKILL)
@@ -198,13 +198,13 @@ def test_other_data_after_workers_were_forked(engine, members, tmp_path):
     with Pool(tmp_path, source, 1) as pool:
         pool.submit(members[:1], [1])
         collect(pool, 1)
-        first = pool._seats[0].worker.pid
+        first = pool._workplaces[0].worker.pid
         pool.submit([engine.member(2, **{"env.fee": 0.01})], [1])
         collect(pool, 1)
-        assert pool._seats[0].worker.pid == first  # other settings of the same data
+        assert pool._workplaces[0].worker.pid == first  # other settings of the same data
         pool.submit([other], [1])
         assert not collect(pool, 1)[other.name, 1].failed
-        assert pool._seats[0].worker.pid != first
+        assert pool._workplaces[0].worker.pid != first
 
 
 def test_workers_that_die_again_and_again(engine, members, tmp_path, monkeypatch):

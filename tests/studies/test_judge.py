@@ -20,7 +20,7 @@ from slipstream.studies.search.judge import (
     RungLog,
     armed,
     rank_correlation,
-    stops,
+    why_stop,
 )
 from slipstream.studies.search.plan import Stages
 from slipstream.studies.search.scheduler import Event
@@ -176,24 +176,24 @@ def test_failed_trials_tell_nothing():
     ],
 )
 def test_lower_half(score, earlier, stopped):
-    found = stops(score, reached(earlier), ARRAY([score]), None)
+    found = why_stop(score, reached(earlier), ARRAY([score]), None)
     assert found == (LOWER_HALF if stopped else "")
 
 
 def test_behind_the_best_in_every_fold():
     best = ARRAY([1.0, 2.0, 3.0])
     earlier = reached([0.1, 0.2])
-    assert stops(1.5, earlier, ARRAY([0.9, 1.9, 2.9]), best) == BEHIND
-    assert stops(1.5, earlier, ARRAY([0.9, 1.9, 3.0]), best) == ""  # level in one
+    assert why_stop(1.5, earlier, ARRAY([0.9, 1.9, 2.9]), best) == BEHIND
+    assert why_stop(1.5, earlier, ARRAY([0.9, 1.9, 3.0]), best) == ""  # level in one
 
 
 def test_the_lower_half_is_of_those_that_came_last():
     """A sampler that has learned: 200 poor trials no longer make a mediocre one look good."""
     recent = np.linspace(10.0, 20.0, RECENT)
     earlier = [*np.linspace(0.0, 1.0, 200), *recent]
-    assert stops(14.8, reached(earlier), ARRAY([14.8]), None) == LOWER_HALF
-    assert stops(15.1, reached(earlier), ARRAY([15.1]), None) == ""
-    assert stops(0.9, reached(recent[::-1]), ARRAY([0.9]), None) == LOWER_HALF
+    assert why_stop(14.8, reached(earlier), ARRAY([14.8]), None) == LOWER_HALF
+    assert why_stop(15.1, reached(earlier), ARRAY([15.1]), None) == ""
+    assert why_stop(0.9, reached(recent[::-1]), ARRAY([0.9]), None) == LOWER_HALF
 
 
 MILESTONES = (11, 22, 33)

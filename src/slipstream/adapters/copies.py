@@ -63,6 +63,9 @@ class FaceStep(NamedTuple):
         episodes: statistics of them, in the order of `ended`.
         valid: bool [n], false where the transition is not real; None where all are.
 
+    Under `AutoresetMode.NEXT_STEP` the step after an episode's end only begins the next one: the
+    action is ignored, `obs` is the first observation, the reward is 0 and both flags are false.
+
     Where P > 1 players act, observations and rewards are ``[n, P, ...]``.
     """
 

@@ -17,7 +17,7 @@ from slipstream.experience.rollout import rollout_bytes
 from slipstream.settings.config import resolve
 from slipstream.vector.vector_env import VectorEnv, member_indices, whole
 
-# Files of the adapters, which nothing imports but by name.
+# Libraries, and the files of `adapters/` that are their faces: each has a `make_vec`.
 FACES = {
     "gymnasium": "gymnasium_vector",
     "sb3": "sb3",

@@ -14,6 +14,7 @@ from slipstream.core.memory import LINE, zeros
 from slipstream.core.random import integer
 from slipstream.core.spec import MarketSpec
 from slipstream.market.calendar import NEW_YORK_ROLL, Calendar
+from slipstream.market.folds import EVERYTHING, FOLD
 
 _NAME_LENGTH = 32
 _WHOLE = 9007199254740992.0  # 2^53: from here on every float64 is a whole number
@@ -77,9 +78,9 @@ def scale_of(split: str, scales: int) -> int:
     name = split.partition("/")[0]
     if scales == 1:
         return 0
-    if name.startswith("fold"):
-        return int(name.removeprefix("fold"))
-    return scales - 1 if name == "everything" else scales - 2
+    if name.startswith(FOLD):
+        return int(name.removeprefix(FOLD))
+    return scales - 1 if name == EVERYTHING else scales - 2
 
 
 def begin_anywhere(s: Any, p: Any, d: Any) -> None:

@@ -28,6 +28,21 @@ _LEAST = 2  # bars that at least one symbol must have in every split
 
 Range = tuple[int, int]  # half-open, rows of a timeline
 
+# Parts of a study's timeline: its folds are fold0, fold1, ...; `development` is what they divide,
+# `holdout` what comes after it, `everything` both. They are trained on as `PART/train`, a fold is
+# tested as `foldI/test`, and the hold-out as `holdout`.
+FOLD, DEVELOPMENT, EVERYTHING, HOLDOUT = "fold", "development", "everything", "holdout"
+
+
+def train_split(part: str) -> str:
+    """Name of the split that trains on a part: ``fold3/train``, ``development/train``."""
+    return f"{part}/train"
+
+
+def test_split(fold: str) -> str:
+    """Name of the split that tests a fold: ``fold3/test``."""
+    return f"{fold}/test"
+
 
 class FoldPlan(Config):
     """A plan of how a timeline is divided.

@@ -39,8 +39,8 @@ from slipstream.studies.search.forecast import (
     measure,
 )
 from slipstream.studies.search.judge import Judge, RungLog
-from slipstream.studies.search.machinery import Pools, Survey
 from slipstream.studies.search.plan import StudyPlan
+from slipstream.studies.search.pools import Pools, Survey
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
 from slipstream.studies.space.space import SearchSpace
@@ -49,7 +49,18 @@ from slipstream.training.cluster.cluster import ClusterOptions
 
 @dataclass(frozen=True)
 class Resources:
-    """What decides no trial; see `slipstream.tune`."""
+    """What a call of `slipstream.tune` may use, and no part of what the study is.
+
+    A resume may bring other values. No score depends on them, but `hours` may end the search early.
+
+    Attributes:
+        storage: Optuna's, which mirrors the ledger; None: a file of the study's folder.
+        workers: processes; None: one per core, or those of the cluster.
+        group_size: members of a population; None: by measurement.
+        hours: that the study may take; the search is cut so that the confirmation fits.
+        force_deploy: deploys the best candidate although nothing was recommended.
+        cluster: who trains instead of processes of this machine.
+    """
 
     storage: str | None = None
     workers: int | None = None
@@ -75,7 +86,7 @@ class Study:
     Attributes:
         folder: its directory, new or not.
         base, config, space: what `prepare` made of the user's words.
-        machinery: who loads and trains.
+        pools: who loads the data, and lends workers that share it.
         resources: of this call.
         say: told in sentences.
         show: told where the study stands, often.
@@ -85,7 +96,7 @@ class Study:
     base: RunConfig
     config: StudyConfig
     space: SearchSpace
-    machinery: Pools
+    pools: Pools
     resources: Resources
     say: Callable[[str], None]
     show: Callable[[Status], None] = lambda status: None
@@ -149,7 +160,7 @@ class Study:
     def _run(self, resumed: bool) -> dict[str, Any]:
         self._enter("loading")
         self._tell(f"The study {self.folder.handle}: loading {self.base.short_name}.")
-        survey = self.machinery.survey(self.base, self.config)
+        survey = self.pools.survey(self.base, self.config)
         if resumed:
             self._compare(survey.facts)
         plan = StudyPlan(self.base, self.config, self.space, survey.folds, survey.spec.market)
@@ -199,7 +210,7 @@ class Study:
     ) -> dict[str, Any]:
         mirror = self._mirror(ledger)
         try:
-            with self.machinery.pool(self.folder) as pool:
+            with self.pools.pool(self.folder) as pool:
                 self._forecast(plan, survey, ledger, pool, asked)
                 self._tell(vectorized_line(plan.base.num_envs, survey.backend))
                 session = Session(

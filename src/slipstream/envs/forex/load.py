@@ -31,6 +31,10 @@ from slipstream.envs.forex.table import SymbolTable, calendar_bits, memory_of, t
 from slipstream.features.registry import refuse_endless
 from slipstream.market.calendar import calendar
 from slipstream.market.folds import (
+    DEVELOPMENT,
+    EVERYTHING,
+    FOLD,
+    HOLDOUT,
     RUNWAY,
     FoldPlan,
     FoldSplit,
@@ -38,6 +42,8 @@ from slipstream.market.folds import (
     fold_facts,
     make_folds,
     split_times,
+    test_split,
+    train_split,
 )
 from slipstream.market.market import Market, load_market
 from slipstream.market.symbols import MarketKind
@@ -177,16 +183,16 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     layout = SymbolSegments.empty(len(split.folds) + 2)
     picked: Picked = {}
     for k, fold in enumerate(split.folds):
-        picked[f"fold{k}/train"] = _train(symbols, layout, k, fold.train, split.embargo)
-        picked[f"fold{k}/test"] = [_test(symbols, layout, k, part) for part in fold.test]
+        picked[train_split(f"{FOLD}{k}")] = _train(symbols, layout, k, fold.train, split.embargo)
+        picked[test_split(f"{FOLD}{k}")] = [_test(symbols, layout, k, part) for part in fold.test]
     last = len(split.folds)
-    picked["development/train"] = _train(symbols, layout, last, (split.development,), 0)
-    picked["holdout"] = [_test(symbols, layout, last, split.holdout)]
+    picked[train_split(DEVELOPMENT)] = _train(symbols, layout, last, (split.development,), 0)
+    picked[HOLDOUT] = [_test(symbols, layout, last, split.holdout)]
     whole = ((0, len(timeline)),)
-    picked["everything/train"] = _train(symbols, layout, last + 1, whole, 0)
+    picked[train_split(EVERYTHING)] = _train(symbols, layout, last + 1, whole, 0)
 
     data = arrays_of(tables, layout, config)
-    whole_development = [row for rows in picked["development/train"] for row in rows]
+    whole_development = [row for rows in picked[train_split(DEVELOPMENT)] for row in rows]
     facts = fold_facts(split, plan, timeline, market.bar_seconds)
     windows = {name: facts[name] for name in ("development", "holdout")}
     notes = [*market.notes, *(note for table in tables for note in table.notes)]

@@ -26,7 +26,6 @@ from slipstream.envs.portfolio.facts import (
     varied_conditions,
 )
 from slipstream.envs.portfolio.record import (
-    EVERYTHING,
     Data,
     Params,
     Picked,
@@ -36,7 +35,19 @@ from slipstream.envs.portfolio.record import (
 from slipstream.features.panel import panel_features, refuse_constant
 from slipstream.features.registry import longest_memory, refuse_endless
 from slipstream.market.calendar import calendar
-from slipstream.market.folds import RUNWAY, FoldPlan, Range, fold_facts, make_folds
+from slipstream.market.folds import (
+    DEVELOPMENT,
+    EVERYTHING,
+    FOLD,
+    HOLDOUT,
+    RUNWAY,
+    FoldPlan,
+    Range,
+    fold_facts,
+    make_folds,
+    test_split,
+    train_split,
+)
 from slipstream.market.panel import load_panel
 from slipstream.market.symbols import MarketKind
 
@@ -104,11 +115,11 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     split = make_folds(len(rows), plan, memory, min_train=least, remembers=remembers)
     parts: dict[str, tuple[Range, ...]] = {}
     for k, fold in enumerate(split.folds):
-        parts[f"fold{k}/train"] = fold.train
-        parts[f"fold{k}/test"] = fold.test
-    parts["development/train"] = (split.development,)
-    parts["holdout"] = (split.holdout,)
-    parts[EVERYTHING] = ((0, len(rows)),)
+        parts[train_split(f"{FOLD}{k}")] = fold.train
+        parts[test_split(f"{FOLD}{k}")] = fold.test
+    parts[train_split(DEVELOPMENT)] = (split.development,)
+    parts[HOLDOUT] = (split.holdout,)
+    parts[train_split(EVERYTHING)] = ((0, len(rows)),)
     facts = fold_facts(split, plan, table.panel.time[rows], table.panel.bar_seconds)
     return _assemble(table, rows, parts, config, {"folds": facts})
 
@@ -218,7 +229,7 @@ def _assemble(
                 "it has none: load more bars, or choose features with a shorter memory "
                 f"({_memory(table)})."
             )
-        if trains and split != EVERYTHING:
+        if trains and split != train_split(EVERYTHING):
             seen = np.concatenate([np.arange(*layout.rows[k]) for k in picked[split]])
             refuse_constant(table.features, panel.symbols, seen)
     data = arrays_of(table, layout, config)

@@ -23,7 +23,7 @@ from slipstream.envs._market import (
 )
 from slipstream.envs.portfolio.config import Config
 from slipstream.market.calendar import Calendar
-from slipstream.market.folds import RUNWAY
+from slipstream.market.folds import EVERYTHING, RUNWAY, train_split
 
 # Params.action_map
 SOFTMAX = 0
@@ -204,8 +204,6 @@ _REWARDS = {
     "mixed": MIXED,
 }
 
-EVERYTHING = "everything/train"  # holds the hold-out, which no check may read
-
 Picked = Mapping[str, Sequence[int]]
 """Split -> rows of `Data.segments`; consecutive where they are trained on."""
 
@@ -235,7 +233,8 @@ def records_of(
         else:
             params[split] = passes(own, rows)
     if config.orders == "units":
-        trained = [name for name in picked if name.endswith("train") and name != EVERYTHING]
+        whole = train_split(EVERYTHING)  # holds the hold-out, which no check may read
+        trained = [name for name in picked if name.endswith("train") and name != whole]
         _refuse_small_orders(config, data, {k for name in trained for k in picked[name]})
     return {"train": params["fold0/train"], **params} if "fold0/train" in params else params
 

@@ -148,7 +148,7 @@ def _holdout(view: StudyView) -> list[Section]:
         return [closed] if view.market else []
     if view.holdout is None:
         rows = [
-            [f"seed {one['seed']}", "diverged" if one["failed"] else number(one["score"], 2)]
+            [f"seed {one['seed']}", "failed" if one["failed"] else number(one["score"], 2)]
             for one in told["seeds"]
         ]
         episodes = Table("Fresh episodes", ("", "mean return"), rows)

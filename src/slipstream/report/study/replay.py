@@ -18,6 +18,7 @@ from slipstream.environments.environment import Environment
 from slipstream.environments.evaluation import Evaluator
 from slipstream.files import checkpoint
 from slipstream.files.track import Track
+from slipstream.market.folds import HOLDOUT
 from slipstream.nets.policy_file import unpack
 from slipstream.report.market.passes import (
     RANDOM_DRAWS,
@@ -32,7 +33,6 @@ from slipstream.settings.config import resolve
 from slipstream.studies.engine.passes import join_passes, pass_growth
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.search.plan import HOLDOUT
 
 _SAME = 1e-6  # of a day's return: weights are float32
 

@@ -30,7 +30,7 @@ def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
         label = f"seed {seed['seed']}" + (", deployable" if seed is known[0] else "")
         more = [number(seed.get("exposure"), 2), number(seed.get("fills"), 0)]
         rows.append([label, *_figures(returns, periods), *more])
-    rows += [[f"seed {seed['seed']}, diverged", *[NOTHING] * 6] for seed in seeds if seed["failed"]]
+    rows += [[f"seed {seed['seed']}, failed", *[NOTHING] * 6] for seed in seeds if seed["failed"]]
     if lines.benchmark is not None:
         rows.append(["equal weight, bought once", *_figures(lines.benchmark, periods), "", ""])
     if lines.rebalanced is not None:

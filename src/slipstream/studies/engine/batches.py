@@ -19,7 +19,7 @@ SIZES = (64, 32, 16)  # members at most, the largest first: more than 64 were no
 _TRIES = 3  # batches of a size before the next smaller one is tried
 _ENOUGH = 8  # iterations of a batch that say something: in fewer, assembling it is what counts
 _NEAR = 0.95  # of the best speed: what comes so close is as good, and the largest such is taken
-_UNLIKE = 4.0  # no machine counts as more times faster or slower than the mean
+_UNLIKE = 4.0  # a machine's speed over the mean speed is clipped to 1/4..4
 _LEAST = 6  # fewer are slower per step, so that it does not pay to leave some to others
 _BYTES = 512 * 2**20  # of a worker's batch
 

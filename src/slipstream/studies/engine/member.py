@@ -74,7 +74,8 @@ class Outcome:
         name: the member's.
         milestone: iterations done.
         passes: of its `test` split with the weights at this milestone; None where there is none.
-        failed, reason: it diverged, and how; it was not trained further.
+        failed, reason: it could not be trained or scored, and why (weights or returns that are not
+            finite, an environment that could not be made); it was not trained further.
         steps: environment steps done so far.
         seconds: since its last milestone, by env, policy, update, evaluate, overhead; shares of its
             population's.

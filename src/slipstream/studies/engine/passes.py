@@ -23,6 +23,7 @@ from slipstream.environments import evaluation
 from slipstream.environments.episodes import Seen, run_episodes
 from slipstream.machine import render
 from slipstream.market.calendar import DayRoll, day_number
+from slipstream.market.folds import FOLD, test_split
 from slipstream.nets.modes import decide_box, decide_choices
 from slipstream.nets.policy import Policy
 from slipstream.settings.sizing import EvaluationPlan
@@ -30,7 +31,15 @@ from slipstream.studies.config import seed_of
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.engine.source import Place, joined
 from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import FAULT, HOLD
+from slipstream.vector.kernel.loop import (
+    BATCH_COUNTS,
+    BATCH_STATE,
+    FAULT,
+    HOLD,
+    OUT_ACTIONS,
+    OUT_MASK,
+    OUT_OBS,
+)
 from slipstream.vector.vector_env import Episodes, StepOut
 
 Floats = NDArray[np.float64]
@@ -274,16 +283,17 @@ def run_passes(
 
     Args:
         by, mask: who decides, and what is allowed; see `nets/modes.py`.
-        batch, out: of the kernel's loop; out[1] shows what the environments look like.
+        batch, out: of the kernel's loop; `vector/kernel/loop.py` has the places in them.
         values: float64 [steps, E, noted], written.
     """
-    state, obs = batch[2], out[1].reshape(len(out[1]), out[1].size // len(out[1]))
+    state, counts, shown = batch[BATCH_STATE], batch[BATCH_COUNTS], out[OUT_OBS]
+    obs = shown.reshape(len(shown), shown.size // len(shown))
     for m in range(values.shape[1] // copies):
         lo, hi = m * copies, (m + 1) * copies
         for t in range(begin, end):
-            decide(by, m, lo, hi, obs, mask, out[0])
+            decide(by, m, lo, hi, obs, mask, out[OUT_ACTIONS])
             advance(lo, hi, t, HOLD, batch, out)
-            if batch[7][FAULT] != 0:  # a reward is NaN or infinite: left as it is, to be named
+            if counts[FAULT] != 0:  # a reward is NaN or infinite: left as it is, to be named
                 return
             for e in range(lo, hi):
                 note(state[e], values[t, e])
@@ -302,7 +312,7 @@ class PassLoop:
         self._env, self._copies = env, env.num_envs // policy.members
         self._decider = policy.actor(self._copies).decider
         batch, self._out = env.arguments()
-        self._mask = self._out[5] if env.mask_width else np.zeros((0, 0), np.bool_)
+        self._mask = self._out[OUT_MASK] if env.mask_width else np.zeros((0, 0), np.bool_)
         lines = ["def note(s, row):"]
         lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
         text = "\n\n\n".join(["\n".join(lines), render.source_of([run_passes])]) + "\n"
@@ -313,7 +323,11 @@ class PassLoop:
             text,
             {"run_passes": examples},
             {"decide": cast(FunctionType, decide)},
-            {"Any": Any, "HOLD": HOLD, "FAULT": FAULT},
+            {
+                **{"Any": Any, "HOLD": HOLD, "FAULT": FAULT},
+                **{"BATCH_STATE": BATCH_STATE, "BATCH_COUNTS": BATCH_COUNTS},
+                **{"OUT_ACTIONS": OUT_ACTIONS, "OUT_OBS": OUT_OBS},
+            },
             linked={"advance": env.loop.advance},
         )
         self._run = module["run_passes"]
@@ -325,7 +339,7 @@ class PassLoop:
 
     def reset(self) -> None:
         """Begins all passes."""
-        self._env.reset(self._out[1], self._mask if self._env.mask_width else None)
+        self._env.reset(self._out[OUT_OBS], self._mask if self._env.mask_width else None)
 
     def run(self, begin: int, end: int, values: NDArray[np.float64]) -> None:
         """Takes steps `begin` to `end` and writes what is noted into values [steps, E, noted].
@@ -337,8 +351,8 @@ class PassLoop:
         try:
             self._run(begin, end, self._copies, self._decider, self._mask, batch, self._out, values)
         except Exception as error:
-            raise self._env.named(error, self._out[0]) from error
-        self._env.check(self._out[0])
+            raise self._env.named(error, self._out[OUT_ACTIONS]) from error
+        self._env.check(self._out[OUT_ACTIONS])
 
 
 def step_passes(
@@ -368,8 +382,8 @@ def step_passes(
 def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
     """Which tested group each record lies in, counted within the fold."""
     member = place.member
-    fold = member.fold.removeprefix("fold")
-    if not (fold.isdigit() and member.test == f"{member.fold}/test"):
+    fold = member.fold.removeprefix(FOLD)
+    if not (fold.isdigit() and member.test == test_split(member.fold)):
         return [0] * len(times)
     ranges = place.environment.provenance["folds"]["folds"][int(fold)]["test"]
     firsts = np.array([lo for lo, _ in ranges])

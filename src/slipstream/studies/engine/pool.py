@@ -36,12 +36,12 @@ _LOSSES = 3  # of machines with the same members that are put down to networks
 
 
 @dataclass(eq=False)
-class WorkerSeat:
+class Workplace:
     """A worker's place in a pool.
 
     Attributes:
-        worker: who sits there; a local one that is gone is replaced, a remote one takes its seat
-            with it.
+        worker: who works there; a local one that is gone is replaced, with a remote one the
+            workplace goes, too.
         batch: what it does.
         machine: the node of a cluster where it is; empty for this machine's own.
     """
@@ -52,7 +52,7 @@ class WorkerSeat:
 
     @property
     def lost(self) -> bool:
-        """Whether nobody will sit there again."""
+        """Whether nobody will work there again."""
         return self.worker is not None and self.worker.gone and self.batch is None
 
 
@@ -83,7 +83,7 @@ class Pool:
         self._source, self._cluster, self._group_size = source, cluster, group_size
         self._data = None if cluster is None else DataStore(source, cluster)
         self._threads = torch_threads(1)
-        self._seats = [WorkerSeat() for _ in range(0 if cluster else max(1, workers))]
+        self._workplaces = [Workplace() for _ in range(0 if cluster else max(1, workers))]
         self._waiting: list[Job] = []
         self._retries: list[MemberBatch] = []
         self._done: list[Outcome] = []
@@ -134,18 +134,18 @@ class Pool:
         self._save_finished()
         while not self._done and (self._waiting or self._under_way()):
             left = deadline - time.monotonic()
-            pipes: dict[Any, WorkerSeat | None] = {
-                seat.worker.pipe: seat
-                for seat in self._seats
-                if seat.worker is not None and seat.batch is not None
+            pipes: dict[Any, Workplace | None] = {
+                workplace.worker.pipe: workplace
+                for workplace in self._workplaces
+                if workplace.worker is not None and workplace.batch is not None
             }
             if self._cluster is not None:
                 pipes[self._cluster.bell] = None
             ready = wait(list(pipes), None if left == math.inf else max(0.0, left))
             for pipe in ready:
-                seat = pipes[pipe]
-                if seat is not None:
-                    self._take(seat)
+                workplace = pipes[pipe]
+                if workplace is not None:
+                    self._take(workplace)
             self._hand_out()
             if not ready and time.monotonic() >= deadline:
                 break
@@ -180,13 +180,15 @@ class Pool:
     def close(self) -> None:
         """Ends the workers; states of members under way are saved."""
         self._save_finished()
-        workers = [seat.worker for seat in self._seats if seat.worker is not None]
+        workers = [
+            workplace.worker for workplace in self._workplaces if workplace.worker is not None
+        ]
         for worker in workers:
             worker.ask_to_leave()
         deadline = time.monotonic() + PATIENCE_SECONDS
         for worker in workers:
             worker.end(max(0.1, deadline - time.monotonic()))
-        self._seats = [WorkerSeat() for seat in self._seats if not seat.machine]
+        self._workplaces = [Workplace() for workplace in self._workplaces if not workplace.machine]
         torch_threads(self._threads)
 
     def _job(self, member: Member, until: int) -> Job:
@@ -195,80 +197,82 @@ class Pool:
         shape = shape_of(member, self._source)
         if not place.environment.resumable:  # its copies are all begun anew at once
             shape += f"/{at}/{until}"
-        load = (until - at + (member.test is not None)) * place.rows
+        load = (until - at + (member.test is not None)) * place.iteration_steps
         task, generation = Task(member, until), self._source.generation
         return Job(task, shape, load, place.memory, generation, until - at)
 
     def _under_way(self) -> list[MemberBatch]:
-        running = [seat.batch for seat in self._seats if seat.batch is not None]
+        running = [workplace.batch for workplace in self._workplaces if workplace.batch is not None]
         return [*self._retries, *running]
 
     def _hand_out(self) -> None:
         """Gives every idle worker its fair part of what waits."""
-        self._seats = [seat for seat in self._seats if not seat.lost]
+        self._workplaces = [workplace for workplace in self._workplaces if not workplace.lost]
         if self._cluster is not None and self._data is not None:
             for one in self._cluster.arrivals():
-                self._seats.append(
-                    WorkerSeat(RemoteWorker(one, self._data, self._live), None, one.node)
+                self._workplaces.append(
+                    Workplace(RemoteWorker(one, self._data, self._live), None, one.node)
                 )
-        for seat in self._seats:
-            if seat.batch is not None:
+        for workplace in self._workplaces:
+            if workplace.batch is not None:
                 continue
-            batch = self._retries.pop(0) if self._retries else self._next(seat)
+            batch = self._retries.pop(0) if self._retries else self._next(workplace)
             if batch is None:
                 return
-            if self._send(seat, batch):
+            if self._send(workplace, batch):
                 batch.began = time.monotonic()
-                seat.batch = batch
+                workplace.batch = batch
             else:  # its machine is gone
                 self._retries.insert(0, batch)
 
-    def _next(self, seat: WorkerSeat) -> MemberBatch | None:
+    def _next(self, workplace: Workplace) -> MemberBatch | None:
         others = [
             other.batch.load_left(self._speeds.get(other.machine))
-            for other in self._seats
+            for other in self._workplaces
             if other.batch is not None
         ]
-        workers = self._speeds.workers(seat.machine, [other.machine for other in self._seats])
-        pace = partial(self._pace.most, seat.machine)
+        workers = self._speeds.workers(
+            workplace.machine, [other.machine for other in self._workplaces]
+        )
+        pace = partial(self._pace.most, workplace.machine)
         batch = next_batch(self._waiting, others, workers, self._group_size, pace)
         if batch is not None:
             taken = {id(job) for job in batch.jobs}
             self._waiting = [job for job in self._waiting if id(job) not in taken]
         return batch
 
-    def _send(self, seat: WorkerSeat, batch: MemberBatch) -> bool:
-        """Hands a batch to the worker of a seat; False where nobody sits there any more."""
-        while not self._worker(seat, batch).send([job.task for job in batch.jobs]):
-            if seat.machine:
+    def _send(self, workplace: Workplace, batch: MemberBatch) -> bool:
+        """Hands a batch to the worker of a workplace; False where nobody works there any more."""
+        while not self._worker(workplace, batch).send([job.task for job in batch.jobs]):
+            if workplace.machine:
                 return False
-            assert seat.worker is not None
-            seat.worker.end(1.0)
-            seat.worker = None
+            assert workplace.worker is not None
+            workplace.worker.end(1.0)
+            workplace.worker = None
         return True
 
-    def _worker(self, seat: WorkerSeat, batch: MemberBatch) -> Worker | RemoteWorker:
-        """The seat's worker, which has the data that the batch needs."""
-        worker, needed = seat.worker, max(job.generation for job in batch.jobs)
+    def _worker(self, workplace: Workplace, batch: MemberBatch) -> Worker | RemoteWorker:
+        """The workplace's worker, which has the data that the batch needs."""
+        worker, needed = workplace.worker, max(job.generation for job in batch.jobs)
         if worker is not None and worker.generation < needed:
             worker.ask_to_leave()
             worker.end(PATIENCE_SECONDS)
             worker = None
         if worker is None:
-            seat.worker = None
-            worker = seat.worker = Worker(self._source, self._live)
+            workplace.worker = None
+            worker = workplace.worker = Worker(self._source, self._live)
         return worker
 
-    def _take(self, seat: WorkerSeat) -> None:
-        """The answer of a seat's worker."""
-        worker, batch = seat.worker, seat.batch
+    def _take(self, workplace: Workplace) -> None:
+        """The answer of a workplace's worker."""
+        worker, batch = workplace.worker, workplace.batch
         assert worker is not None and batch is not None
         answer = worker.receive()
         if answer is None:
             return
-        seat.batch = None
+        workplace.batch = None
         if isinstance(answer, Lost):
-            seat.worker = worker if seat.machine else None
+            workplace.worker = worker if workplace.machine else None
             self._return(batch, answer)
         elif isinstance(answer, ResourceError) or not isinstance(answer, (list, SlipstreamError)):
             raise answer
@@ -276,8 +280,8 @@ class Pool:
             self._isolate(batch, answer)
         else:
             spent = max(time.monotonic() - batch.began, 1e-9)
-            self._speeds.add(seat.machine, batch.load / spent)
-            self._note_pace(seat.machine, batch, answer)
+            self._speeds.add(workplace.machine, batch.load / spent)
+            self._note_pace(workplace.machine, batch, answer)
             for outcome in answer:
                 if outcome.name in self._dropped:
                     self._dropped.discard(outcome.name)

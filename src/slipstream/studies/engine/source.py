@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, trainable
-from slipstream.market.folds import FoldPlan
+from slipstream.market.folds import FoldPlan, train_split
 from slipstream.nets.actions import ActionMap
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import kept_bytes
@@ -129,7 +129,7 @@ class Place:
     @property
     def records(self) -> tuple[Any, ...]:
         """Params records that it trains on, where there are any."""
-        return self.environment.records(f"{self.member.fold}/train")
+        return self.environment.records(train_split(self.member.fold))
 
     @property
     def spec(self) -> Spec:
@@ -137,7 +137,7 @@ class Place:
         return self.environment.spec_of(self.records)
 
     @property
-    def rows(self) -> int:
+    def iteration_steps(self) -> int:
         """Steps of an iteration."""
         return self.member.config.iteration_steps
 

@@ -121,7 +121,8 @@ class State:
         tensors: everything needed to go on; the first axis counts the member or its copies. Of a
             member that has reached its budget, what acts.
         policy: tensors and manifest of its policy, where it has reached its budget.
-        whole: what is large in it, a replay, is not left to the member's file.
+        whole: `tensors` has everything; false where a replay, which is large, is in the member's
+            file alone.
     """
 
     iteration: int

@@ -26,7 +26,7 @@ from slipstream.training.shard import Shard, join_states, state_of
 SAVE_SECONDS = 60.0
 SAVE_SHARE = 0.03  # of the time at most: large replays are saved less often
 DIVERGED = "its gradient became NaN or infinite"
-PHASES = ("env", "policy", "update", "evaluate", "overhead")
+SPENT_ON = ("env", "policy", "update", "evaluate", "overhead")
 
 
 class Population:
@@ -38,7 +38,7 @@ class Population:
 
     Attributes:
         iterations: int64 [M], rollouts that each member learned from.
-        failed: bool [M], members that diverged; they stand still.
+        failed: bool [M], members whose numbers are no longer finite; they stand still.
         scores: float64 [M], mean returns of the last training episodes.
         resumable: between milestones; foreign environments may not come back to where they stood.
     """
@@ -88,7 +88,7 @@ class Population:
 
     def iterate(self) -> None:
         """One rollout and update of every member."""
-        spent = self.iterations * self.places[0].rows / self._budgets
+        spent = self.iterations * self.places[0].iteration_steps / self._budgets
         metrics = self._shard.iterate(np.minimum(spent, 1.0))
         self.iterations += 1
         self.failed |= metrics["failed"].astype(bool)
@@ -110,7 +110,7 @@ class Population:
         for m, place in enumerate(self.places):
             tensors = state_of(everything, range(m, m + 1), len(self.places))
             iteration = int(self.iterations[m])
-            done = iteration * place.rows >= place.member.budget
+            done = iteration * place.iteration_steps >= place.member.budget
             if not done:
                 chunks = self._shard.collector.bulk(m)
                 tensors |= {f"{BULK}{name}": make() for name, make in chunks.items()}
@@ -161,7 +161,7 @@ class _Runner:
     state: State | None
     failed: bool = False
     passes: DailyReturns | None = None
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SPENT_ON, 0.0))
 
     @property
     def left(self) -> int:
@@ -254,7 +254,9 @@ def _train(
 def _under_way(population: Population) -> list[UnderWay]:
     """Where each member is."""
     each = zip(population.places, population.iterations, population.scores, strict=True)
-    return [UnderWay.now(one.member.name, int(n) * one.rows, float(s)) for one, n, s in each]
+    return [
+        UnderWay.now(one.member.name, int(n) * one.iteration_steps, float(s)) for one, n, s in each
+    ]
 
 
 def _keep(runners: Sequence[_Runner], population: Population, live: LiveStates) -> None:
@@ -304,6 +306,6 @@ def _outcome(runner: _Runner) -> Outcome:
         passes=None if broken else passes,
         failed=runner.failed or broken,
         reason=DIVERGED if runner.failed else "a test return is NaN or infinite" if broken else "",
-        steps=iteration * runner.place.rows,
+        steps=iteration * runner.place.iteration_steps,
         seconds=runner.seconds,
     )

@@ -142,7 +142,7 @@ def _confirm_markets(
     assert plan.market is not None
     settings, periods = plan.study.confirmation, plan.market.days_per_year
     excess, benchmark = _aligned([passes[trial] for trial in kept], layout)
-    found = bootstrap.confirm(
+    found = bootstrap.choose_winner(
         excess,
         benchmark,
         periods,
@@ -253,7 +253,9 @@ def _why_not(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> s
         for fold in range(plan.folds):
             outcome = outcomes[Slot("confirm", trial, repeat, fold)]
             if outcome.failed or outcome.passes is None:
-                return f"fold {fold} of seed {repeat} diverged: {outcome.reason}"
+                return (
+                    f"fold {fold} of seed {repeat} could not be trained or scored: {outcome.reason}"
+                )
             result = fold_score(outcome.passes, plan.market, plan.study.objective)
             if not np.isfinite(result.score):
                 return f"fold {fold} of seed {repeat}: a test return is not a number"

@@ -209,7 +209,10 @@ def holdout_bound(holdout: Mapping[str, Any], benchmark: bool) -> str:
 
 def _holdout_sentence(holdout: Mapping[str, Any], benchmark: bool) -> str:
     if holdout.get("mean_return") is None:
-        return "Every seed of the final training diverged; nothing is known of how it does."
+        return (
+            "No seed of the final training could be trained and scored; nothing is known of how it "
+            "does."
+        )
     text = f"Hold-out, mean of the final seeds: {percent(holdout['mean_return'])}"
     if not benchmark:
         told = "above cash" if holdout["beats_cash"] else "not above cash"

@@ -1,4 +1,4 @@
-"""The winner deployed: final training, hold-out, which is opened once, policy."""
+"""The winner deployed: the hold-out, which is opened once, final training, policy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Deployed:
 
 
 def final_slots(plan: StudyPlan, winner: int) -> list[Slot]:
-    """The seeds of the final training; the first one is deployable, fixed in advance."""
+    """The seeds of the final training; the first that does not fail is deployed."""
     return [Slot("final", winner, repeat, 0) for repeat in range(plan.study.final_seeds)]
 
 
@@ -65,7 +65,7 @@ def holdout_facts(
 
     Returns:
         `opening`, what else is known of it, `seeds` (a mapping each), and over the seeds that did
-        not diverge the means: games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and
+        not fail the means: games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and
         `lcb` (information ratio against equal weight and its lower bound), `own_lcb` (of the Sharpe
         ratio itself), both None of fewer than 60 `fresh_days`, `beats_equal_weight`, `beats_cash`,
         `promoted`. Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
@@ -146,7 +146,10 @@ def deploy(
     study_config: str,
     prices: Callable[[], Sequence[PriceSeries]],
 ) -> Deployed:
-    """Trains the winner on all development data, opens the hold-out, saves the policy.
+    """Trains the winner on all development data; saves the policy of the first seed that trained.
+
+    The hold-out's opening is written down first, because final members are scored on it where their
+    training ends: whoever may have seen it has said so, even if the process is killed meanwhile.
 
     Args:
         session: who trains.
@@ -186,7 +189,10 @@ def deploy(
     if first is not None:
         label = "first seed of the final training, fixed in advance"
         if first != slots[0]:
-            label = f"seed {first.repeat} of the final training: earlier ones diverged"
+            label = (
+                f"seed {first.repeat} of the final training: earlier ones could not be trained "
+                "or scored"
+            )
         place = session.folder.policy
         save_policy(place, pool, first.name, config, {**facts, "label": label})
         policies |= {"policy": str(place), "label": label}
@@ -224,7 +230,9 @@ def _refit(
     slot = Slot("refit", winner, 0, 0)
     outcomes = session.train({slot: config}, "refit on everything")
     if outcomes[slot].failed:
-        session.say(f"The refit on everything diverged: {outcomes[slot].reason}.")
+        session.say(
+            f"The refit on everything could not be trained or scored: {outcomes[slot].reason}."
+        )
         return None, ""
     label = "trained on everything: this exact policy has no out-of-sample result"
     place = session.folder.refit

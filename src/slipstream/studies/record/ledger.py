@@ -85,7 +85,16 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Ask:
-    """A suggestion: `params` by searched name, `overrides` for `resolve`, `notes` on roundings."""
+    """A suggestion.
+
+    Attributes:
+        trial: its number.
+        time: virtual time, in steps of one member.
+        params: values by searched name.
+        overrides: the same for `resolve`, by dotted name.
+        notes: sentences on what was rounded.
+        at: UTC seconds of the wall clock; decides nothing.
+    """
 
     trial: int
     time: int
@@ -101,7 +110,7 @@ class Verdict:
 
     Attributes:
         trial, stage, milestone: where; a milestone is a number of iterations.
-        time: virtual time.
+        time: virtual time, in steps of one member.
         kind: ``continued``, ``pruned``, ``complete`` or ``failed``.
         score: the trial's score there, None where it failed.
         folds: per fold score, sharpe, benchmark_sharpe, inactive.

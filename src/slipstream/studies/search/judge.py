@@ -69,7 +69,7 @@ def ahead(score: float, others: Floats) -> float:
     return float(np.mean(known > score) + 0.5 * np.mean(known == score))
 
 
-def stops(score: float, earlier: Floats, folds: Floats, best: Floats | None) -> str:
+def why_stop(score: float, earlier: Floats, folds: Floats, best: Floats | None) -> str:
     """Why a trial stops at an armed rung; empty where it goes on.
 
     Args:
@@ -162,7 +162,7 @@ class Judge:
         if incumbent is not None:
             rivals = np.array([fold["score"] for fold in incumbent.folds], np.float64)
         scores = np.array([verdict.score for verdict in earlier.values()], np.float64)
-        found = stops(score, scores, np.array(folds, np.float64), rivals)
+        found = why_stop(score, scores, np.array(folds, np.float64), rivals)
         return bool(found), rho, found
 
 

@@ -9,13 +9,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from slipstream.core.spec import MarketSpec
+from slipstream.market.folds import DEVELOPMENT, EVERYTHING, FOLD, HOLDOUT, test_split
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import Member
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.space.space import SearchSpace
-
-DEVELOPMENT, EVERYTHING, HOLDOUT = "development", "everything", "holdout"
 
 
 class Stages(NamedTuple):
@@ -80,8 +79,8 @@ class StudyPlan:
 
     def member(self, slot: Slot, config: RunConfig) -> Member:
         """The member in a slot; its seed follows from the study's seed and the slot alone."""
-        fold = f"fold{slot.fold}"
-        test: str | None = f"{fold}/test"
+        fold = f"{FOLD}{slot.fold}"
+        test: str | None = test_split(fold)
         if slot.phase == "final":
             fold, test = DEVELOPMENT, HOLDOUT
         elif slot.phase == "refit":

@@ -1,7 +1,7 @@
 """Which trial is asked, judged and ended when: in virtual time, the steps of one member.
 
-A study has a fixed number of virtual slots. A trial that begins in a slot at virtual time v reaches
-its rungs and its end at v + the steps that a member of it has made by then, however long the
+A study has a fixed number of trials in flight. A trial that begins at virtual time v reaches its
+rungs and its end at v + the steps that a member of it has made by then, however long the
 machine took. Events are keyed (virtual time, trial number) and happen in that order, each one after
 the outcomes that it needs are there: so an ask, a rung or an end sees exactly the results with a
 smaller key, and group sizes, workers, speed and kills change nothing. A trial whose outcome came
@@ -39,7 +39,7 @@ class Scheduler:
     came of it, before the next.
 
     Args:
-        slots: trials in flight at most.
+        in_flight: trials in flight at most.
         limit: trials asked at most; `cut` lowers it.
 
     Attributes:
@@ -47,12 +47,12 @@ class Scheduler:
         asked: trials asked so far.
     """
 
-    def __init__(self, slots: int, limit: int) -> None:
+    def __init__(self, in_flight: int, limit: int) -> None:
         self.limit, self.asked = limit, 0
         self._numbered = 0
         self._events: list[Event] = []
         self._starts: dict[int, tuple[int, Sequence[int]]] = {}
-        for _ in range(min(slots, limit)):
+        for _ in range(min(in_flight, limit)):
             self._free(0)
 
     @property

@@ -147,7 +147,7 @@ def _ratios(
 
 
 @dataclass(frozen=True)
-class Confirmation:
+class Choice:
     """Who wins among candidates, equal weight and cash.
 
     Attributes:
@@ -168,7 +168,7 @@ class Confirmation:
     reason: str
 
 
-def confirm(
+def choose_winner(
     excess: Sequence[Floats],
     benchmark: Floats,
     periods: float,
@@ -177,7 +177,7 @@ def confirm(
     mean_block: float = MEAN_BLOCK,
     seed: int = SEED,
     rival: str = "equal weight",
-) -> Confirmation:
+) -> Choice:
     """Chooses the candidate with the highest lower bound, if it beats equal weight and cash.
 
     To beat equal weight is not enough where equal weight loses: the candidate's own Sharpe ratio
@@ -204,12 +204,12 @@ def confirm(
     days = len(benchmark)
     if days < FEWEST_DAYS:
         reason = f"{days} days are too few for a lower bound, which needs {FEWEST_DAYS}"
-        return Confirmation(bounds, own, cash, int(np.argmax(bounds.ratio)), None, reason)
+        return Choice(bounds, own, cash, int(np.argmax(bounds.ratio)), None, reason)
     highest = float(bounds.lower[best])
     able = (bounds.lower > max(cash, 0.0)) & (own > 0.0)
     if able.any():
         winner = int(np.argmax(np.where(able, bounds.lower, -np.inf)))
-        return Confirmation(bounds, own, cash, best, winner, "")
+        return Choice(bounds, own, cash, best, winner, "")
     if highest <= 0.0:
         reason = f"the highest lower bound against {rival} is {highest:.2f}, not above 0"
     elif highest <= cash:
@@ -219,7 +219,7 @@ def confirm(
             f"the best candidate beats {rival}, but the lower bound of its own Sharpe ratio is "
             f"{own[best]:.2f}, not above 0"
         )
-    return Confirmation(bounds, own, cash, best, None, reason)
+    return Choice(bounds, own, cash, best, None, reason)
 
 
 def chance_of_as_much(returns: Floats, chosen: int, weight: Floats) -> float:

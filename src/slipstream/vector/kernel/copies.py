@@ -190,7 +190,7 @@ class KernelVectorEnv(VectorEnv):
         return self._batch
 
     def arguments(self) -> tuple[tuple[Any, ...], tuple[NDArray[Any], ...]]:
-        """Examples of the loop's `batch` and `out`, for whoever compiles it."""
+        """The loop's `batch`, which is live, and new buffers `out` of its shapes, to step with."""
         spec, rows = self.spec, (self.num_envs, *self._players)
         out: tuple[NDArray[Any], ...] = (
             np.zeros((*rows, spec.action_width), spec.action_dtype),

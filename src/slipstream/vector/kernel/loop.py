@@ -48,6 +48,10 @@ def book_dtype(players: int = 1) -> np.dtype[Any]:
 # train on, negative where it was an observation or a mask; the copy that is being stepped.
 FINALS, EPISODES, FAULT, AT = 0, 1, 2, 3
 
+# Places in `batch` and in `out`, for loops that take single arrays of them; `advance` has all.
+BATCH_STATE, BATCH_COUNTS = 2, 7
+OUT_ACTIONS, OUT_OBS, OUT_MASK = 0, 1, 5  # the mask only where the kernel has one
+
 # Columns of `episodes`: step, environment, length, return of each player, metrics.
 STEP, ENVIRONMENT, LENGTH, RETURN = 0, 1, 2, 3
 

@@ -1,4 +1,4 @@
-"""A study's way to its data and its workers."""
+"""Pools: a study's data, loaded once, and pools of workers on them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from slipstream.core.capacity import usable_cores
 from slipstream.core.spec import Spec
+from slipstream.market.folds import HOLDOUT
 from slipstream.runs.openings import PriceSeries, price_series
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
@@ -19,7 +20,6 @@ from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.remote_worker import SERVICE
 from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.search.plan import HOLDOUT
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.cluster.premises import work_for
 from slipstream.training.cluster.ray_cluster import connect
@@ -50,7 +50,9 @@ class Survey:
 
 
 class Pools:
-    """Loads data once in this process; the workers that it forks share it, a cluster is sent it.
+    """Loads a study's data once in this process, and opens pools of workers on them.
+
+    Workers that are forked share the data, a cluster is sent them.
 
     Args:
         workers: processes; None: one per core. None of them where there is a cluster.

@@ -1,0 +1,37 @@
+"""What all faces have in common: `make_vec` and its arguments."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from slipstream.api.environment import FACES, make_face
+from slipstream.core.errors import ConfigError
+
+LIBRARIES = {"sb3": "stable_baselines3"}  # of faces that are not called as their library is
+
+
+@pytest.mark.parametrize("library", FACES)
+def test_every_face_is_made_by_the_same_arguments(library):
+    if library != "envpool":  # its face needs no EnvPool
+        pytest.importorskip(LIBRARIES.get(library, library))
+    face = make_face(
+        library, "cartpole", backend="serial", split="train", workers=None, max_steps=5
+    )
+    face.reset()
+    face.close()
+    face.close()
+    with pytest.raises(ConfigError, match="max_stepz"):
+        make_face(library, "cartpole", 1, backend="serial", max_stepz=5)
+
+
+@pytest.mark.parametrize("library", FACES)
+def test_every_face_is_a_file_with_make_vec(library):
+    found = find_spec(f"slipstream.adapters.{FACES[library]}")
+    assert found is not None and found.origin is not None
+    with open(found.origin) as file:
+        assert "\ndef make_vec(" in file.read()
+
+
+def test_a_face_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match=r"no face for 'dm_env'; there are gymnasium, sb3"):
+        make_face("dm_env", "cartpole")
