@@ -15,7 +15,8 @@ from slipstream.studies.engine import remote_worker
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.remote_worker import SERVICE, StretchService, Word
-from slipstream.studies.engine.state import UNDER_WAY, LiveStates, State, read_under_way
+from slipstream.studies.engine.state import LiveStates, State
+from slipstream.studies.engine.under_way import UNDER_WAY, read_under_way
 from slipstream.training.cluster.premises import work_for
 
 LONG = 400_000  # iterations, more than any machine makes before it is stopped

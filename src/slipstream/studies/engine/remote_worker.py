@@ -21,8 +21,9 @@ from slipstream.environments.environment import Environment
 from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.source import EnvironmentSource, Recent
-from slipstream.studies.engine.state import HeldStates, LiveStates, UnderWay
+from slipstream.studies.engine.state import HeldStates, LiveStates
 from slipstream.studies.engine.stretch import Task, run_stretch
+from slipstream.studies.engine.under_way import UnderWay
 from slipstream.studies.engine.worker import keep_memory
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,

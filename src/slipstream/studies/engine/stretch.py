@@ -20,7 +20,8 @@ from slipstream.nets.policy import Policy
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.passes import alike, score
 from slipstream.studies.engine.source import EnvironmentSource, Place, joined
-from slipstream.studies.engine.state import BULK, LiveStates, State, Tensors, UnderWay
+from slipstream.studies.engine.state import BULK, LiveStates, State, Tensors
+from slipstream.studies.engine.under_way import UnderWay
 from slipstream.training.shard import Shard, join_states, state_of
 
 SAVE_SECONDS = 60.0

@@ -17,7 +17,7 @@ from slipstream.files.status import Status
 from slipstream.settings.config import RunConfig
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.pool import Pool
-from slipstream.studies.engine.state import EVERY_SECONDS, UNDER_WAY, UnderWay, read_under_way
+from slipstream.studies.engine.under_way import EVERY_SECONDS, UNDER_WAY, UnderWay, read_under_way
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
