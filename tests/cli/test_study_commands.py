@@ -30,7 +30,7 @@ from slipstream.studies.outcome import confirmation as confirmation_module
 from slipstream.studies.outcome import winner as winner_module
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.storage import open_storage
-from slipstream.studies.search.pools import Survey
+from slipstream.studies.search.machinery import Survey
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 from fake_pool import MARKET, SPACE, FakePool

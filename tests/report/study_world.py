@@ -15,8 +15,8 @@ from slipstream.settings.config import resolve
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.search.machinery import Survey
 from slipstream.studies.search.plan import iterations
-from slipstream.studies.search.pools import Survey
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.study import Resources, Study
 

@@ -20,7 +20,7 @@ from slipstream.settings.config import RunConfig, section_of, switch_agent
 from slipstream.settings.target import STUDY, copied, override, read_config, read_target
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder, read_study
-from slipstream.studies.search.pools import Pools
+from slipstream.studies.search.machinery import Pools
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.learner import check_learner

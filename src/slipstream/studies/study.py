@@ -39,8 +39,8 @@ from slipstream.studies.search.forecast import (
     measure,
 )
 from slipstream.studies.search.judge import Judge, RungLog
+from slipstream.studies.search.machinery import Pools, Survey
 from slipstream.studies.search.plan import StudyPlan
-from slipstream.studies.search.pools import Pools, Survey
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
 from slipstream.studies.space.space import SearchSpace
