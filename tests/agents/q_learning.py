@@ -93,7 +93,7 @@ class Agent(agent.Agent):
         self.policy.actions.to_environment(rollout.actions[t], chosen)
         return chosen
 
-    def learn(self, replay, updates, run):
+    def learn(self, replay, updates, run_tasks):
         for k in range(updates.max()):
             members = np.flatnonzero(updates > k)
             keys = draws.own_keys(self.seeds[members], draws.REPLAY, self.counts[members, 1])
@@ -113,7 +113,7 @@ class Agent(agent.Agent):
                 replay.reprioritise(m, sample.index[i], error[i].astype(np.float32))
             self.counts[members, 1] += 1
 
-    def update(self, rollout, progress, run):
+    def update(self, rollout, progress, run_tasks):
         made = self.counts[:, 1] - self.counts[:, 2]
         self.counts[:, 2] = self.counts[:, 1]
         return {

@@ -70,7 +70,7 @@ class Agent(agent.Agent):
         actor.sample(rollout.obs[t], mask, keys, 0, action, rollout.log_prob[t], chosen)
         return chosen
 
-    def update(self, rollout, progress, run):
+    def update(self, rollout, progress, run_tasks):
         after = rollout.obs[1:].copy()  # what followed each step, before any reset
         t, e = rollout.final_index.T
         after[t, e] = rollout.final_obs

@@ -45,7 +45,7 @@ def stepped(agent, spec, steps, replay=None, begin=0, run=None, learn=True):
     if replay is None:
         replay = Replay(agent.config.replay(n), spec, agent.members, n)
         replay.begin(rollout.obs[0], None)
-    nobody, extra = np.full(agent.members * n, -1), {} if run is None else {"run": run}
+    nobody, extra = np.full(agent.members * n, -1), {} if run is None else {"run_tasks": run}
     for t in range(steps):
         agent.act(rollout, t)
         replay.write(rollout, t, Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64)), nobody)

@@ -55,12 +55,12 @@ class Engine:
     def source(self):
         return EnvironmentSource(FoldPlan(), 6)
 
-    def train(self, members, until, folder, source=None, go_on=lambda: None):
+    def train(self, members, until, folder, source=None, check_stop=lambda: None):
         """Outcomes in their order, and a digest of each member's state."""
         live = LiveStates(folder)
         until = [until] * len(members) if isinstance(until, int) else until
         tasks = [Task(member, milestone) for member, milestone in zip(members, until, strict=True)]
-        outcomes = run_stretch(tasks, source or self.source(), live, go_on)
+        outcomes = run_stretch(tasks, source or self.source(), live, check_stop)
         return outcomes, {member.name: self.digest(live, member) for member in members}
 
     def digest(self, live, member):

@@ -85,15 +85,15 @@ def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monke
     monkeypatch.setattr(remote_worker, "SAVE_SECONDS", 0.0)
     members = [engine.member(k, budget=60) for k in range(4)]
     live, reached = LiveStates(tmp_path / "live"), []
-    go_on = StretchService._go_on
+    check_stop = StretchService._check_stop
 
     def wait(self):
         """Who is to be lost does not end before, however fast it is."""
         if len(reached) < 3 and self._under_way.newer(dict(self._under_way.came)):
             self._leaving.wait(60.0)
-        go_on(self)
+        check_stop(self)
 
-    monkeypatch.setattr(StretchService, "_go_on", wait)
+    monkeypatch.setattr(StretchService, "_check_stop", wait)
     with FakeCluster(work) as cluster, pool_of(engine, cluster, tmp_path) as pool:
         pool.submit(members, [60] * 4)
 

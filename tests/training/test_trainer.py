@@ -258,5 +258,5 @@ def test_an_error_in_a_worker_reaches_the_user(tmp_path):
     config = config.with_training(members=2, shards=2)
     run = Run.create(config, tmp_path / "run")
     with pytest.raises(Exception, match=r"NaN or infinite: environment \d+ .*last action"):
-        Trainer(run.config, run).run()
+        Trainer(run.config, run).train()
     run.close()

@@ -140,7 +140,7 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
 
 
 def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> ParallelFace:
-    """The same by the name that all faces have; PettingZoo steps one copy."""
+    """`ParallelFace` by the name that all faces have; PettingZoo steps one copy."""
     if num_envs != 1:
         raise ConfigError(f"PettingZoo steps one copy, and {num_envs} were asked for.")
     return ParallelFace(target, **options)

@@ -43,7 +43,7 @@ class AgentConfig(ConfigOptions):
 
     @abstractmethod
     def weight_bytes(self, spec: Spec) -> int:
-        """Of one member's networks; what acting costs is in proportion to it."""
+        """Bytes of one member's networks; what acting costs is in proportion to it."""
 
     @abstractmethod
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
@@ -89,21 +89,21 @@ class Agent(AgentOptions, ABC):
 
     @abstractmethod
     def update(
-        self, experience: Rollout, progress: float | NDArray[np.float64], run: RunTasks
+        self, experience: Rollout, progress: float | NDArray[np.float64], run_tasks: RunTasks
     ) -> dict[str, NDArray[Any]]:
         """Improves every member on its own part of the experience; ends an iteration.
 
         Args:
             experience: [T, M N], filled, with its final observations.
             progress: share of the budget spent before it, for schedules; one, or [M].
-            run: runs tasks of a lone member side by side.
+            run_tasks: runs tasks of a lone member side by side.
 
         Returns:
             Numbers [M] by name, among them `updates` (optimiser updates that changed the member)
             and `failed` (its gradient was not finite once; it stands still from then on).
         """
 
-    def learn(self, replay: Replay, updates: NDArray[np.int64], run: RunTasks) -> None:
+    def learn(self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks) -> None:
         """Makes updates [M] of members that hold transitions, between steps, when they are due."""
         raise NotImplementedError  # of an agent that wants a replay
 

@@ -1,4 +1,4 @@
-"""What an algorithm may say besides the contract in `agent.py`; every default does."""
+"""What an algorithm may add to the contract in `agent.py`: each method has a default that works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ConfigOptions(MemberConfig):
-    """Of a Config: for `num_envs: auto`, for studies that vary sizes, for a lone member's threads.
+    """What a Config may add: sizes for `num_envs: auto` and for studies, a lone member's threads.
 
     Attributes:
         LENGTHS: fields that `iteration_steps` follows from.
@@ -65,7 +65,7 @@ class ConfigOptions(MemberConfig):
         return ()
 
 
-def _alone(task: Callable[[], None], run: RunTasks) -> None:
+def _alone(task: Callable[[], None], run_tasks: RunTasks) -> None:
     task()
 
 
@@ -87,7 +87,7 @@ class Learning(NamedTuple):
 
 
 class AgentOptions:
-    """Of an Agent: what does the same in compiled code, without a line of Python between steps.
+    """What an Agent may add: `act` and `learn` in compiled code, with no Python between steps.
 
     Attributes:
         parts: ranges of a lone member's copies that may act, and learn, side by side.
@@ -96,14 +96,14 @@ class AgentOptions:
     parts: int = 1
 
     def acting(self, lo: int = 0, hi: int | None = None) -> Acting | None:
-        """What does the same as `act` at every row of environments lo..hi.
+        """The compiled counterpart of `act` for every row of environments lo..hi.
 
         Asked once for every block of experience; None where only `act` can.
         """
         return None
 
     def learning(self, replay: Replay) -> Learning | None:
-        """What does the same as `learn`.
+        """The compiled counterpart of `learn`.
 
         Asked once for every iteration; None where only `learn` can.
         """

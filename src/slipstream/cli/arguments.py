@@ -54,7 +54,7 @@ def studies(incomplete: str) -> list[str]:
 
 
 def runs_and_studies(incomplete: str) -> list[str]:
-    """Both."""
+    """Names of studies, then run directories."""
     return studies(incomplete) + runs(incomplete)
 
 

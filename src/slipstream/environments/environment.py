@@ -90,7 +90,7 @@ class KernelPrices(NamedTuple):
     loaded: Loaded
 
     def passes(self, split: str) -> list[SymbolPass | PortfolioPass] | None:
-        """Of each record of a split; None where the kernel does not declare them."""
+        """Each split record's; None where the kernel does not declare them."""
         declares = self.kernel.market_pass
         if declares is None:
             return None
@@ -180,7 +180,7 @@ class Environment(ABC):
     def load_folds(
         cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
     ) -> Self:
-        """The same with a study's folds as splits.
+        """Loads an environment whose splits are a study's folds.
 
         Args:
             name, settings: the section `env`.
@@ -191,7 +191,7 @@ class Environment(ABC):
 
     @classmethod
     def load_window(cls, name: str, settings: Mapping[str, Any], window: PriceWindow) -> Self:
-        """The same with one window of (other) prices.
+        """Loads an environment with one window of (other) prices as its only test data.
 
         Raises:
             ConfigError: it has no prices to choose from.
@@ -229,7 +229,7 @@ class Environment(ABC):
     @property
     @abstractmethod
     def most_copies(self) -> int:
-        """Of a member, where `num_envs` is left open."""
+        """The most copies that a member is given where `num_envs` is left open."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -258,7 +258,9 @@ class Environment(ABC):
 
     @property
     def observed_bytes(self) -> int | None:
-        """Of what a replay may keep in place of an observation; None: it cannot be shown again."""
+        """Bytes of what a replay may keep in place of an observation; None: it cannot be shown
+        again from less.
+        """
         return None
 
     @property
@@ -282,11 +284,13 @@ class Environment(ABC):
         return None
 
     def prepared(self, stepping: Stepping) -> Environment:
-        """The same with what a run says about how its copies are stepped."""
+        """A copy that is stepped as a run's config says."""
         return self
 
     def tried(self, stepping: Stepping | None = None) -> Self:
-        """The same once somebody else's rules have taken their first steps, under a fault policy.
+        """This environment, once rules of somebody else's have taken their first steps.
+
+        Copies that fail are dealt with as the fault policy of `stepping` says.
 
         Args:
             stepping: its own unless given.
@@ -297,15 +301,15 @@ class Environment(ABC):
         return self
 
     def with_data(self, data: Any) -> Environment:
-        """The same with equal arrays that are there already."""
+        """A copy that reads equal arrays which are in memory already."""
         return self
 
     def without_rules(self) -> Environment:
-        """The same without arrays and functions, for a parcel to another process."""
+        """A copy without arrays and functions, for a parcel to another process."""
         return self
 
     def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> Environment:
-        """What a parcel holds, with a kernel and arrays that are there."""
+        """The environment of a parcel, with a kernel and arrays that are in memory here."""
         return self
 
     @property
@@ -314,7 +318,7 @@ class Environment(ABC):
         return None
 
     def with_measured(self, measured: FastestWays) -> Self:
-        """The same, stepped as was measured to be fastest on this machine; results are the same."""
+        """A copy that is stepped as was fastest on this machine; its results are the same."""
         return replace(self, measured=measured)
 
     def way(self, copies: int) -> Way | None:
@@ -380,7 +384,7 @@ class Environment(ABC):
         """
 
     def with_members(self, policy: Policy) -> tuple[Environment, Opponents | None]:
-        """The same for members that are trained, and what is kept of whom they play against.
+        """The environment in which members are trained, and the opponents that they meet there.
 
         Args:
             policy: of the members, as it is trained: opponents may be its earlier weights.
@@ -388,15 +392,26 @@ class Environment(ABC):
         return self, None
 
     def records(self, split: str) -> tuple[Any, ...]:
-        """Params records of a split, else of training; nothing where there are no records."""
+        """Params records of a split; nothing where there are no records.
+
+        What is no market has one set of records for every split: see `splits`.
+
+        Raises:
+            ConfigError: a market has no such split.
+        """
         return ()
 
     def spec_of(self, records: tuple[Any, ...]) -> Spec:
-        """Of some records: folds differ in their scales, settings in their time limits."""
+        """The spec that some records have: folds differ in scales, settings in time limits."""
         return self.spec
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits that can be evaluated; a game has one, its own start states."""
+        """Names of the data's splits, each of which can be evaluated.
+
+        Only a market's data are divided. What is no market (a game, CartPole) has no data splits:
+        "train" and "test" name there which seed its episodes start from, and what they are for:
+        with "train" the best policy is chosen, and "test" is fresh episodes that chose nothing.
+        """
         return ("train",)
 
     def episode_names(self, split: str) -> list[str] | None:

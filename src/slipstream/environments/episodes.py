@@ -48,7 +48,7 @@ def run_episodes(
     steps: int | None = None,
     record: bool = True,
     names: Sequence[str] | None = None,
-    go_on: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> list[list[Track]]:
     """Runs episodes 0..J-1 once for every member and returns them in that order.
 
@@ -68,7 +68,7 @@ def run_episodes(
         steps: of each lane; None: however many its episodes take.
         record: keep actions and traces.
         names: [J] of the tracks; "episode j" unless given.
-        go_on: called now and then; it may raise to leave.
+        check_stop: called now and then; it may raise to leave.
 
     Returns:
         [M][J] tracks, without those that were lost: a fault ended each of their tries; fewer
@@ -94,7 +94,7 @@ def run_episodes(
             actions_kept.append(actions.copy())
             traces_kept.append(env.read(spec.trace))
         if t % _LOOK == 0:
-            go_on()
+            check_stop()
         t += 1
         dealt.stepped(out, t)
         next_ones = []

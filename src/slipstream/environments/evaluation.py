@@ -24,7 +24,7 @@ class Evaluator:
 
     Args:
         environment: what they are evaluated on.
-        split: of the data; games have one, "train", their own start states.
+        split: which data, or which purpose where there are none: see `Environment.splits`.
         members: M.
         games: episodes of an environment without prices, at most.
         lanes, steps: how they are cut short; see `run_episodes`.
@@ -33,7 +33,7 @@ class Evaluator:
         backend: how kernels are stepped.
         longest: steps after which an episode without a time limit of its own is cut.
         drawn: actions are drawn instead of the most likely ones, by episode and step.
-        go_on: called now and then; it may raise to leave.
+        check_stop: called now and then; it may raise to leave.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Evaluator:
         backend: str = "auto",
         longest: int = LONGEST,
         drawn: bool = False,
-        go_on: Callable[[], None] = lambda: None,
+        check_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        self._go_on, self._drawn = go_on, drawn
+        self._check_stop, self._drawn = check_stop, drawn
         self.spec, self.members, self.seed = environment.spec, members, seed
         self.episodes = environment.episodes(split, games)
         self._lanes, self._steps = min(lanes or self.episodes, self.episodes), steps
@@ -82,7 +82,7 @@ class Evaluator:
             steps=self._steps,
             record=record,
             names=self._names,
-            go_on=self._go_on,
+            check_stop=self._check_stop,
         )
 
     def values(self, policy: Policy) -> NDArray[np.float64]:
@@ -111,7 +111,7 @@ class Evaluator:
         return self._means(found)
 
     def _means(self, rows: Sequence[Sequence[float] | NDArray[Any]]) -> NDArray[np.float64]:
-        """Of each lane, [M, lanes]: one of short episodes has more of them, and no more say."""
+        """Mean of each lane, [M, lanes]: one of short episodes has more, and no more say."""
         found = np.full((len(rows), self._lanes), np.nan)
         for own, means, lanes in zip(rows, found, self._numbers, strict=True):
             counts = np.bincount(lanes, minlength=self._lanes)
@@ -120,7 +120,7 @@ class Evaluator:
         return found
 
     def drain_faults(self) -> list[Any]:
-        """Of its copies; see `VectorEnv.drain_faults`."""
+        """What went wrong in its copies; see `VectorEnv.drain_faults`."""
         return self._env.drain_faults()
 
     def close(self) -> None:

@@ -216,7 +216,7 @@ class GymnasiumEnvironment(Environment):
 
     @cached_property
     def _seconds(self) -> float:
-        """Of a step, measured now where nobody did before; 0 in a process that has no workers."""
+        """Seconds of a step, measured now if never before; 0 in a process without workers."""
         return self.tried().step_seconds or 0.0
 
     @property

@@ -29,7 +29,12 @@ from slipstream.environments.environment import (
 )
 from slipstream.environments.film import Film
 from slipstream.environments.machine_file import Identity
-from slipstream.environments.self_play.config import DEFAULTS, game_kernel, seated, self_play_of
+from slipstream.environments.self_play.config import (
+    DEFAULTS,
+    kernel_with_seats,
+    seated,
+    self_play_of,
+)
 from slipstream.environments.self_play.opponents import Opponents, SnapshotPool, anchored
 from slipstream.environments.self_play.seat_env import seat_spec
 from slipstream.environments.self_play.self_play import SelfPlay
@@ -132,13 +137,13 @@ class KernelEnvironment(Environment):
 
     @classmethod
     def model(cls, name: str) -> type[Config]:
-        return game_kernel(name).Config
+        return kernel_with_seats(name).Config
 
     @classmethod
     def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         if name.endswith(".py"):
             name = str(Path(name).resolve())
-        return name, _complete_section(name, game_kernel(name), settings)
+        return name, _complete_section(name, kernel_with_seats(name), settings)
 
     @classmethod
     def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
@@ -150,7 +155,7 @@ class KernelEnvironment(Environment):
 
     @classmethod
     def suggested(cls, name: str, agent_name: str) -> Sections:
-        module = game_kernel(name).module
+        module = kernel_with_seats(name).module
         if not hasattr(module, "SETTINGS"):  # copies follow from budget and records
             return {"agent": for_gymnasium(name, agent_name)["agent"]}
         by_agent: Mapping[str, Sections] = module.SETTINGS
@@ -158,11 +163,11 @@ class KernelEnvironment(Environment):
 
     @classmethod
     def divisible(cls, name: str) -> bool:
-        return game_kernel(name).load_folds is not None
+        return kernel_with_seats(name).load_folds is not None
 
     @classmethod
     def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        kernel = game_kernel(name)
+        kernel = kernel_with_seats(name)
         config = kernel.configure(settings)
         return cls.of(name, kernel, kernel.load(config), config)
 
@@ -170,7 +175,7 @@ class KernelEnvironment(Environment):
     def load_folds(
         cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
     ) -> Self:
-        kernel = game_kernel(name)
+        kernel = kernel_with_seats(name)
         others = [e.loaded for e in known if isinstance(e, KernelEnvironment) and e.name == name]
         config = kernel.configure(settings)
         found = cls.of(name, kernel, _divided(kernel, config, plan, others), config)
@@ -188,7 +193,7 @@ class KernelEnvironment(Environment):
 
     @classmethod
     def load_window(cls, name: str, settings: Mapping[str, Any], window: PriceWindow) -> Self:
-        kernel = game_kernel(name)
+        kernel = kernel_with_seats(name)
         load_window = getattr(kernel.module, "load_window", None)
         if load_window is None:
             return super().load_window(name, settings, window)
@@ -197,7 +202,7 @@ class KernelEnvironment(Environment):
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
-        check_environment(game_kernel(name), settings, steps=steps)
+        check_environment(kernel_with_seats(name), settings, steps=steps)
 
     @classmethod
     def renderer(cls, name: str, settings: Mapping[str, Any]) -> Film:
@@ -282,7 +287,7 @@ class KernelEnvironment(Environment):
         return Identity(self.name, {}, seal(self.sources))
 
     def with_records(self, split: str, records: tuple[Any, ...]) -> Self:
-        """The same with other Params records in a split: other costs, say."""
+        """A copy with other Params records in a split: other costs, say."""
         params = {**self.loaded.params, split: records}
         return replace(self, loaded=replace(self.loaded, params=params))
 
@@ -329,7 +334,7 @@ class KernelEnvironment(Environment):
             self.loaded,
             np.zeros(total, np.uint64),
             np.tile(np.arange(copies, dtype=np.uint64), members),  # of a market: its record
-            split=split if split in self.loaded.params else "train",
+            split=self._split(split),
             backend=self.chosen_backend(backend),
             stagger=False,
             time_limit=spec.market is None,
@@ -376,7 +381,23 @@ class KernelEnvironment(Environment):
         return replace(self, spec=spec, loaded=loaded, shares=shares, measured=None)
 
     def records(self, split: str) -> tuple[Any, ...]:
-        return self.loaded.params[split if split in self.loaded.params else "train"]
+        return self.loaded.params[self._split(split)]
+
+    def _split(self, split: str) -> str:
+        """The split itself; for what is no market "train": its episodes' numbers are fresh.
+
+        Raises:
+            ConfigError: a market without this split.
+        """
+        if split in self.loaded.params:
+            return split
+        if self.spec.market is None:
+            return "train"
+        raise ConfigError(
+            f"`{self.kernel.name}` has no split `{split}`, but {', '.join(self.loaded.params)}. "
+            "Have its `load`, for a study its `load_folds`, put Params records under that name: "
+            "docs/extending.md names the splits of a study."
+        )
 
     def spec_of(self, records: tuple[Any, ...]) -> Spec:
         spec = self.kernel.spec(records[0], self.loaded.data)

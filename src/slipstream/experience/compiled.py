@@ -19,17 +19,17 @@ def of_float32(ndim: int) -> Any:
 
 
 def of_float64(ndim: int) -> Any:
-    """Of a float64 array."""
+    """An array whose type Numba reads: float64 with `ndim` axes."""
     return np.zeros((1,) * ndim, np.float64)
 
 
 def of_int64(ndim: int) -> Any:
-    """Of an int64 array."""
+    """An array whose type Numba reads: int64 with `ndim` axes."""
     return np.zeros((1,) * ndim, np.int64)
 
 
 def of_bool(ndim: int) -> Any:
-    """Of a bool array."""
+    """An array whose type Numba reads: bool with `ndim` axes."""
     return np.zeros((1,) * ndim, np.bool_)
 
 

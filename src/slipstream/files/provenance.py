@@ -90,7 +90,7 @@ def processor() -> str:
 
 
 def instruction_sets() -> list[str]:
-    """Of those that compiled loops and matrix products choose by; empty where nobody tells."""
+    """Names of those that compiled loops and products choose by; empty where nobody tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

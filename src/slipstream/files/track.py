@@ -57,5 +57,8 @@ def score(tracks: Sequence[Track], spec: Spec) -> float:
 
 
 def standard_error(sample: NDArray[np.float64]) -> float | None:
-    """Of the mean of [n] independent values: deviation / sqrt(n); None for fewer than two."""
+    """Standard error of the mean of [n] independent values; None for fewer than two.
+
+    It is their deviation / sqrt(n).
+    """
     return float(sample.std(ddof=1) / math.sqrt(len(sample))) if len(sample) > 1 else None

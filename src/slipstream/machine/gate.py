@@ -69,7 +69,7 @@ def run_with_helpers(
     lead: Callable[[], None],
     help_out: Callable[[], None],
     helpers: int,
-    run: RunTasks,
+    run_tasks: RunTasks,
 ) -> None:
     """Runs `lead`, which opens tasks, and beside it as many times `help_out`; outside a loop."""
     if helpers == 0:
@@ -84,7 +84,7 @@ def run_with_helpers(
 
     admit_helpers(gate)
     try:
-        run([led, *[help_out] * helpers])
+        run_tasks([led, *[help_out] * helpers])
     finally:
         dismiss_helpers(gate)  # a signal may have come before `lead` began
 

@@ -101,7 +101,7 @@ class ActionMap:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of action rows: float32 for a Box, else int64."""
+        """Type of action rows: float32 for a Box, else int64."""
         return np.dtype(np.float32 if self.continuous else np.int64)
 
     def to_environment(self, action: NDArray[Any], out: NDArray[Any]) -> None:

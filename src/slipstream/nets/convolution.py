@@ -101,7 +101,7 @@ class ConvolutionalNetwork:
 
 
 def _tensors(weights: Views) -> dict[str, Tensor]:
-    """The same memory."""
+    """Tensors that share the memory of arrays, by name."""
     return {name: torch.from_numpy(values) for name, values in weights.items()}
 
 

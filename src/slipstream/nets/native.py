@@ -34,7 +34,7 @@ class Native:
 
     @classmethod
     def of(cls, spec: Spec, members: int, sizes: tuple[int, ...]) -> Native:
-        """Of an environment."""
+        """Forms of an environment's own observations and actions."""
         return cls(observation_form(spec), action_form(spec), members, sizes, spec.masked)
 
     def rows(self, obs: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
@@ -116,7 +116,7 @@ class Native:
         }
 
     def with_description(self, description: Mapping[str, Any]) -> Native:
-        """The same rows, and the outside that a manifest describes."""
+        """A copy whose outside is as a manifest describes it; its rows stay."""
         return replace(
             self,
             observed=ObservationForm(description["observation"], description["layout"]),

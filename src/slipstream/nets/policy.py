@@ -268,7 +268,7 @@ class Actor:
 
     @property
     def decider(self) -> Decider:
-        """Of the policy as it is now, for loops that decide on vectors."""
+        """What compiled loops read that decide on vectors, of the policy as it is now."""
         policy = self._policy
         scale, network = policy.scale, policy.network
         assert scale is not None and isinstance(network, MlpNetwork)

@@ -50,7 +50,7 @@ class Phases(NamedTuple):
         return float(sum(self[:-1]))
 
     def share(self, name: str) -> float:
-        """Of the whole, 0 to 1."""
+        """How much of the whole a part took, 0 to 1."""
         return float(getattr(self, name)) / max(self.wall, 1e-9)
 
     def most(self, name: str) -> float:

@@ -37,8 +37,8 @@ _ORDER = ("train_window", "train", "validation", "test", "window")
 def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> Tracks:
     """Runs every member's best policy through every split, in the order of time.
 
-    A game has one, "test": fresh episodes that chose no policy. Deterministic: equal however many
-    copies evaluate.
+    What is no market has no splits of data (`Environment.splits`) and gives "test", fresh episodes
+    that chose no policy. Deterministic: equal however many copies evaluate.
 
     Args:
         run: has at least one best policy.
@@ -57,7 +57,7 @@ def evaluate_policies(
     *,
     record: bool = True,
 ) -> Tracks:
-    """The same of policies at hand, each in the place of a member.
+    """Runs policies at hand, each in the place of a member, as `evaluate_best` does a run's.
 
     Args:
         policies: each of one member.

@@ -58,7 +58,7 @@ class RunConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Validates the four sections.
+        """Validates the five sections.
 
         Raises:
             ConfigError: unknown keys (with the nearest known one), bad values, impossible sizes.

@@ -192,7 +192,7 @@ def check_memory(config: RunConfig, environment: Environment) -> int:
 
 
 def kept_bytes(agent: AgentConfig, environment: Environment, members: int, num_envs: int) -> int:
-    """Of the replays of M members; 0 for an agent that wants rollouts."""
+    """Bytes of the replays of M members; 0 for an agent that wants rollouts."""
     plan = agent.replay(num_envs)
     if plan is None:
         return 0

@@ -18,7 +18,7 @@ from slipstream.files import json_file, yaml_file
 
 SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
 CONFIGS = (".yaml", ".yml", ".json")
-STUDY = "study"  # a fifth section, which `slipstream tune` reads and a run passes over
+STUDY = "study"  # a sixth section, which `slipstream tune` reads and a run passes over
 # Modules that read other projects' files, looked up by name: nobody imports the adapters.
 _FORMATS = ("slipstream.adapters.hockey_project.config",)
 

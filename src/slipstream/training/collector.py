@@ -101,7 +101,7 @@ class Collector:
     def forget(self, member: int) -> None:
         """Drops what was kept of a member; a rollout keeps nothing."""
 
-    def collect(self, run: RunTasks) -> Episodes:
+    def collect(self, run_tasks: RunTasks) -> Episodes:
         """Fills the rollout with T steps of every copy, from the last block's last observation on.
 
         Returns:
@@ -112,7 +112,7 @@ class Collector:
         self._follows = True
         if self._loops is None:
             self._loops = self._make_loops()
-        run([self._filling(i, loop) for i, loop in enumerate(self._loops)])
+        run_tasks([self._filling(i, loop) for i, loop in enumerate(self._loops)])
         self._blocks += 1
         finals, episodes = [], []
         for env, (lo, _) in zip(self.envs, self._ranges, strict=True):
@@ -182,7 +182,7 @@ class Collector:
         self.seconds_env += stepped / len(self.envs)
 
     def _make_loops(self) -> list[FusedLoop | None]:
-        """Of each slice the loop that acts and steps without Python, where both can."""
+        """One loop a slice that acts and steps without Python; None where either cannot."""
         loops: list[FusedLoop | None] = []
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             acting = self.agent.acting(lo, hi) if FusedLoop.fits(env) else None
@@ -292,7 +292,7 @@ class ReplayCollector(Collector):
         mask = self.experience.mask
         self.replay.begin(self.experience.obs[row], None if mask is None else mask[row])
 
-    def collect(self, run: RunTasks) -> Episodes:
+    def collect(self, run_tasks: RunTasks) -> Episodes:
         """T times: every copy acts and is stepped, and what is due is learned.
 
         Returns:
@@ -302,19 +302,19 @@ class ReplayCollector(Collector):
         if self._follows:
             rollout.carry_over()
         self._follows = True
-        fused = self._fused(run)
+        fused = self._fused(run_tasks)
         if fused is not None:
             return fused
         for t in range(len(rollout.reward)):
             slices = [partial(self._step_slice, i, t) for i in range(len(self.envs))]
-            run(slices) if len(slices) > 1 else slices[0]()
+            run_tasks(slices) if len(slices) > 1 else slices[0]()
             began = time.perf_counter()
             finals = self._row_finals(t)
             self._keep(t, finals)
             kept = time.perf_counter()
             self.seconds_env += kept - began
             everything.append(finals)
-            self._learn(run)
+            self._learn(run_tasks)
             self.seconds_learning += time.perf_counter() - kept
         self._look_for_faults()
         rollout.set_finals(*everything)
@@ -324,8 +324,8 @@ class ReplayCollector(Collector):
             [one._replace(e=one.e + lo) for one, lo in zip(ended, starts, strict=True)]
         )
 
-    def _fused(self, run: RunTasks) -> Episodes | None:
-        """The same in one compiled call, where it can be done; else None."""
+    def _fused(self, run_tasks: RunTasks) -> Episodes | None:
+        """Collects in one compiled call where that can be done; else does nothing: None."""
         rollout, env = self.experience, self.envs[0]
         if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.loops is None:
             return None
@@ -335,7 +335,7 @@ class ReplayCollector(Collector):
         assert isinstance(env, KernelVectorEnv)
         if self._pass is None:
             self._pass = ReplayPass(env, self.replay, acting, learning, rollout.rows, self.learned)
-        acted, stepped, learned = self._pass.run(rollout, acting, learning, run)
+        acted, stepped, learned = self._pass.run(rollout, acting, learning, run_tasks)
         self.seconds_policy += acted
         self.seconds_env += stepped
         self.seconds_learning += learned
@@ -354,7 +354,7 @@ class ReplayCollector(Collector):
         self.seconds_env += share * (time.perf_counter() - acted)
 
     def _row_finals(self, t: int) -> Finals:
-        """Of those that step t cut short."""
+        """Final observations of the copies whose episodes step t cut short."""
         if not self.experience.truncated[t].any():
             return self._no_finals
         finals = [env.drain_finals() for env in self.envs]
@@ -368,12 +368,12 @@ class ReplayCollector(Collector):
         self.replay.write(self.experience, t, finals, final_of)
         final_of[copies] = -1
 
-    def _learn(self, run: RunTasks) -> None:
+    def _learn(self, run_tasks: RunTasks) -> None:
         replay, schedule = self.replay, self._schedule
         in_all = [updates_due(schedule, steps) for steps in replay.steps.tolist()]
         due = np.where(replay.held > 0, np.array(in_all) - self.learned, 0)
         if due.any():
-            self.agent.learn(replay, due, run)
+            self.agent.learn(replay, due, run_tasks)
             self.learned += due
 
     def bulk(self, member: int) -> Mapping[str, Any]:

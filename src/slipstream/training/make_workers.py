@@ -12,7 +12,7 @@ from slipstream.settings.config import RunConfig
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.cluster.cluster_workers import ClusterWorkers
 from slipstream.training.learner import learner_of
-from slipstream.training.processes.workers import LocalWorker, ProcessWorkers, Workers, go_on
+from slipstream.training.processes.workers import LocalWorker, ProcessWorkers, Workers, never_stop
 from slipstream.training.shard import cut
 
 _THREADED = {"torch", "jax", "tensorflow"}
@@ -21,7 +21,7 @@ _THREADED = {"torch", "jax", "tensorflow"}
 def make_workers(
     config: RunConfig,
     environment: Environment,
-    go_on: Callable[[], None] = go_on,
+    check_stop: Callable[[], None] = never_stop,
     cluster: ClusterOptions | None = None,
     run: Run | None = None,
 ) -> Workers:
@@ -29,21 +29,21 @@ def make_workers(
 
     Args:
         config, environment: of the run.
-        go_on: called now and then in an evaluation, in whichever process runs it; it may raise
+        check_stop: called now and then in an evaluation, in whichever process runs it; it may raise
             `StoppedError`.
         cluster: whose actors do it; None: this process or its children.
         run: what a cluster is asked for, and who is told of its nodes.
     """
     if cluster is not None and run is not None:
-        return ClusterWorkers(config, environment, cluster, run, go_on)
+        return ClusterWorkers(config, environment, cluster, run, check_stop)
     training = config.training
     wanted = usable_cores() if training.shards == "auto" else int(training.shards)
     if training.device != "cpu":
         wanted = 1  # a card's members are calculated together
     members = cut(training.members, wanted)
     if len(members) == 1 and not _watched(config, environment):
-        return LocalWorker(config, environment, go_on)
-    return ProcessWorkers(config, environment, members, go_on)
+        return LocalWorker(config, environment, check_stop)
+    return ProcessWorkers(config, environment, members, check_stop)
 
 
 def _watched(config: RunConfig, environment: Environment) -> bool:

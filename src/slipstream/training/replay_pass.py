@@ -186,12 +186,12 @@ class ReplayPass:
         self._collect = module["collect"]
 
     def run(
-        self, rollout: Rollout, acting: Acting, learning: Learning, run: RunTasks
+        self, rollout: Rollout, acting: Acting, learning: Learning, run_tasks: RunTasks
     ) -> tuple[float, float, float]:
         """Fills all rows, keeps them, and learns as often as is due.
 
         Args:
-            run: whose threads may take part in updates.
+            run_tasks: whose threads may take part in updates.
 
         Returns:
             Seconds of acting (from every 16th row), stepping and keeping, and learning.
@@ -200,7 +200,7 @@ class ReplayPass:
             KernelError: a number that nobody can train on, or an index beyond an array.
         """
         end, began, before = len(rollout.reward), time.perf_counter(), self._keeping.spent.copy()
-        learning.share(partial(self._run_rows, rollout, acting, learning), run)
+        learning.share(partial(self._run_rows, rollout, acting, learning), run_tasks)
         rollout.valid[:] = True
         acted, learned = (self._keeping.spent - before).tolist()
         spent = time.perf_counter() - began

@@ -38,12 +38,12 @@ class Shard:
         members: which of them, a range.
         num_envs: N, copies per member.
         backend: how kernels are stepped.
-        run: runs the parts of a lone member side by side; members of a population take turns.
+        run_tasks: runs the parts of a lone member side by side; members of a population take turns.
         specs: of each member, where they differ in fixed scales; the environment's by default.
         learner, device: of the config's section `training`.
         longest: steps after which an evaluation cuts an episode without a time limit.
         drawn: evaluations draw actions.
-        go_on: called now and then in an evaluation; it may raise `StoppedError` to leave it.
+        check_stop: called now and then in an evaluation; it may raise `StoppedError` to leave it.
         curriculum: for these members, where they have one.
 
     Attributes:
@@ -60,13 +60,13 @@ class Shard:
         members: range,
         num_envs: int,
         backend: str = "auto",
-        run: RunTasks | None = None,
+        run_tasks: RunTasks | None = None,
         specs: Sequence[Spec] | None = None,
         learner: str = "auto",
         device: str = "cpu",
         longest: int = LONGEST,
         drawn: bool = False,
-        go_on: Callable[[], None] = lambda: None,
+        check_stop: Callable[[], None] = lambda: None,
         curriculum: Curriculum | None = None,
     ) -> None:
         total = len(seeds)
@@ -74,15 +74,16 @@ class Shard:
         self.members = members
         self._backend = backend
         self._num_envs = num_envs
-        self._run = run or in_sequence
-        self._longest, self._drawn, self._go_on = longest, drawn, go_on
+        self._run_tasks = run_tasks or in_sequence
+        self._longest, self._drawn, self._check_stop = longest, drawn, check_stop
         self._evaluators: dict[tuple[Any, ...], Evaluator] = {}
         own_config = config.select(members, total)
         spec = environment.spec
         make = load_agent(config, learner_of(learner, device, spec.is_image), device)
         self.agent: Agent = make(own_config, specs or spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
-        alone = total == 1 and run is not None and backend != "process"  # it has its own workers
+        # A lone member's copies may be cut into ranges, but where worker processes step them.
+        alone = total == 1 and run_tasks is not None and backend != "process"
         environment, self._opponents = environment.with_members(self.agent.policy)
         self._environment = environment
         slices = self._slices(self.agent.parts if alone else 1)
@@ -125,10 +126,10 @@ class Shard:
             Metrics of each member, [m] by name; `score` is the mean recent return, `length` and
             ``episode/...`` the mean length and metrics of the same episodes.
         """
-        ended = self.collector.collect(self._run)
+        ended = self.collector.collect(self._run_tasks)
         self.recent.add(ended)
         began = time.perf_counter()
-        metrics = self.agent.update(self.collector.experience, fraction, self._run)
+        metrics = self.agent.update(self.collector.experience, fraction, self._run_tasks)
         self.seconds_update += time.perf_counter() - began
         if self._opponents is not None:
             self._opponents.learn(ended, self._num_envs)
@@ -191,7 +192,7 @@ class Shard:
                 backend=self._backend,
                 longest=self._longest,
                 drawn=self._drawn,
-                go_on=self._go_on,
+                check_stop=self._check_stop,
             )
         try:
             values = self._evaluators[key].values(self.agent.policy)

@@ -65,7 +65,7 @@ def train(
     Raises:
         Interrupted: a signal or a request asked to stop; a checkpoint was written.
     """
-    return Trainer(config, run, listeners, environment, cluster).run()
+    return Trainer(config, run, listeners, environment, cluster).train()
 
 
 def resume(
@@ -85,13 +85,14 @@ def resume(
     trainer = Trainer(config, run, listeners, environment, cluster)
     trainer.restore()
     note_device(run, config.training.device, trainer.progress.steps)
-    return trainer.run()
+    return trainer.train()
 
 
 class Trainer:
     """All shards of one run.
 
     Attributes:
+        run: the directory that is written.
         progress: steps, updates and seconds so far.
         plan: how much is evaluated.
         best: float64 [M], highest validation score of each member so far; -inf before the first.
@@ -107,7 +108,7 @@ class Trainer:
         cluster: ClusterOptions | None = None,
     ) -> None:
         settings = config.training
-        self.config, self.directory, self._cluster = config, run, cluster
+        self.config, self.run, self._cluster = config, run, cluster
         environment = environment or resolve_environment(config.env_name, config.env_settings)
         self.environment = environment.prepared(settings.stepping)
         self.plan = EvaluationPlan.of(config, self.environment)
@@ -137,14 +138,14 @@ class Trainer:
         """The split by which the best policy is chosen."""
         return "validation" if "validation" in self.environment.splits() else "train"
 
-    def run(self) -> dict[str, Any]:
+    def train(self) -> dict[str, Any]:
         """Trains to the end of the budget; reads the test split once, with the best policies."""
-        self.directory.lock()
+        self.run.lock()
         with (
-            self.directory.logbook,
-            Interruption(self.directory.path) as stop,
+            self.run.logbook,
+            Interruption(self.run.path) as stop,
             make_workers(
-                self.config, self.environment, stop.check, self._cluster, self.directory
+                self.config, self.environment, stop.check, self._cluster, self.run
             ) as workers,
         ):
             self._start(workers)
@@ -157,24 +158,24 @@ class Trainer:
                 self.events.emit(Updated(now, everyone, metrics, *seen))
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
-                note_faults(self.directory, workers.call("faults"))
+                note_faults(self.run, workers.call("faults"))
                 if self._due(self.config.training.checkpoint_every):
                     self._checkpoint(workers)
             complete = self.progress.finished and self._validated == self.progress.steps
             if not complete and not self._failed.all():
                 self._checkpoint(workers)
-                raise Interrupted(self.directory.path)
+                raise Interrupted(self.run.path)
             try:
                 return self._finish(workers, stop)
             except StoppedError:  # the checkpoint of the last iteration has everything
-                raise Interrupted(self.directory.path) from None
+                raise Interrupted(self.run.path) from None
 
     def _start(self, workers: Workers) -> None:
         self._began = time.perf_counter()
         if self._state is None:
             workers.call("reset")
         else:
-            bulk = (self.directory.bulk, self.directory.chunks)
+            bulk = (self.run.bulk, self.run.chunks)
             states = [(state_of(self._state, part, self.members), bulk) for part in workers.members]
             self._say_fresh(sum(workers.call_each("set_state", states)))
             self._scores = np.concatenate(workers.call("scores"))
@@ -190,7 +191,7 @@ class Trainer:
             best=float(self.best.max()),
         )
         self._state = None
-        self.directory.record(backend=started.backend)
+        self.run.record(backend=started.backend)
         self.events.emit(started)
 
     def _say_fresh(self, copies: int) -> None:
@@ -198,10 +199,10 @@ class Trainer:
         if not copies:
             return
         sentence = began_anew(copies, self.members * self.num_envs, self.environment.name)
-        self.directory.say(sentence)
-        self.directory.record(
-            notes=[*self.directory.provenance.get("notes", []), sentence],
-            fresh_episodes=copies + int(self.directory.provenance.get("fresh_episodes", 0)),
+        self.run.say(sentence)
+        self.run.record(
+            notes=[*self.run.provenance.get("notes", []), sentence],
+            fresh_episodes=copies + int(self.run.provenance.get("fresh_episodes", 0)),
         )
 
     def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:
@@ -299,7 +300,7 @@ class Trainer:
                 "score": score,
                 "split": self.validation,
             }
-            self.directory.best.save(member, tensors, {"policy": manifest, **facts})
+            self.run.best.save(member, tensors, {"policy": manifest, **facts})
         everyone = tuple(range(self.members))
         progress = self._snapshot(workers)
         best = tuple(better.tolist())
@@ -332,13 +333,13 @@ class Trainer:
             "validated": np.full(self.members, self._validated),
             "judged": self._judged,
         }
-        bulk = workers.call("save_bulk", self.directory.bulk)
-        path = self.directory.save_checkpoint(tensors, progress.as_dict(), bulk)
+        bulk = workers.call("save_bulk", self.run.bulk)
+        path = self.run.save_checkpoint(tensors, progress.as_dict(), bulk)
         self.events.emit(Checkpointed(progress, path))
 
     def restore(self) -> None:
         """Goes on from the newest valid checkpoint; from the start where there is none yet."""
-        found = self.directory.load_checkpoint()
+        found = self.run.load_checkpoint()
         if found is None:
             return
         tensors, progress = found
@@ -374,19 +375,19 @@ class Trainer:
                 backend=self.config.training.chosen_backend,
                 longest=self.plan.longest,
                 drawn=settings.drawn,
-                go_on=stop.check,
+                check_stop=stop.check,
             )
             began = time.perf_counter()
             with closing(evaluator):
                 for member in np.flatnonzero(np.isfinite(self.best)).tolist():
-                    measured[member] = evaluator.values(best_policy(self.directory, member))[0]
-                note_faults(self.directory, [*workers.call("faults"), evaluator.drain_faults()])
+                    measured[member] = evaluator.values(best_policy(self.run, member))[0]
+                note_faults(self.run, [*workers.call("faults"), evaluator.drain_faults()])
             self.progress.seconds_validate += time.perf_counter() - began
             if market:
-                self.directory.count_test_read()
-                look(self.environment, f"run {self.directory.path}")
+                self.run.count_test_read()
+                look(self.environment, f"run {self.run.path}")
         result = self._result(measured, last)
-        self.directory.save_result(result)
+        self.run.save_result(result)
         self.events.emit(Finished(self.progress.snapshot(), result))
         return result
 

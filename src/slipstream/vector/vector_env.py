@@ -67,7 +67,7 @@ class Finals(NamedTuple):
 
 
 def finals_of(spec: Spec, kept: Sequence[tuple[NDArray[Any], int, int]]) -> Finals:
-    """Of final observations [*shape] that were noted one by one, each with its t and e."""
+    """Finals made of observations [*shape] that were noted one by one, each with its t and e."""
     obs = np.zeros((len(kept), *spec.observation_shape), spec.observation_dtype)
     for i, (last, *_) in enumerate(kept):
         obs[i] = last
@@ -104,7 +104,7 @@ class Episodes(NamedTuple):
 
 
 def episodes_of(spec: Spec, ended: Sequence[tuple[float, ...]]) -> Episodes:
-    """Of episodes that were noted one by one: t, e, return, length, and the spec's metrics."""
+    """Episodes, of rows noted one by one: t, e, return, length, and the spec's metrics."""
     rows = np.array(ended, np.float64).reshape(-1, 4 + len(spec.metrics))
     t, e, length = rows[:, [0, 1, 3]].T.astype(np.int64)
     named = {metric.name: rows[:, 4 + k].copy() for k, metric in enumerate(spec.metrics)}

@@ -26,7 +26,7 @@ def test_a_killed_run_ends_alike(tmp_path, agent):
             }
         )
         run = Run.create(config, tmp_path / name)
-        Trainer(config, run).run()
+        Trainer(config, run).train()
         run.close()
         if name == "again":
             last = sorted((run.path / "checkpoints").glob("step-*"))[-1]

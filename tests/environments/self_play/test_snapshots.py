@@ -71,7 +71,7 @@ def test_slices_and_the_interpreted_backend_change_nothing(monkeypatch):
     sliced.agent.parts = 2
     environment = make_environment(TICTACTOE, {"self_play": SELF_PLAY})
     monkeypatch.setattr(PPOConfig, "ROWS_TO_SHARE", 2)
-    cut = Shard(environment, PPOConfig(**AGENT), (7,), range(1), 16, run=crew.run)
+    cut = Shard(environment, PPOConfig(**AGENT), (7,), range(1), 16, run_tasks=crew.run)
     cut.reset()
     assert len(cut.collector.envs) == 2
     same = Shard(environment, PPOConfig(**AGENT), (7,), range(1), 16)
@@ -103,7 +103,7 @@ def test_a_run_with_two_workers_equals_one_and_resumes(tmp_path):
             }
         )
         run = Run.create(config, tmp_path / str(shards))
-        result = Trainer(run.config, run).run()
+        result = Trainer(run.config, run).train()
         run.close()
         found.append((run.load_checkpoint()[0], result["members"]))
     assert_equal(found[0][0], found[1][0])

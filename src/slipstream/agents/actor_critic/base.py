@@ -68,7 +68,7 @@ class ActorCritic(OffPolicyAgent):
         head: of the policy; statistics: names of what an update counts, STATISTICS first.
         critics: both, with their targets.
         noise: of `Explorer`, where there is any.
-        tally: of this iteration.
+        tally: what the updates of this iteration saw.
     """
 
     head: ClassVar[Head]
@@ -119,7 +119,7 @@ class ActorCritic(OffPolicyAgent):
 
     @property
     def settings(self) -> Settings:
-        """Of this iteration."""
+        """What the updates of this iteration take of the config, [M] each."""
         return Settings(
             *self.step_settings,
             reward_factor=self.reward_factor,
@@ -128,8 +128,12 @@ class ActorCritic(OffPolicyAgent):
         )
 
     def finished(self) -> dict[str, NDArray[Any]]:
-        """critic_loss, value (of what was chosen), actor_loss, gradient_norm (the actor's, before
-        it was shortened), means over updates; and those of the agent."""
+        """The metrics of an iteration, [M] by name, which are counted anew from here on.
+
+        Returns:
+            critic_loss, value (of what was chosen), actor_loss, gradient_norm (the actor's, before
+            it was shortened), means over updates; and those of the agent.
+        """
         sums, updates, moves = self.tally
         counts = np.where(np.arange(sums.shape[1]) <= VALUE, updates[:, None], moves[:, None])
         means = sums / np.maximum(counts, 1)

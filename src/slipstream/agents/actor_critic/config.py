@@ -22,11 +22,13 @@ class ActorCriticConfig(OffPolicyConfig):
     Attributes:
         NAME: of the agent, for messages.
         HEAD_WIDTH: outputs of the actor for each number of an action.
+        WORK_TO_SHARE: multiplications between hidden layers in one pass of a batch, from which on
+            two cores gain more by sharing it than they wait for each other.
     """
 
     NAME: ClassVar[str]
     HEAD_WIDTH: ClassVar[int] = 1
-    WORK_TO_SHARE: ClassVar[int] = 1_000_000  # two cores gain more than they wait
+    WORK_TO_SHARE: ClassVar[int] = 1_000_000
 
     target_rate: Share | tuple[Share, ...] = Field(
         0.005,
@@ -92,7 +94,7 @@ class ActorCriticConfig(OffPolicyConfig):
         )
 
     def weight_bytes(self, spec: Spec) -> int:
-        """Of the actor, float32, biases included."""
+        """Bytes of the actor, float32, biases included."""
         inputs = int(np.prod(spec.observation_shape)) + 1
         return 4 * _products(inputs, self.widths, self.HEAD_WIDTH * spec.action_width)
 

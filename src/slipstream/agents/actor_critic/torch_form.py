@@ -124,7 +124,11 @@ class TorchMembers(ReplayGroup):
 
     @abstractmethod
     def others(self, agent: Any) -> Mapping[str, Group | Target]:
-        """Of `Members`, made by `group` and `target`."""
+        """What an agent learns besides actor and critics, for `Members.others`.
+
+        Returns:
+            By name, each made by `group` (has an optimiser) or `target` (follows another).
+        """
 
     @abstractmethod
     def explore(self, head: Tensor, noise: Tensor) -> Tensor:
@@ -175,7 +179,7 @@ class TorchMembers(ReplayGroup):
 
 
 class TorchActorCritic(TorchLearning, ActorCritic):
-    """See `TorchLearning`."""
+    """M members with actor and critics whose updates torch calculates; see `TorchLearning`."""
 
     _groups: Sequence[TorchMembers]
 

@@ -7,6 +7,17 @@ core's memory only. Rows pass in blocks. A member whose gradient is not finite f
 still from then on.
 
 Letters: M members, B rows of a batch, D numbers of an observation, K of an action.
+
+Arguments that the functions here and those of `td3.py` and `sac.py` have in common; Numba finds
+their types itself, so they are annotated `Any`:
+
+    by          Learner: networks, settings and memory of all members
+    m           number of the member that learns, 0..M-1
+    batch       experience/replay/gather.py's Batch: B transitions of this member
+    weight      float32 [B], of importance; 1 where transitions are drawn evenly
+    part        number of a part of the batch's rows, 0..by.parts-1: `rows_of`
+    c           number of a critic, 0 or 1
+    first, last rows first..last-1 of the batch, one block of a part
 """
 
 from __future__ import annotations
@@ -92,7 +103,7 @@ class Settings(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """Of observations: mean, inverse_std float32 [M, D]; limit: see `scale_row`."""
+    """How observations are scaled: mean, inverse_std float32 [M, D]; limit: see `scale_row`."""
 
     mean: NDArray[np.float32]
     inverse_std: NDArray[np.float32]
@@ -180,7 +191,7 @@ _ZERO = np.float32(0.0)
 
 
 def rows_of(by: Any, part: int) -> tuple[int, int]:
-    """The rows lo..hi-1 of a part."""
+    """Returns lo, hi: a part has rows lo..hi-1 of the batch."""
     rows = len(by.space.actor_x)
     return part * rows // by.parts, (part + 1) * rows // by.parts
 
@@ -270,10 +281,10 @@ def critic_gradient(by: Any, m: int, c: int, weight: Any) -> None:
             row = first + i
             value = float(y[at + i * width])
             gap = value - space.goal[row]
-            share = float(weight[row]) / rows
-            d[at + i * width] = share * gap
+            factor = float(weight[row]) / rows
+            d[at + i * width] = factor * gap
             space.gap[c, row] = gap
-            loss += 0.5 * share * gap * gap
+            loss += 0.5 * factor * gap * gap
             total += value / (CRITICS * rows)
         backward(learned.turned_critics[c][m], gradient, net.critic, net.relu, x, y, d)
     by.statistics[c, CRITIC_LOSS], by.statistics[c, VALUE] = loss, total

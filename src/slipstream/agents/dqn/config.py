@@ -82,7 +82,7 @@ class DQNConfig(OffPolicyConfig):
         return rollout + 5 * self.weight_bytes(spec) * members
 
     def weight_bytes(self, spec: Spec) -> int:
-        """Of one network, float32, biases included."""
+        """Bytes of one network, float32, biases included."""
         inputs, width = int(np.prod(spec.observation_shape)) + 1, self.widths[-1]
         hidden = (*self.widths[:-1], 2 * width) if self.dueling else self.widths
         widths = (inputs, *hidden, spec.choices + self.dueling)

@@ -90,7 +90,7 @@ class OffPolicyAgent(PopulationAgent):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: RunTasks = in_sequence,
+        run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         """Ends an iteration: its observations and rewards count for the next one's scales.
 

@@ -128,12 +128,12 @@ class CompiledLearning(OffPolicyAgent):
         return self._in_loops(replay)
 
     def learn(
-        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
+        self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks = in_sequence
     ) -> None:
         learning = self._in_loops(replay)
         assert replay.loops is not None  # images are learned from in the torch form
         by, store = (learning.feed, learning.by), replay.loops.store
-        learning.share(partial(learning.loop, *by, replay.ring, store, updates), run)
+        learning.share(partial(learning.loop, *by, replay.ring, store, updates), run_tasks)
 
     def _in_loops(self, replay: Replay) -> Learning:
         feed = self._feed = self._make_feed(replay)
@@ -142,15 +142,15 @@ class CompiledLearning(OffPolicyAgent):
             self._loop = learning_loop(self.name, *loops, feed, self.learner, replay)
         return Learning(self._loop, feed, self.learner, partial(self._share, replay))
 
-    def _share(self, replay: Replay, task: Callable[[], None], run: RunTasks) -> None:
-        if self.help_loop is share_nothing or self.members > 1 or run is in_sequence:
+    def _share(self, replay: Replay, task: Callable[[], None], run_tasks: RunTasks) -> None:
+        if self.help_loop is share_nothing or self.members > 1 or run_tasks is in_sequence:
             task()
             return
 
         assert replay.loops is not None
         by = self._feed, self.learner
         helping = partial(self._loop, *by, replay.ring, replay.loops.store, _HELPING)
-        run_with_helpers(self.gate, task, helping, 1, run)
+        run_with_helpers(self.gate, task, helping, 1, run_tasks)
 
     def _make_feed(self, replay: Replay) -> Feed:
         if self._feed is not None:

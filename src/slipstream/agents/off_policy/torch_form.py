@@ -175,7 +175,7 @@ class TorchLearning(OffPolicyAgent):
             group.fetch()
 
     def learn(
-        self, replay: Replay, updates: NDArray[np.int64], run: RunTasks = in_sequence
+        self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks = in_sequence
     ) -> None:
         with one_thread():
             for group in self._groups:
@@ -187,8 +187,8 @@ class TorchLearning(OffPolicyAgent):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: RunTasks = in_sequence,
+        run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         for group in self._groups:
             group.put_back()
-        return super().update(rollout, progress, run)
+        return super().update(rollout, progress, run_tasks)

@@ -81,7 +81,7 @@ class Learner:
         seeds: NDArray[np.uint64],
         first_epochs: NDArray[np.int64],
         learning_rate: NDArray[np.float64],
-        run: RunTasks,
+        run_tasks: RunTasks,
     ) -> dict[str, NDArray[Any]]:
         """Updates all members on a rollout: every epoch, or until a member is frozen.
 
@@ -91,7 +91,7 @@ class Learner:
             seeds: [M]; with the epoch's number they name its permutation.
             first_epochs: [M], number of each member's first epoch since its training began.
             learning_rate: [M].
-            run: runs tasks of a lone member side by side.
+            run_tasks: runs tasks of a lone member side by side.
 
         Returns:
             Statistics [M] by name, means over the minibatches that changed the member.
@@ -102,7 +102,7 @@ class Learner:
             choices = rollout.mask.shape[-1]
             self._rows = self._rows._replace(mask=np.zeros((len(self._rows.packed), choices), bool))
         rows = self._rows._replace(final_value=np.zeros(len(rollout.final_index), np.float32))
-        helpers = 0 if run is in_sequence else self._parts - 1
+        helpers = 0 if run_tasks is in_sequence else self._parts - 1
         some = len(self._order) if helpers else 1
         by = Epochs(
             net=self._net,
@@ -120,7 +120,7 @@ class Learner:
             gate=self._gate,
         )
         lead, help_out = partial(self._update, by, False), partial(self._update, by, True)
-        run_with_helpers(self._gate, lead, help_out, helpers, run)
+        run_with_helpers(self._gate, lead, help_out, helpers, run_tasks)
         means = tally.sums / np.maximum(tally.updates, 1)[:, None]
         return {
             **dict(zip((*STATISTICS, "gradient_norm"), means.T, strict=True)),
@@ -355,14 +355,14 @@ class PPO(BasePPO):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: RunTasks = in_sequence,
+        run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         """Improves every member on its part of the rollout.
 
         Args:
             rollout: filled, with its final observations set.
             progress: share of the budget used, for the learning-rate schedule; one, or [M].
-            run: runs independent tasks of a lone member, in any order or at once.
+            run_tasks: runs independent tasks of a lone member, in any order or at once.
 
         Returns:
             One number per member, [M], by name: policy_loss, value_loss, entropy, approx_kl,
@@ -370,11 +370,11 @@ class PPO(BasePPO):
             that changed the member), failed.
         """
         if self.members > 1:
-            run = in_sequence  # whole members are what may run side by side: see shards
+            run_tasks = in_sequence  # whole members are what may run side by side: see shards
         reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
         first_epochs = self.iterations * self.config.epochs
         learned = self._learner.learn(
-            rollout, reward, self._rewarded(), self.seeds, first_epochs, rate, run
+            rollout, reward, self._rewarded(), self.seeds, first_epochs, rate, run_tasks
         )
         return self._finished(rollout, [learned], learning_rate=rate)
 

@@ -411,7 +411,7 @@ class TorchPPO(BasePPO):
         self,
         rollout: Rollout,
         progress: float | NDArray[np.float64] = 0.0,
-        run: RunTasks = in_sequence,
+        run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
         rewarded = self._rewarded()

@@ -2,6 +2,7 @@
 
 The compiled form: actions drawn in training and after transitions, the gradient of one member's
 actor, its temperature; `actor_critic/` has the rest of an update, `torch_form.py` the definition.
+What the arguments `by`, `m`, `batch` and others hold: `actor_critic/update.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ ENTROPY = len(_OF_ALL)
 
 
 class Entropy(NamedTuple):
-    """Of each member: target float64 [M]; automatic: bool [M], is alpha learned? Or as tensors."""
+    """What alpha is to reach: target float64 [M]; automatic: bool [M], whether it is
+    learned. Or as tensors."""
 
     target: Any
     automatic: Any
@@ -80,7 +82,7 @@ def explore(
     by: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
     log_prob: Any, out: Any,
 ) -> None:  # fmt: skip
-    """See `actor_critic/compiled.py`."""
+    """Draws actions of member m from the policy's squashed Gaussian: `actor_critic/compiled.py`."""
     draw_member_squashed(by.decider, m, key, 0, lo, hi, obs, uniform, action, log_prob, out)
 
 

@@ -44,7 +44,7 @@ class TD3Config(ActorCriticConfig):
     )
 
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
-        """The same, and the actor's target."""
+        """What an actor and two critics need, and the actor's target."""
         return super().bytes(spec, members, num_envs) + members * self.weight_bytes(spec)
 
 

@@ -1,7 +1,8 @@
 """TD3, like soft actor-critic, with one action for each state and exploration of a set size.
 
 The compiled form: actions in training and after transitions, and the gradient of one member's
-actor; `actor_critic/` has the rest of an update, `torch_form.py` the definition.
+actor; `actor_critic/` has the rest of an update, `torch_form.py` the definition. What the arguments
+`by`, `m`, `batch` and others hold: `actor_critic/update.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from slipstream.nets.modes import outputs_of
 
 
 class Smoothing(NamedTuple):
-    """Of the target's actions: deviation of the noise, and where it is cut; [M], or as tensors."""
+    """Noise of the target's actions: its deviation, and where it is cut; [M], or as tensors."""
 
     noise: Any
     limit: Any

@@ -83,7 +83,7 @@ def doctor(
 
 
 def _first_sentence(folder: str, name: str) -> str:
-    """Of the docstring of what bears the name, a file or a folder's, without importing it."""
+    """First sentence of the docstring of a file or folder, which is not imported."""
     below = Path(__file__).parents[2] / folder
     places = (below / f"{name}.py", below / name / f"{name}.py", below / name / "kernel.py")
     source = next(place for place in places if place.is_file())

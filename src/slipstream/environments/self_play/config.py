@@ -82,7 +82,7 @@ class SelfPlayConfig(Config):
 DEFAULTS = SelfPlayConfig.model_validate({})
 
 
-def game_kernel(name: str) -> Kernel:
+def kernel_with_seats(name: str) -> Kernel:
     """`load_kernel`, whose Config knows `self_play` where several players act."""
     kernel = load_kernel(name)
     if "player" not in inspect.signature(kernel.observe).parameters:
@@ -104,7 +104,7 @@ def _with_self_play(model: type[Config]) -> type[Config]:
 
 def is_game(name: str) -> bool:
     """Whether several players act in a kernel."""
-    return "self_play" in game_kernel(name).Config.model_fields
+    return "self_play" in kernel_with_seats(name).Config.model_fields
 
 
 def seated(name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
@@ -123,7 +123,7 @@ def seated(name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], s
     Raises:
         KernelError: the constant is no part of a section `env`.
     """
-    kernel = game_kernel(name)
+    kernel = kernel_with_seats(name)
     if not is_game(name) or settings.get("self_play") is not None:
         return settings, None
     loaded = kernel.load(kernel.configure(settings))

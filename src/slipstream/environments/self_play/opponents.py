@@ -291,7 +291,7 @@ RECENT = 100  # games that shares of wins, draws and losses are of
 
 
 class Opponents:
-    """Of M members.
+    """Whom M members play against, and how their games ended.
 
     Args:
         members: M.

@@ -121,7 +121,7 @@ def _known(known: float | Mapping[str, float] | None, symbol: str) -> float | No
 
 
 def _variance(bars: NDArray[np.float64], segments: list[tuple[int, int]]) -> float:
-    """Of simple returns per bar, ddof 1; none is taken from one segment to the next."""
+    """Variance of simple returns per bar, ddof 1; none is taken from one segment to the next."""
     closes = [bars[low:high, 3] for low, high in segments]
     parts = [close[1:] / close[:-1] - 1.0 for close in closes]
     returns = np.concatenate(parts) if parts else np.zeros(0)

@@ -105,7 +105,7 @@ def _normals(hull: Points) -> Points:
 
 
 def _centroid(hull: Points) -> Points:
-    """Of the triangles between the origin and each edge, which may lie outside."""
+    """Centroid of the triangles between the origin and each edge, which may lie outside."""
     total, area = np.zeros(2, F), F(0)
     for one, two in zip(hull, np.roll(hull, -1, axis=0), strict=True):
         part = F(0.5) * _cross(one, two)

@@ -104,7 +104,7 @@ def slots_of(plan: ReplayPlan, spec: Spec, num_envs: int) -> int:
 
 
 def observation_bytes(spec: Spec) -> int:
-    """Of one observation as it is."""
+    """Bytes of one observation as it is."""
     numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
     return numbers * spec.observation_dtype.itemsize
 

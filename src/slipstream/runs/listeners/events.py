@@ -41,7 +41,7 @@ class Progress:
     seconds_update: float = 0.0
     wall: float = 0.0
     seconds_validate: float = 0.0
-    """Of scoring policies: validations, and what is scored at the end."""
+    """Seconds of scoring policies: validations, and what is scored at the end."""
 
     def advance(self, steps: int, updates: int = 0) -> None:
         """Count one iteration of `steps` environment steps and `updates` optimiser updates."""
@@ -138,7 +138,7 @@ class Updated:
     metrics: Values
     """Arrays [len(members)]; `score` is the mean return of recent training episodes."""
     nodes: Sequence[Mapping[str, Any]] = ()
-    """Of a cluster, see `slipstream.training.cluster.cluster.Cluster.standing`."""
+    """The nodes of a cluster, see `slipstream.training.cluster.cluster.Cluster.standing`."""
     machine: Machine | None = None
     """What all processes of the run take; the same object until there is a new look."""
     eta: float | None = None

@@ -54,7 +54,7 @@ class RecentEpisodes:
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """Of the recent episodes, [m, RECENT]; NaN where there are none yet."""
+        """Returns of the recent episodes, [m, RECENT]; NaN where there are none yet."""
         return self._rows[..., 0]
 
     def scores(self) -> NDArray[np.float64]:
@@ -62,7 +62,7 @@ class RecentEpisodes:
         return self._mean(0)
 
     def means(self) -> dict[str, NDArray[np.float64]]:
-        """Of the same episodes [m]: ``length``, and ``episode/NAME`` of each metric."""
+        """Means of recent episodes, [m] each: ``length``, and ``episode/NAME`` of each metric."""
         own = {f"{PREFIX}{name}": self._mean(2 + k) for k, name in enumerate(self._names)}
         return {"length": self._mean(1), **own}
 

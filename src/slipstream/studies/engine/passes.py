@@ -175,18 +175,18 @@ def _combined(
 
 
 def score(
-    places: Sequence[Place], policy: Policy, go_on: Callable[[], None] = lambda: None
+    places: Sequence[Place], policy: Policy, check_stop: Callable[[], None] = lambda: None
 ) -> list[DailyReturns]:
     """Scores every member of a policy on its own test split with its most likely actions.
 
     Args:
         places: [M], the policy's members; each has a `test` split and they are `alike`.
         policy: of all of them.
-        go_on: called now and then; it may raise to leave.
+        check_stop: called now and then; it may raise to leave.
     """
     if places[0].environment.spec.market is None:
-        return _games(places, policy, go_on)
-    return _market(places, policy, go_on)
+        return _games(places, policy, check_stop)
+    return _market(places, policy, check_stop)
 
 
 def alike(place: Place) -> tuple[int, ...]:
@@ -209,7 +209,7 @@ def _backend(place: Place) -> str:
 
 
 def _market(
-    places: Sequence[Place], policy: Policy, go_on: Callable[[], None]
+    places: Sequence[Place], policy: Policy, check_stop: Callable[[], None]
 ) -> list[DailyReturns]:
     own = [_records(place) for place in places]
     together = places[0].environment.joined(own)
@@ -223,7 +223,9 @@ def _market(
     assert isinstance(env, KernelVectorEnv)  # prices have one player
     longest = max(len(time) for time in times)
     settings = places[0].member.config.evaluation
-    values, ended = _run(env, policy, longest, go_on, settings.seed if settings.drawn else None)
+    values, ended = _run(
+        env, policy, longest, check_stop, settings.seed if settings.drawn else None
+    )
     accounts: list[PassGrowth | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
     markets = {record: together.spec_of((record,)).market for record in set(records)}
@@ -246,7 +248,7 @@ def _run(
     env: KernelVectorEnv,
     policy: Policy,
     longest: int,
-    go_on: Callable[[], None],
+    check_stop: Callable[[], None],
     seed: int | None,
 ) -> tuple[dict[str, Floats], Episodes]:
     """Steps all copies to the ends of their passes.
@@ -263,9 +265,9 @@ def _run(
         loop.reset()
         for begin in range(0, longest, _LOOK):
             loop.run(begin, min(begin + _LOOK, longest), values)
-            go_on()
+            check_stop()
     else:
-        step_passes(env, policy, noted, values, go_on, seed)
+        step_passes(env, policy, noted, values, check_stop, seed)
     ended = env.drain_episodes()
     running = np.setdiff1d(np.arange(e), ended.e)
     if len(running):
@@ -360,7 +362,7 @@ def step_passes(
     policy: Policy,
     noted: tuple[str, ...],
     values: Floats,
-    go_on: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
     seed: int | None = None,
 ) -> None:
     """What `PassLoop` does, step after step; with a seed, actions are drawn."""
@@ -376,7 +378,7 @@ def step_passes(
         for k, now in enumerate(env.read(noted).values()):
             values[t, :, k] = now
         if t % _LOOK == 0:
-            go_on()
+            check_stop()
 
 
 def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
@@ -391,7 +393,7 @@ def _groups_of(place: Place, times: Sequence[NDArray[np.int64]]) -> list[int]:
 
 
 def _games(
-    places: Sequence[Place], policy: Policy, go_on: Callable[[], None] = lambda: None
+    places: Sequence[Place], policy: Policy, check_stop: Callable[[], None] = lambda: None
 ) -> list[DailyReturns]:
     """Episode returns; every member meets the same episodes."""
     seed, episodes, longest = alike(places[0])
@@ -405,7 +407,9 @@ def _games(
         )
 
     with together.evaluation("train", copies, members, backend, longest) as env:
-        tracks = run_episodes(env, act, episodes, seed, members=members, record=False, go_on=go_on)
+        tracks = run_episodes(
+            env, act, episodes, seed, members=members, record=False, check_stop=check_stop
+        )
     numbers = np.arange(episodes)
     found = []
     for own in tracks:

@@ -266,7 +266,7 @@ class StretchService(NodeService):
         self, tasks: list[Task], source: EnvironmentSource, live: LiveStates
     ) -> list[Outcome] | SlipstreamError | Lost:
         try:
-            return run_stretch(tasks, source, live, self._go_on, SAVE_SECONDS)
+            return run_stretch(tasks, source, live, self._check_stop, SAVE_SECONDS)
         except _Leave:
             return Lost("gave back what it did", "left")
         except MemoryError:
@@ -274,6 +274,6 @@ class StretchService(NodeService):
         except _BLAMED as error:
             return error
 
-    def _go_on(self) -> None:
+    def _check_stop(self) -> None:
         if self._leaving.is_set():
             raise _Leave

@@ -174,7 +174,7 @@ def run_stretch(
     tasks: Sequence[Task],
     source: EnvironmentSource,
     live: LiveStates,
-    go_on: Callable[[], None] = lambda: None,
+    check_stop: Callable[[], None] = lambda: None,
     save_seconds: float | None = None,
 ) -> list[Outcome]:
     """Trains members of one shape side by side and scores each at its milestone.
@@ -186,7 +186,7 @@ def run_stretch(
         tasks: what to do.
         source: of environments.
         live: where members stand.
-        go_on: called after every iteration; it may raise to leave. States are saved then.
+        check_stop: called after every iteration; it may raise to leave. States are saved then.
         save_seconds: between two times that states are saved; None: a minute.
 
     Returns:
@@ -197,8 +197,8 @@ def run_stretch(
     under_way, policy = runners, None
     every = SAVE_SECONDS if save_seconds is None else save_seconds
     while left := [one for one in runners if one.left > 0 and not one.failed]:
-        under_way, policy = left, _train(left, live, go_on, every)
-    _score([one for one in runners if not one.failed], under_way, policy, go_on)
+        under_way, policy = left, _train(left, live, check_stop, every)
+    _score([one for one in runners if not one.failed], under_way, policy, check_stop)
     spent = sum(sum(one.seconds.values()) for one in runners)
     for one in runners:
         one.seconds["overhead"] += (time.perf_counter() - began - spent) / len(runners)
@@ -215,7 +215,7 @@ def _begin(task: Task, source: EnvironmentSource, live: LiveStates) -> _Runner:
 
 
 def _train(
-    runners: Sequence[_Runner], live: LiveStates, go_on: Callable[[], None], every: float
+    runners: Sequence[_Runner], live: LiveStates, check_stop: Callable[[], None], every: float
 ) -> Policy:
     """Advances all by as many iterations as the nearest milestone is away; their policies then."""
     for one in runners:
@@ -234,7 +234,7 @@ def _train(
             if live.due:
                 live.tell(_under_way(population))
             try:
-                go_on()
+                check_stop()
             except BaseException:
                 if resumable:
                     _keep(runners, population, live)
@@ -272,14 +272,14 @@ def _score(
     runners: Sequence[_Runner],
     trained: Sequence[_Runner],
     policy: Policy | None,
-    go_on: Callable[[], None],
+    check_stop: Callable[[], None],
 ) -> None:
     """All members that have a test split, those that can be together at once.
 
     Args:
         runners: who is scored.
         trained, policy: members that were trained last, and their policies.
-        go_on: see `run_stretch`.
+        check_stop: see `run_stretch`.
     """
     tested = [one for one in runners if one.task.member.test is not None]
     for _, group in itertools.groupby(
@@ -290,7 +290,7 @@ def _score(
         places = [one.place for one in own]
         if policy is None or own != trained:
             policy = policy_of(places, [one.state for one in own])
-        found = score(places, policy, go_on)
+        found = score(places, policy, check_stop)
         seconds = (time.perf_counter() - began) / len(own)
         for one, passes in zip(own, found, strict=True):
             one.passes = passes

@@ -60,14 +60,14 @@ def _serve(source: EnvironmentSource, live: LiveStates, pipe: Connection) -> Non
     gc.freeze()  # what was inherited stays: `gc.collect` below need not look at it
     parent = os.getppid()
 
-    def go_on() -> None:
+    def check_stop() -> None:
         if pipe.poll() or orphaned(parent):
             raise _Leave
 
     first = True
     with suppress(_Leave):
         while (tasks := pipe.recv()) is not None:
-            pipe.send(_answer(tasks, source, live, go_on))
+            pipe.send(_answer(tasks, source, live, check_stop))
             gc.collect()  # populations are cyclic: they would wait for one another
             if first:
                 gc.freeze()  # modules and compiled loops that the first stretch brought
@@ -75,10 +75,13 @@ def _serve(source: EnvironmentSource, live: LiveStates, pipe: Connection) -> Non
 
 
 def _answer(
-    tasks: Sequence[Task], source: EnvironmentSource, live: LiveStates, go_on: Callable[[], None]
+    tasks: Sequence[Task],
+    source: EnvironmentSource,
+    live: LiveStates,
+    check_stop: Callable[[], None],
 ) -> Answer:
     try:
-        return run_stretch(tasks, source, live, go_on)
+        return run_stretch(tasks, source, live, check_stop)
     except MemoryError:
         os._exit(1)  # as the system would: the stretch is tried again with fewer members
     except Exception as error:

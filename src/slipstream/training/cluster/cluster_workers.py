@@ -87,7 +87,7 @@ class ClusterWorkers(Workers):
     """As many shards as there are actors when it begins.
 
     Args:
-        config, environment, go_on: see `make_workers`.
+        config, environment, check_stop: see `make_workers`.
         options: which cluster.
         run: who asks, and where its chunks are.
 
@@ -101,9 +101,9 @@ class ClusterWorkers(Workers):
         environment: Environment,
         options: ClusterOptions,
         run: Run,
-        go_on: Callable[[], None],
+        check_stop: Callable[[], None],
     ) -> None:
-        self._run, self._go_on, self._say, self._config = run.path, go_on, run.say, config
+        self._run, self._check_stop, self._say, self._config = run.path, check_stop, run.say, config
         self._chunks = HandedChunks(run.bulk)
         self._spare: list[RemoteActor] = []  # have no shard
         self._at_work: dict[RemoteActor, _Part] = {}
@@ -175,7 +175,7 @@ class ClusterWorkers(Workers):
         last = time.monotonic()
         while len(self._spare) < most:
             try:
-                self._go_on()
+                self._check_stop()
             except StoppedError:
                 raise Interrupted(self._run) from None
             found = self._cluster.arrivals()
@@ -203,7 +203,7 @@ class ClusterWorkers(Workers):
     def _leave(self) -> None:
         """Cuts evaluations short where a signal came."""
         try:
-            self._go_on()
+            self._check_stop()
         except StoppedError:
             for actor in self._at_work:
                 actor.ask_to_leave()
@@ -318,7 +318,7 @@ class ShardService(NodeService):
         config, members = asked["config"], asked["members"]
         environment = self.restored(asked["environment"], arrays).prepared(config.training.stepping)
         self._shards[members] = make_shard(
-            config, environment, members, self._go_on, curriculum=asked["curriculum"]
+            config, environment, members, self._check_stop, curriculum=asked["curriculum"]
         )
 
     def _hand_over(self, shard: Shard) -> dict[str, Any]:
@@ -337,6 +337,6 @@ class ShardService(NodeService):
         self._known |= {member: set(one) for member, one in chunks.items()}
         return shard.set_state(state, chunks=[chunks[member].items() for member in shard.members])
 
-    def _go_on(self) -> None:
+    def _check_stop(self) -> None:
         if self._leaving.is_set():
             raise StoppedError

@@ -195,7 +195,7 @@ def _versions() -> dict[str, Any]:
 
 @functools.cache
 def _code_hash() -> str:
-    """Of all source files, in the order of their names."""
+    """Hash of all source files, in the order of their names."""
     root = Path(__file__).parents[2]
     found = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -65,7 +65,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Number of the process, for the system."""
         assert self._process.pid is not None
         return self._process.pid
 

@@ -25,6 +25,7 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.core.process import PATIENCE_SECONDS
 from slipstream.environments.curriculum import Curriculum
 from slipstream.environments.environment import Environment
+from slipstream.machine.gate import RunTasks
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
 from slipstream.training.processes.child import Child, portable, torch_threads
@@ -74,16 +75,16 @@ class Workers(ABC):
         self.close()
 
 
-def go_on() -> None:
-    """Nobody asked to stop."""
+def never_stop() -> None:
+    """Lets an evaluation go on: nobody asks to stop."""
 
 
 def make_shard(
     config: RunConfig,
     environment: Environment,
     members: range,
-    go_on: Callable[[], None],
-    run: Any = None,
+    check_stop: Callable[[], None],
+    run_tasks: RunTasks | None = None,
     curriculum: Curriculum | None = None,
 ) -> Shard:
     """Some members of a run.
@@ -91,7 +92,7 @@ def make_shard(
     Args:
         config, environment: of the run.
         members: which.
-        go_on, run: see `Shard`.
+        check_stop, run_tasks: see `Shard`.
         curriculum: of the run, for a machine that lacks what its settings name; None: made here.
     """
     training = config.training
@@ -104,18 +105,18 @@ def make_shard(
         members,
         int(training.num_envs),
         training.chosen_backend,
-        run,
+        run_tasks,
         learner=training.learner,
         device=training.device,
         longest=EvaluationPlan.of(config, environment).longest,
         drawn=config.evaluation.drawn,
-        go_on=go_on,
+        check_stop=check_stop,
         curriculum=None if curriculum is None else curriculum.among(len(members)),
     )
 
 
 def curriculum_of(config: RunConfig, environment: Environment) -> Curriculum | None:
-    """Of a run's members; None without phases."""
+    """The curriculum of a run's members; None where its config has no phases."""
     if not config.curriculum.phases:
         return None
     members = config.training.members
@@ -126,13 +127,16 @@ class LocalWorker(Workers):
     """One shard in this process; the parts of a lone member run on a crew of threads."""
 
     def __init__(
-        self, config: RunConfig, environment: Environment, go_on: Callable[[], None] = go_on
+        self,
+        config: RunConfig,
+        environment: Environment,
+        check_stop: Callable[[], None] = never_stop,
     ) -> None:
         self.members = [range(config.training.members)]
         self._crew = Crew(_threads(config, environment))
         side_by_side = self._crew.run if self._crew.workers > 1 else None
         try:
-            self._shard = make_shard(config, environment, self.members[0], go_on, side_by_side)
+            self._shard = make_shard(config, environment, self.members[0], check_stop, side_by_side)
         except BaseException:
             self._crew.close()
             raise
@@ -168,7 +172,7 @@ class ProcessWorkers(Workers):
         config: RunConfig,
         environment: Environment,
         members: list[range],
-        go_on: Callable[[], None] = go_on,
+        check_stop: Callable[[], None] = never_stop,
     ) -> None:
         self.members, self._name = members, environment.name
         self._threads = torch_threads(1)
@@ -179,7 +183,7 @@ class ProcessWorkers(Workers):
         try:
             for i, part in enumerate(members):
                 remedy = f"set training.shards to less than {max(2, i)}"
-                serve = partial(_serve, config, environment, part, go_on, self._pages[i])
+                serve = partial(_serve, config, environment, part, check_stop, self._pages[i])
                 self._children.append(Child(serve, f"worker of {_named(part)}", remedy))
         except BaseException:
             self._end(0.0)
@@ -237,7 +241,7 @@ class ProcessWorkers(Workers):
         )
 
     def _words(self, i: int) -> NDArray[np.uint64]:
-        """Of its copies, [_PULSES, WORDS]."""
+        """The pulses of its copies, [_PULSES, WORDS]."""
         return np.frombuffer(self._pages[i], np.uint64).reshape(_PULSES, WORDS)
 
     def close(self) -> None:
@@ -272,7 +276,7 @@ def _serve(
     config: RunConfig,
     environment: Environment,
     members: range,
-    go_on: Callable[[], None],
+    check_stop: Callable[[], None],
     page: mmap.mmap,
     pipe: Connection,
 ) -> None:
@@ -286,7 +290,7 @@ def _serve(
         method, arguments = message
         try:
             if shard is None:
-                shard = make_shard(config, environment, members, go_on, side_by_side)
+                shard = make_shard(config, environment, members, check_stop, side_by_side)
             answer: tuple[bool, Any] = (True, getattr(shard, method)(*arguments))
         except Exception as error:
             answer = (False, portable(error))

@@ -137,7 +137,7 @@ class _Slice:
 
     @property
     def pids(self) -> list[int]:
-        """Of its worker processes."""
+        """Numbers of its worker processes."""
         workers = getattr(self.env, "workers", None)
         return [] if workers is None else [link.pid for link in workers.links]
 

@@ -213,7 +213,7 @@ class ForeignCopy:
         return reward, over, cut
 
     def misfit(self, doing: str, error: MisfitError) -> KernelError:
-        """Of an observation that `doing` returned."""
+        """Error of an observation, returned by `doing`, that does not fit the space."""
         return self.failure(doing, f"the observation {error}")
 
     def failure(self, doing: str, what: str) -> KernelError:
@@ -999,7 +999,7 @@ class ForeignCopies:
         self.at["told"][row] = self._table.write(info, self._info, row) if info else NOTHING
 
     def _say_all(self, copies: Sequence[ForeignCopy | None]) -> None:
-        """Of those whose step was real."""
+        """Writes the infos of those copies whose step was real."""
         lost, down = self.at["lost"], self.at["down"]
         for copy in copies:
             if copy is None or not copy.info:

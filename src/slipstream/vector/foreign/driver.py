@@ -392,12 +392,12 @@ def _nothing(copy: int | None) -> None:
 
 
 def closed(name: str) -> ConfigError:
-    """Of whoever uses what was closed."""
+    """Error for whoever uses what was closed."""
     return ConfigError(f"{name} was closed; make it again to use it.")
 
 
 def not_received(name: str) -> ConfigError:
-    """Of an order while steps are under way."""
+    """Error for an order that comes while steps are under way."""
     return ConfigError(
         f"Steps of {name} are under way that were sent and not received; `recv` them all before "
         "anything else is asked of the copies."

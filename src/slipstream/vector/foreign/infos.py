@@ -73,7 +73,7 @@ def _empty(value: Any, num_envs: int) -> Any:
 
 
 MOST_BYTES = 512
-"""Of one info; 64 numbers."""
+"""The most bytes of one info: 64 numbers."""
 
 _CODES: Mapping[type, str] = {
     int: "q", float: "d", bool: "?", np.bool_: "?",
@@ -96,7 +96,7 @@ Signature = tuple[tuple[str, Any], ...]
 
 
 def signature_of(info: Any) -> Signature | None:
-    """Of an info; None where it holds anything but numbers, arrays of them, and dicts of both."""
+    """Signature of an info; None where something is no number, array of numbers or dict of both."""
     if type(info) is not dict:
         return None
     nodes = []
@@ -285,7 +285,7 @@ class InfoTable:
 
     @property
     def signatures(self) -> tuple[Signature, ...]:
-        """Of all forms."""
+        """Signatures of all forms, in their order."""
         return tuple(form.signature for form in self.forms)
 
     def take(self, signatures: Sequence[Signature]) -> None:

@@ -103,13 +103,13 @@ class Crowd:
 
     @property
     def all_pids(self) -> list[int]:
-        """Of all its processes."""
+        """Numbers of all its processes."""
         with self._lock:
             return [link.pid for link in (*self._busy, *self._idle) if link.pipe is not None]
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes without work."""
+        """Numbers of the processes without work."""
         return [link.pid for link in self._idle]
 
     def close(self) -> None:
