@@ -87,7 +87,7 @@ class Experience:
             self.fill(agent, rollout, int(agent.iterations[0]))
             if after is not None:
                 after(i, agent, rollout)
-            extra = {} if run is None else {"run": run}
+            extra = {} if run is None else {"run_tasks": run}
             metrics = agent.update(rollout, i / iterations, **extra)
         return agent, metrics
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.core.errors import KernelError
+from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import MarketSpec
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
@@ -307,3 +307,13 @@ def test_passes(engine, tmp_path, monkeypatch, function, fused):
     assert "raised IndexError: index" in message and "\n" not in message
     text = path.read_text().splitlines()[int(message[len(str(path)) + 1 :].partition(":")[0]) - 1]
     assert "d.prices[s.bar, 2 * s.bar]" in text or "out[s.bar]" in text
+
+
+def test_a_split_that_a_market_lacks_is_named(engine):
+    """No other records take its place: a study would train its final members on a fold."""
+    environment = engine.source().environment(engine.member(0).config)
+    assert environment.records("development/train") != environment.records("fold0/train")
+    kept = {k: v for k, v in environment.loaded.params.items() if k != "development/train"}
+    lacking = replace(environment, loaded=replace(environment.loaded, params=kept))
+    with pytest.raises(ConfigError, match=r"has no split `development/train`, but fold0/train"):
+        lacking.records("development/train")

@@ -34,7 +34,7 @@ def shard(seeds=(7,), num_envs=16, run=None, backend="auto", members=None, **sel
     environment = make_environment(TICTACTOE, settings)
     members = range(len(seeds)) if members is None else members
     made = Shard(
-        environment, PPOConfig(**AGENT), seeds, members, num_envs, backend=backend, run=run
+        environment, PPOConfig(**AGENT), seeds, members, num_envs, backend=backend, run_tasks=run
     )
     made.reset()
     return made
