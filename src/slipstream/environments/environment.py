@@ -90,7 +90,7 @@ class KernelPrices(NamedTuple):
     loaded: Loaded
 
     def passes(self, split: str) -> list[SymbolPass | PortfolioPass] | None:
-        """Each split record's; None where the kernel does not declare them."""
+        """What each record of a split could trade at; None where the kernel does not declare it."""
         declares = self.kernel.market_pass
         if declares is None:
             return None
@@ -394,7 +394,7 @@ class Environment(ABC):
     def records(self, split: str) -> tuple[Any, ...]:
         """Params records of a split; nothing where there are no records.
 
-        What is no market has one set of records for every split: see `splits`.
+        What is no market gives its records of "train" for a split that it lacks: see `splits`.
 
         Raises:
             ConfigError: a market has no such split.
@@ -408,9 +408,9 @@ class Environment(ABC):
     def splits(self) -> tuple[str, ...]:
         """Names of the data's splits, each of which can be evaluated.
 
-        Only a market's data are divided. What is no market (a game, CartPole) has no data splits:
-        "train" and "test" name there which seed its episodes start from, and what they are for:
-        with "train" the best policy is chosen, and "test" is fresh episodes that chose nothing.
+        A market's are ranges of time. What is no market (a game, CartPole) mostly declares "train"
+        alone, and its records serve for every split. There the names choose the seed from which
+        episodes start: "train" those by which the best policy is chosen, "test" fresh ones.
         """
         return ("train",)
 

@@ -37,8 +37,8 @@ _ORDER = ("train_window", "train", "validation", "test", "window")
 def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> Tracks:
     """Runs every member's best policy through every split, in the order of time.
 
-    What is no market has no splits of data (`Environment.splits`) and gives "test", fresh episodes
-    that chose no policy. Deterministic: equal however many copies evaluate.
+    What is no market gives "test" alone, fresh episodes that chose no policy: see
+    `Environment.splits`. Deterministic: equal however many copies evaluate.
 
     Args:
         run: has at least one best policy.
