@@ -315,5 +315,7 @@ def test_a_split_that_a_market_lacks_is_named(engine):
     assert environment.records("development/train") != environment.records("fold0/train")
     kept = {k: v for k, v in environment.loaded.params.items() if k != "development/train"}
     lacking = replace(environment, loaded=replace(environment.loaded, params=kept))
-    with pytest.raises(ConfigError, match=r"has no split `development/train`, but train, fold0/train"):
+    with pytest.raises(
+        ConfigError, match=r"has no split `development/train`, but train, fold0/train"
+    ):
         lacking.records("development/train")
