@@ -1,0 +1,92 @@
+"""Jobs, their supervisor and both are killed: none is lost, none begins twice.
+
+The state that a training ends with is the same, bit for bit, as that of one nobody disturbed.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import slipstream as package
+from slipstream.files import checkpoint
+from slipstream.jobs.overview import state_of
+from slipstream.jobs.process import place
+from slipstream.jobs.queue import JobQueue
+from slipstream.jobs.supervisor import process_of
+
+SETTINGS = ["--num-envs=8", "--total-steps=60_000", "--no-report", "--set=training.keep_last=1"]
+MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()", "jobs", "run"]
+SEEDS = (1, 2, 3)
+
+
+def final_state(folder):
+    tensors, _ = checkpoint.load(checkpoint.checkpoints(folder / "checkpoints")[-1])
+    return {name: value.tobytes() for name, value in tensors.items()}
+
+
+def kill(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "kills", [4, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
+)
+def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(tmp_path, kills, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    for seed in SEEDS:
+        package.train(
+            "cartpole", num_envs=8, total_steps=60_000, seed=seed, keep_last=1,
+            out=f"calm/{seed}", report=False, say=lambda _: None,
+        )  # fmt: skip
+    draw = random.Random(kills)
+    with JobQueue(tmp_path / "queue") as queue:
+        for seed in SEEDS:
+            folder = tmp_path / "killed" / str(seed)
+            first = ["train", *SETTINGS, f"--seed={seed}", f"--out={folder}", "--", "cartpole"]
+            again = ["resume", "--no-report", str(folder)]
+            queue.add("run", folder, first, again, place())
+        command, done, supervisor = [*MAIN, f"--queue={queue.folder}"], 0, None
+        deadline = time.monotonic() + 900
+        try:
+            while any(not job.ended for job in queue.jobs()):
+                assert time.monotonic() < deadline
+                if supervisor is None or supervisor.poll() is not None:
+                    supervisor = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+                time.sleep(draw.uniform(0.5, 2.0))
+                running = [job for job in queue.jobs() if state_of(queue, job) == "running"]
+                assert len(running) <= (os.cpu_count() or 1)
+                if done >= kills or not running:
+                    continue
+                which = draw.choice(("job", "supervisor", "both"))
+                if which != "job":
+                    kill(supervisor.pid)
+                    supervisor.wait()
+                process = process_of(draw.choice(running))  # None before it said its number
+                if which != "supervisor" and process is not None:
+                    kill(process.pid)
+                done += 1
+                for job in running:  # kills so close together leave no time to get further
+                    queue.want(job, "complete")
+        finally:
+            if supervisor is not None:
+                supervisor.kill()
+                supervisor.wait()
+            for job in queue.jobs():
+                process = process_of(job)
+                if queue.held(job) and process is not None:
+                    kill(process.pid)
+        assert [job.ended for job in queue.jobs()] == ["complete"] * len(SEEDS)
+    for seed in SEEDS:
+        folder = tmp_path / "killed" / str(seed)
+        assert final_state(folder) == final_state(tmp_path / "calm" / str(seed))
+        events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+        assert sum(event["event"] == "begun" for event in events) == 1
