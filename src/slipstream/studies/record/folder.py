@@ -238,9 +238,9 @@ class StudyFolder(Summarised):
         make_folder(self.path)
         self._lock = take_lock(
             self.path,
-            f"Another process runs the study {self.name}; look at it with `slipstream "
-            f"study status {self.handle}`, or stop it with `slipstream study stop "
-            f"{self.handle}`.",
+            f"Another process runs the study {self.name}, and uses its cores already: a second one "
+            f"would not be faster. Look at it with `slipstream study status {self.handle}`, or "
+            f"stop it with `slipstream study stop {self.handle}`.",
         )
         forget_stop(self.path)  # it was for the process before
 
