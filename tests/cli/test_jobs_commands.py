@@ -54,6 +54,31 @@ def test_a_training_in_the_background_is_found_watched_and_stopped_by_name(slips
     assert "night  run   stopped" in slipstream("jobs").out
 
 
+def test_a_log_is_printed_and_followed_to_the_end(slipstream, tmp_path):
+    assert slipstream("train", *ENDLESS, "--out", "a", "--background").code == 0
+    asked = [*MAIN, "log", "a", "--follow"]
+    with subprocess.Popen(asked, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as following:
+        assert "begun" in following.stdout.readline()
+        assert slipstream("stop", "a").code == 0
+        assert "stopped" in following.stdout.read().splitlines()[-1]
+    assert following.returncode == 0
+    told = slipstream("log", "a").out
+    assert told == (tmp_path / "a" / "log.txt").read_text() and "parallel envs" in told
+    assert slipstream("log", "nobody").code == 2
+
+
+def test_stopping_a_run_of_the_queue_stops_its_job(slipstream, tmp_path):
+    assert slipstream("jobs", "add", "--", "train", *ENDLESS, "--out", "a").code == 0
+    with subprocess.Popen([*MAIN, "jobs", "run", "--until-idle"], cwd=tmp_path) as supervisor:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "a" / "status.json").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert slipstream("stop", "a").code == 0
+        assert supervisor.wait(120) == 0
+    assert "a     run   stopped" in slipstream("jobs").out
+
+
 def test_a_start_that_fails_is_said_at_once_with_its_own_words(slipstream, tmp_path):
     told = slipstream("train", *SHORT, "--set", "env.nope=1", "--background")
     assert told.code == 2 and "nope" in told.err and "Traceback" not in told.err

@@ -48,10 +48,15 @@ def watch(
 @app.command()
 def stop(name: RunOrStudy) -> None:
     """Ends a run or a study after the iteration under way, as Ctrl-C does: it can be resumed."""
+    from slipstream.jobs.queue import STOPPED, own_queue
     from slipstream.studies.record.status import lookup
     from slipstream.studies.record.status import stop as ask
 
     folder, _ = lookup(name)
+    with own_queue() as queue:  # else its supervisor would go on with it
+        for job in queue.jobs(ended=False):
+            if job.folder == str(folder):
+                queue.want(job, STOPPED)
     if ask(name):
         tell(f"It ends after the iteration under way; then go on with: slipstream resume {name}")
     else:
