@@ -12,7 +12,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.files.files import disk_errors, write_text
 from slipstream.files.status import Status, read_status
 from slipstream.jobs.overview import state_of
-from slipstream.jobs.process import place, start
+from slipstream.jobs.process import let_go, place, start
 from slipstream.jobs.queue import STOPPED, JobQueue
 from slipstream.jobs.supervisor import is_supervised, stop_process
 from slipstream.runs.run import Run
@@ -168,7 +168,7 @@ class AgentTrainingService:
         ):
             return
         words = ["jobs", "run", "--until-idle", f"--queue={self._queue.folder}"]
-        start(words, self._queue.folder / "supervisor.txt", place())
+        let_go(start(words, self._queue.folder / "supervisor.txt", place()))
 
 
 def _taken(run: Run) -> dict[str, float | None]:

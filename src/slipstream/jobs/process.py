@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,8 +96,8 @@ def start(
 
 
 def let_go(process: subprocess.Popen[bytes]) -> None:
-    """Nobody waits for the process any more; Python would warn that it still runs."""
-    process.returncode = process.poll() or 0
+    """Nobody asks for the process's exit code: a thread takes it, so that no zombie is left."""
+    threading.Thread(target=process.wait, daemon=True).start()
 
 
 def last_words(output: Path) -> str:

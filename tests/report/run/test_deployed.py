@@ -170,7 +170,7 @@ def test_games_and_members_of_runs(deployed, tmp_path, capsys):
     (tmp_path / "ledger.db").touch()
     assert command("evaluate", tmp_path) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert "has deployed no policy: it is not complete. Go on with `slipstream study" in told
+    assert "has deployed no policy: it is not complete. Go on with `slipstream resume" in told
     (tmp_path / "result.json").write_text("{}")
     assert command("evaluate", tmp_path) == 2
     told = " ".join(capsys.readouterr().err.split())

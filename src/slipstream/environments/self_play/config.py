@@ -84,7 +84,12 @@ DEFAULTS = SelfPlayConfig.model_validate({})
 
 def kernel_with_seats(name: str) -> Kernel:
     """`load_kernel`, whose Config knows `self_play` where several players act."""
-    kernel = load_kernel(name)
+    return _extended(load_kernel(name))
+
+
+@functools.cache
+def _extended(kernel: Kernel) -> Kernel:
+    """The same object for the same kernel: what is compiled for it is found by it."""
     if "player" not in inspect.signature(kernel.observe).parameters:
         return kernel
     return kernel._replace(Config=_with_self_play(kernel.Config))
