@@ -131,6 +131,26 @@ def _alive(pid):
         return False
 
 
+def test_the_pool_follows_the_cores_that_it_may_use(
+    engine, members, expected, tmp_path, monkeypatch
+):
+    """A queue's supervisor gives cores and takes them: workers come and go, no bit changes."""
+    given = [2, 1, 1, 1, *[3] * 1000]  # after so many looks
+    seen = []
+    monkeypatch.setattr(pool_module, "usable_cores", lambda: given[len(seen)])
+
+    def look(pool):
+        seen.append((given[len(seen)], sum(one.batch is not None for one in pool._workplaces)))
+
+    with Pool(tmp_path, engine.source(), None, 2) as pool:
+        pool.submit(members, [2] * COUNT)
+        found = collect(pool, COUNT, look)
+        pool.submit(members, [6] * COUNT)
+        found |= collect(pool, COUNT, look)
+    assert {(1, 1), (3, 3)} <= set(seen), seen
+    assert bits(found) == expected[0]
+
+
 def test_closed_in_the_middle(engine, tmp_path, monkeypatch):
     """Closing saves the members under way after their iteration."""
     monkeypatch.setattr(pool_module, "PATIENCE_SECONDS", 250.0)  # the first one may compile

@@ -11,6 +11,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import (
     CheckpointError,
     ConfigError,
@@ -66,7 +67,9 @@ class Pool:
         folder: of the study: `live/` has the states of members under way, `weights/` what is left
             of finished ones.
         source: of environments; workers share what it has loaded.
-        workers: processes of this machine; none where there is a cluster.
+        workers: processes of this machine; None: one for each core that this process may use, asked
+            before each stretch, for a queue's supervisor gives cores and takes them. None of them
+            where there is a cluster.
         group_size: members of a batch at most; None: by memory and measured speed.
         cluster: whose actors do everything; None: there is none.
     """
@@ -75,7 +78,7 @@ class Pool:
         self,
         folder: Path,
         source: EnvironmentSource,
-        workers: int,
+        workers: int | None,
         group_size: int | None = None,
         cluster: Cluster | None = None,
     ) -> None:
@@ -83,7 +86,8 @@ class Pool:
         self._source, self._cluster, self._group_size = source, cluster, group_size
         self._data = None if cluster is None else DataStore(source, cluster)
         self._threads = torch_threads(1)
-        self._workplaces = [Workplace() for _ in range(0 if cluster else max(1, workers))]
+        self._follows_cores = workers is None and cluster is None
+        self._workplaces = [Workplace() for _ in range(0 if cluster else max(1, workers or 1))]
         self._waiting: list[Job] = []
         self._retries: list[MemberBatch] = []
         self._done: list[Outcome] = []
@@ -213,6 +217,8 @@ class Pool:
                 self._workplaces.append(
                     Workplace(RemoteWorker(one, self._data, self._live), None, one.node)
                 )
+        if self._follows_cores:
+            self._fit_cores()
         for workplace in self._workplaces:
             if workplace.batch is not None:
                 continue
@@ -224,6 +230,18 @@ class Pool:
                 workplace.batch = batch
             else:  # its machine is gone
                 self._retries.insert(0, batch)
+
+    def _fit_cores(self) -> None:
+        """Makes as many workplaces as there are cores; who is at work finishes its stretch."""
+        wanted = usable_cores()
+        while len(self._workplaces) < wanted:
+            self._workplaces.append(Workplace())
+        idle = [workplace for workplace in self._workplaces if workplace.batch is None]
+        for workplace in idle[: max(0, len(self._workplaces) - wanted)]:
+            self._workplaces.remove(workplace)
+            if workplace.worker is not None:
+                workplace.worker.ask_to_leave()
+                workplace.worker.end(PATIENCE_SECONDS)
 
     def _next(self, workplace: Workplace) -> MemberBatch | None:
         others = [

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.capacity import usable_cores
 from slipstream.core.spec import Spec
 from slipstream.market.folds import HOLDOUT
 from slipstream.runs.openings import PriceSeries, price_series
@@ -55,7 +54,7 @@ class Pools:
     Workers that are forked share the data, a cluster is sent them.
 
     Args:
-        workers: processes; None: one per core. None of them where there is a cluster.
+        workers: processes; None: one per core, see `Pool`. None of them where there is a cluster.
         group_size: members of a population; None: by measurement.
         cluster: who trains instead.
         say: told in sentences when nodes come and go.
@@ -68,7 +67,7 @@ class Pools:
         cluster: ClusterOptions | None = None,
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self._workers = usable_cores() if workers is None else workers
+        self._workers = workers
         self._group_size, self._cluster, self._say = group_size, cluster, say
         self._source: EnvironmentSource | None = None
         self._base: RunConfig | None = None
