@@ -1,0 +1,125 @@
+"""Self-test: whether slipstream works on this machine, tried on a training that is killed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from slipstream.files import checkpoint
+from slipstream.files.machine import Cards
+from slipstream.jobs.process import last_words, start
+from slipstream.runs.run import CHECKPOINTS, REPORT, RESULT
+
+_TRAIN = ("train", "cartpole", "--num-envs=8", "--total-steps=81920", "--set=training.keep_last=1")
+_SECONDS = 120.0  # for one command; compiling takes most of it
+# What is optional, by the names of distributions.
+_OPTIONAL = {
+    "torch": "images, cards, the definitions of the algorithms",
+    "stable-baselines3": "its face (with VecMonitor)",
+    "envpool": "its face",
+    "pettingzoo": "its face",
+    "ray": "several machines",
+    "onnx": "opponents from other projects",
+    "openskill": "ratings of players",
+}
+
+
+class SelfTestError(Exception):
+    """A step did not do what it should; the message says which and what was seen."""
+
+
+def selftest(folder: Path) -> Iterator[tuple[str, float]]:
+    """Compiles, trains, is killed and resumed, compares, evaluates and reports, in two minutes.
+
+    Args:
+        folder: empty; runs and what they print are left in it.
+
+    Yields:
+        After each step what was shown, and the seconds that it took.
+
+    Raises:
+        SelfTestError: a step failed.
+    """
+    began = time.monotonic()
+
+    def taken() -> float:
+        nonlocal began
+        seconds, began = time.monotonic() - began, time.monotonic()
+        return seconds
+
+    _run(folder, "calm", *_TRAIN, "--out=calm")
+    yield "compiles its loops, trains CartPole and writes a report", taken()
+    _kill(folder)
+    yield "is killed (SIGKILL) after a checkpoint", taken()
+    _run(folder, "killed", "resume", "killed")
+    if _state(folder / "calm") != _state(folder / "killed"):
+        raise SelfTestError("resumed, the killed training ended with other weights")
+    yield "resumes, and ends with the same weights, bit for bit", taken()
+    report = folder / "killed" / REPORT
+    report.unlink()
+    _run(folder, "evaluated", "evaluate", "killed")
+    if not report.stat().st_size:
+        raise SelfTestError(f"the page {report} is empty")
+    yield "evaluates the policy and writes its page again", taken()
+
+
+def optional() -> list[tuple[str, str]]:
+    """What is optional, and whether it is here."""
+    rows = []
+    for name, purpose in _OPTIONAL.items():
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found = "not installed"
+        rows.append((name, f"{found}: {purpose}"))
+    cards = ", ".join(str(card["name"]) for card in Cards().describe())
+    return [*rows, ("GPU", cards or "no GPU")]
+
+
+def _run(folder: Path, name: str, *command: str) -> None:
+    """A command to its end."""
+    output = folder / f"{name}.txt"
+    process = start(command, output, _here(folder))
+    try:
+        code = process.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise SelfTestError(
+            f"`slipstream {' '.join(command)}` took over {_SECONDS:.0f} s"
+        ) from None
+    if code:
+        raise SelfTestError(f"`slipstream {' '.join(command)}`: {last_words(output) or code}")
+
+
+def _kill(folder: Path) -> None:
+    """Trains into ``killed`` and kills the process once there is a checkpoint."""
+    output = folder / "killed.txt"
+    process = start((*_TRAIN, "--out=killed"), output, _here(folder))
+    deadline = time.monotonic() + _SECONDS
+    try:
+        while not checkpoint.checkpoints(folder / "killed" / CHECKPOINTS):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SelfTestError(f"it wrote no checkpoint: {last_words(output)}")
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+    if (folder / "killed" / RESULT).exists():
+        raise SelfTestError("it was complete before it could be killed: try again")
+
+
+def _here(folder: Path) -> dict[str, Any]:
+    return {"python": sys.executable, "cwd": str(folder), "variables": dict(os.environ)}
+
+
+def _state(run: Path) -> dict[str, bytes]:
+    """Everything that the last checkpoint holds."""
+    tensors, _ = checkpoint.load(checkpoint.checkpoints(run / CHECKPOINTS)[-1])
+    return {name: tensor.tobytes() for name, tensor in tensors.items()}

@@ -1,0 +1,38 @@
+"""`slipstream selftest`: what it shows where all is well, and where a step fails."""
+
+import pytest
+
+from slipstream.jobs import selftest as module
+from slipstream.jobs.selftest import SelfTestError, optional, selftest
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "work").mkdir()
+
+
+@pytest.mark.long
+def test_all_steps_are_shown(tmp_path):
+    told = [what for what, _ in selftest(tmp_path / "work")]
+    assert len(told) == 4 and "bit for bit" in told[2]
+
+
+def test_a_step_that_fails_is_named_with_the_commands_own_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_TRAIN", ("train", "no_such_environment"))
+    with pytest.raises(SelfTestError, match="There is no environment `no_such_environment`"):
+        list(selftest(tmp_path / "work"))
+
+
+def test_other_weights_are_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_run", lambda *_: None)
+    monkeypatch.setattr(module, "_kill", lambda _: None)
+    states = iter(({"weights": b"1"}, {"weights": b"2"}))
+    monkeypatch.setattr(module, "_state", lambda _: next(states))
+    with pytest.raises(SelfTestError, match="other weights"):
+        list(selftest(tmp_path / "work"))
+
+
+def test_what_is_optional_is_listed_whether_it_is_here_or_not():
+    rows = dict(optional())
+    assert {"torch", "stable-baselines3", "GPU"} <= rows.keys()
