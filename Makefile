@@ -40,7 +40,7 @@ demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2
 test: $(DEV)  ## everything but long learning and long fault tests (10 minutes on 2 cores, most of them compiling)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=30 --durations-min=4 $(ARGS)
 
-test-all: $(VENV)/.ray  ## everything, with Ray; results/test-all.json says when it last passed
+test-all: $(VENV)/.ray $(VENV)/.peers  ## everything, with Ray and the peers; results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" $(ARGS)
 	$(BIN)/python -m benchmarks.passed results/test-all.json "make test-all"
 
