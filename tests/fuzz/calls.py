@@ -51,9 +51,25 @@ def options() -> Iterator[Case]:
     for command in ("status", "report", "best", "export", "stop"):
         for name in ("absent", "/dev/null", "", LONG):
             yield Case(f"study {command} {name[:20]!r}", ("study", command, name))
-    for command in ("status", "watch", "stop"):
+    for command in ("status", "watch", "stop", "log", "resume"):
         for name in ("absent", "/dev/null", "", LONG):
             yield Case(f"{command} {name[:20]!r}", (command, name))
+    for command in ("stop", "retry"):
+        for name in ("absent", "/dev/null", "", LONG, "0", "99999999999999999999", "-1"):
+            yield Case(f"jobs {command} {name[:20]!r}", ("jobs", command, "--", name))
+    for words in (("list",), ("train",), ("train", "cartpol"), ("tune", "cartpole", "--nope")):
+        yield Case(f"jobs add {' '.join(words)}", ("jobs", "add", "--", *words))
+    for option in ("--cores", "--memory"):
+        for value in ("-1", "text", "nan", "inf", "99999", ""):
+            argv = ("jobs", "add", option, value, "--", "train", "cartpole")
+            yield Case(f"jobs add {option} {value!r}", argv)
+    for more in (
+        ("--cores", "0"),
+        ("--cores", "99999"),
+        ("--log", "x"),
+        ("--replace", "--out", "/"),
+    ):
+        yield Case(f"train {' '.join(more)}", (*train, *more))
     yield Case("no such command", ("trian", "cartpole"))
     yield Case("no such option", (*train, "--total-step", "3"))
     yield Case("an option without value", (*train, "--seed"))

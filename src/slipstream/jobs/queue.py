@@ -165,7 +165,9 @@ class JobQueue:
             ConfigError: there is none.
         """
         with self._errors():
-            row = self._table.execute("SELECT * FROM jobs WHERE id = ?", (number,)).fetchone()
+            small = abs(number) < 2**63  # what SQLite can compare
+            asked = ("SELECT * FROM jobs WHERE id = ?", (number if small else 0,))
+            row = self._table.execute(*asked).fetchone()
         if row is None:
             raise ConfigError(f"There is no job {number}: `slipstream jobs` lists all.")
         return _job(row)

@@ -77,6 +77,8 @@ def add(
 
     What it was given is fixed now: a config is copied, and changing the file changes no job.
     """
+    import psutil
+
     from slipstream.jobs.process import place
     from slipstream.jobs.queue import own_queue
 
@@ -90,6 +92,12 @@ def add(
     inner = known[command[0]].make_context(command[0], list(command[1:]), parent=root)
     given = {**inner.params, "background": False, "log": None, "replace": False, "cores": None}
     kind, folder, fixed = _fixed(command[0], inner.params)
+    wanted = cores or inner.params.get("cores")
+    if wanted is not None and wanted > (os.cpu_count() or 1):
+        raise ConfigError(f"--cores {wanted}: this machine has {os.cpu_count()}.")
+    there = psutil.virtual_memory().total / 2**30
+    if memory > there:
+        raise ConfigError(f"--memory {memory:g}: this machine has {there:.1f} GiB.")
     with own_queue() as queue:
         if "target" in given:
             given["target"] = _frozen(str(given["target"]), queue.folder / "configs")
@@ -98,7 +106,6 @@ def add(
         if command[0] == "train":
             kept = {name: given[name] for name in _GOES_ON}
             again = command_line(known["resume"], {**kept, "run": folder})
-        wanted = cores or inner.params.get("cores")
         job = queue.add(kind, folder, first, again, place(), wanted, int(memory * 2**30))
     tell(f"Job {job.id}: {folder}. `slipstream jobs run` works the queue off.")
 
