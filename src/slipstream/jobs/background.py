@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
 from slipstream.files.files import disk_errors, sync_folder
 from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lock import is_locked
 from slipstream.files.register import state_folder
-from slipstream.files.status import LOG, Status, read_status
-from slipstream.jobs.process import let_go, start
+from slipstream.files.status import LOG
+from slipstream.jobs.process import here, let_go, start, status_of
 from slipstream.jobs.queue import FAILED, own_queue
 from slipstream.runs.run import CONFIG
 
@@ -40,10 +39,9 @@ def in_background(arguments: Sequence[str], folder: Path, log: Path | None, say:
     output = log or state_folder("background") / f"{folder.name}-{os.getpid()}.txt"
     with disk_errors(output):
         before = output.stat().st_size if output.exists() else 0
-    where = {"python": sys.executable, "cwd": os.getcwd(), "variables": dict(os.environ)}
-    process = start(arguments, output, where)
+    process = start(arguments, output, here())
     while (code := process.poll()) is None:
-        status = _status(folder)
+        status = status_of(folder)
         if status is not None and status.pid == process.pid and status.phase not in _BEFORE:
             break
         time.sleep(_SECONDS)
@@ -77,7 +75,7 @@ def make_room(folder: Path, say: Say) -> None:
     owner = folder.stat().st_uid
     if owner != os.getuid():
         raise ConfigError(f"{folder} belongs to user {owner}: --replace moves folders of yours.")
-    status = _status(folder)
+    status = status_of(folder)
     if status is not None and status.host != platform.node() and status.judged() == "running":
         raise ConfigError(
             f"{folder} is worked on by process {status.pid} on {status.host}: stop it there, with "
@@ -99,10 +97,3 @@ def make_room(folder: Path, say: Say) -> None:
         os.rename(folder, aside)
         sync_folder(aside.parent)
     say(f"What was in {folder} is in {aside}.")
-
-
-def _status(folder: Path) -> Status | None:
-    try:
-        return read_status(folder)
-    except CheckpointError:
-        return None

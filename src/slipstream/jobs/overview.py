@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.files import register
 from slipstream.files.lines import clock, short, stamp
-from slipstream.files.status import Status, read_status
+from slipstream.files.status import Status
+from slipstream.jobs.process import status_of
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
 
 
@@ -55,7 +55,9 @@ def overview(queue: JobQueue, ended: bool = True) -> tuple[list[JobLine], int]:
     """
     queued = queue.jobs()
     lines = [
-        _line(job, state_of(queue, job), _status(job.folder), job.kind, job.folder, job.added)
+        _line(
+            job, state_of(queue, job), status_of(Path(job.folder)), job.kind, job.folder, job.added
+        )
         for job in queued
         if ended or not job.ended
     ]
@@ -63,7 +65,7 @@ def overview(queue: JobQueue, ended: bool = True) -> tuple[list[JobLine], int]:
     made = [one for kind in ("run", "study") for one in register.entries(kind)]
     there = [one for one in made if one.present]
     for one in sorted(there, key=lambda one: one.began, reverse=True):
-        status = _status(one.path)
+        status = status_of(Path(one.path))
         state = "unknown" if status is None else status.judged()
         if one.path not in known and (ended or state not in ("complete", "failed", "unknown")):
             lines.append(_line(None, state, status, one.kind, one.path, one.began))
@@ -114,10 +116,3 @@ def _cores(status: Status) -> str:
         return str(len(os.sched_getaffinity(status.pid)))
     except (AttributeError, OSError):
         return ""
-
-
-def _status(folder: str) -> Status | None:
-    try:
-        return read_status(Path(folder))
-    except (CheckpointError, ResourceError):
-        return None

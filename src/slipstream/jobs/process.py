@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.errors import ResourceError
+from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.reader import is_there
 from slipstream.files import checkpoint
 from slipstream.files.files import disk_errors
+from slipstream.files.status import Status, read_status
 from slipstream.jobs import VARIABLE
 from slipstream.jobs.queue import COMPLETE, FAILED, JobQueue, QueuedJob
 from slipstream.runs.run import CHECKPOINTS, CONFIG
@@ -31,9 +32,23 @@ _USER_ERROR = 2
 
 
 def place() -> dict[str, Any]:
-    """Where a job's process is to run: as this one does."""
+    """Where a job's process is to run, whoever starts it: as this one does."""
     kept = {k: v for k, v in os.environ.items() if k in _VARIABLES or k.startswith(_PREFIXES)}
-    return {"python": sys.executable, "cwd": os.getcwd(), "variables": kept}
+    return {**here(), "variables": kept}
+
+
+def here(folder: Path | None = None) -> dict[str, Any]:
+    """Where a process of this moment runs: in a folder, else in the working one."""
+    cwd = os.getcwd() if folder is None else str(folder)
+    return {"python": sys.executable, "cwd": cwd, "variables": dict(os.environ)}
+
+
+def status_of(folder: Path) -> Status | None:
+    """What a run or study last said of itself; None where nothing can be read."""
+    try:
+        return read_status(folder)
+    except (CheckpointError, ResourceError):
+        return None
 
 
 def begun(job: QueuedJob) -> bool:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from slipstream.files import checkpoint
 from slipstream.files.machine import Cards
-from slipstream.jobs.process import last_words, start
+from slipstream.jobs.process import here, last_words, start
 from slipstream.runs.run import CHECKPOINTS, REPORT, RESULT
 
 _TRAIN = ("train", "cartpole", "--num-envs=8", "--total-steps=81920", "--set=training.keep_last=1")
@@ -85,7 +82,7 @@ def optional() -> list[tuple[str, str]]:
 def _run(folder: Path, name: str, *command: str) -> None:
     """A command to its end."""
     output = folder / f"{name}.txt"
-    process = start(command, output, _here(folder))
+    process = start(command, output, here(folder))
     try:
         code = process.wait(_SECONDS)
     except subprocess.TimeoutExpired:
@@ -101,7 +98,7 @@ def _run(folder: Path, name: str, *command: str) -> None:
 def _kill(folder: Path) -> None:
     """Trains into ``killed`` and kills the process once there is a checkpoint."""
     output = folder / "killed.txt"
-    process = start((*_TRAIN, "--out=killed"), output, _here(folder))
+    process = start((*_TRAIN, "--out=killed"), output, here(folder))
     deadline = time.monotonic() + _SECONDS
     try:
         while not checkpoint.checkpoints(folder / "killed" / CHECKPOINTS):
@@ -113,10 +110,6 @@ def _kill(folder: Path) -> None:
         process.wait()
     if (folder / "killed" / RESULT).exists():
         raise SelfTestError("it was complete before it could be killed: try again")
-
-
-def _here(folder: Path) -> dict[str, Any]:
-    return {"python": sys.executable, "cwd": str(folder), "variables": dict(os.environ)}
 
 
 def _state(run: Path) -> dict[str, bytes]:

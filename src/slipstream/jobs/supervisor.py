@@ -18,14 +18,13 @@ from subprocess import Popen
 
 import psutil
 
-from slipstream.core.errors import CheckpointError, ConfigError, ResourceError, SlipstreamError
+from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.process import ending
 from slipstream.files.files import disk_errors
 from slipstream.files.interruption import Interruption, ask_to_stop, asked_to_stop
 from slipstream.files.lock import is_locked
-from slipstream.files.status import read_status
 from slipstream.jobs import VARIABLE
-from slipstream.jobs.process import begun, last_words, let_go, progress_of, start
+from slipstream.jobs.process import begun, last_words, let_go, progress_of, start, status_of
 from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
 
 _SECONDS = 1.0  # between two looks
@@ -259,10 +258,7 @@ def stop_process(job: QueuedJob) -> None:
 
 def _memory_of(job: QueuedJob) -> int:
     """Bytes that a job last said it takes."""
-    try:
-        status = read_status(Path(job.folder))
-    except (CheckpointError, ResourceError):
-        return 0
+    status = status_of(Path(job.folder))
     return int((status.machine.get("memory") or 0) if status is not None else 0)
 
 

@@ -66,6 +66,11 @@ def prepare(
     return base, config, SearchSpace.from_mapping(config.space, base)
 
 
+def fresh_name(base: RunConfig) -> str:
+    """What a study is called that nobody named: by its environment and the time."""
+    return f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
 def base_config(values: dict[str, Any]) -> RunConfig:
     """The config that trials vary: one member, a number of copies."""
     training = section_of(values, "training")
@@ -128,8 +133,7 @@ def tune(
     """Begins a study, or goes on with it; see `slipstream.tune`."""
     say = say or _to_stderr
     base, config, space = prepare(target, overrides, study, say)
-    made_up = f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    name = made_up if study_name is None else study_name
+    name = fresh_name(base) if study_name is None else study_name
     folder = StudyFolder.of(name)
     folder.trust = True  # what it names was named to this command
     pools = Pools(resources.workers, resources.group_size, resources.cluster, say)

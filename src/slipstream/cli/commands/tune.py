@@ -108,14 +108,11 @@ def tune(
 
 def study_folder(given: Mapping[str, Any]) -> Path:
     """Where `tune` of these values works; refused where its config is."""
-    import time
-
     from slipstream.studies.record.folder import StudyFolder
-    from slipstream.studies.start import prepare
+    from slipstream.studies.start import fresh_name, prepare
 
     base, _, _ = prepare(given["target"], *_given(given))
-    name = given["study_name"] or f"{base.short_name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return StudyFolder.of(name).path
+    return StudyFolder.of(given["study_name"] or fresh_name(base)).path
 
 
 def _given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
