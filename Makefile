@@ -41,7 +41,7 @@ test: $(DEV)  ## everything but long learning and long fault tests (10 minutes o
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=30 --durations-min=4 $(ARGS)
 
 test-all: $(VENV)/.ray $(VENV)/.peers  ## everything, with Ray and the peers; results/test-all.json says when it last passed
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" --all-packages $(ARGS)
 	$(BIN)/python -m benchmarks.passed results/test-all.json "make test-all"
 
 check: $(DEV)  ## format, lint, types, layers

@@ -248,7 +248,7 @@ def kill(env: str, num_envs: int, workers: int) -> dict[str, float]:
         step()
     usual = float(np.median(times[5:]))
     times.clear()
-    os.kill(copies.workers.links[0].pid, signal.SIGKILL)
+    os.kill(copies.copies.links[0].pid, signal.SIGKILL)
     began = time.perf_counter()
     while time.perf_counter() - began < 60.0:
         step()

@@ -5,7 +5,9 @@ Hypothesis draws the same examples everywhere and at any speed: what fails here 
 
 import gc
 import os
+import re
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +25,50 @@ settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same")
+
+
+#: Words of a skip for a Python package that is absent; such a skip fails with ``--all-packages``.
+ABSENT = re.compile(r"could not import|is not installed|needs requirements-|pip install|is absent")
+#: What the peers' lock cannot install: other systems' packages, and NVIDIA's (`make check-cuda`).
+ELSEWHERE = re.compile(
+    r"the original environment is not installed|PostgreSQL|git is not|Chromium|extra cuda-check"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-packages",
+        action="store_true",
+        help="A test that is skipped because a package is absent fails (`make test-all`).",
+    )
+
+
+def fail_where_a_package_is_absent(
+    config: pytest.Config, report: pytest.CollectReport | pytest.TestReport
+) -> None:
+    """Makes a failure of a skip whose reason says that a package of our locks is absent."""
+    if not (config.getoption("all_packages") and report.skipped and "xfail" not in vars(report)):
+        return
+    *_, reason = report.longrepr if isinstance(report.longrepr, tuple) else (report.longrepr,)
+    if ABSENT.search(str(reason)) and not ELSEWHERE.search(str(reason)):
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: {reason}; with --all-packages no package may be absent"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Iterator[None]:
+    report = yield
+    fail_where_a_package_is_absent(collector.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    fail_where_a_package_is_absent(item.config, report)
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
