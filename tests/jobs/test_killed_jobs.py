@@ -21,7 +21,7 @@ from slipstream.jobs.process import place
 from slipstream.jobs.queue import JobQueue
 from slipstream.jobs.supervisor import process_of
 
-SETTINGS = ["--num-envs=8", "--total-steps=60_000", "--no-report", "--set=training.keep_last=1"]
+SETTINGS = ["--num-envs=8", "--no-report", "--set=training.keep_last=1"]
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()", "jobs", "run"]
 SEEDS = (1, 2, 3)
 
@@ -37,25 +37,33 @@ def kill(pid):
 
 
 @pytest.mark.parametrize(
-    "kills", [4, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(1200)])]
+    ("each", "steps"),
+    [
+        (1, 60_000),
+        pytest.param(20, 2_000_000, marks=[pytest.mark.long, pytest.mark.timeout(2400)]),
+    ],
 )
-def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(tmp_path, kills, monkeypatch):
+def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(tmp_path, each, steps, monkeypatch):
+    """So many kills of the supervisor, of a job and of both; all fall while jobs are under way."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     for seed in SEEDS:
         package.train(
-            "cartpole", num_envs=8, total_steps=60_000, seed=seed, keep_last=1,
+            "cartpole", num_envs=8, total_steps=steps, seed=seed, keep_last=1,
             out=f"calm/{seed}", report=False, say=lambda _: None,
         )  # fmt: skip
-    draw = random.Random(kills)
+    draw = random.Random(each)
+    kills = ["job", "supervisor", "both"] * each
+    draw.shuffle(kills)
     with JobQueue(tmp_path / "queue") as queue:
         for seed in SEEDS:
             folder = tmp_path / "killed" / str(seed)
-            first = ["train", *SETTINGS, f"--seed={seed}", f"--out={folder}", "--", "cartpole"]
+            own = [f"--total-steps={steps}", f"--seed={seed}", f"--out={folder}"]
+            first = ["train", *SETTINGS, *own, "--", "cartpole"]
             again = ["resume", "--no-report", str(folder)]
             queue.add("run", folder, first, again, place())
-        command, done, supervisor = [*MAIN, f"--queue={queue.folder}"], 0, None
-        deadline = time.monotonic() + 900
+        command, supervisor = [*MAIN, f"--queue={queue.folder}"], None
+        deadline = time.monotonic() + 2000
         try:
             while any(not job.ended for job in queue.jobs()):
                 assert time.monotonic() < deadline
@@ -64,16 +72,15 @@ def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(tmp_path, kills, m
                 time.sleep(draw.uniform(0.5, 2.0))
                 running = [job for job in queue.jobs() if state_of(queue, job) == "running"]
                 assert len(running) <= (os.cpu_count() or 1)
-                if done >= kills or not running:
+                process = process_of(draw.choice(running)) if running else None
+                if not kills or process is None:  # it has not said its number yet
                     continue
-                which = draw.choice(("job", "supervisor", "both"))
+                which = kills.pop()
                 if which != "job":
                     kill(supervisor.pid)
                     supervisor.wait()
-                process = process_of(draw.choice(running))  # None before it said its number
-                if which != "supervisor" and process is not None:
+                if which != "supervisor":
                     kill(process.pid)
-                done += 1
                 for job in running:  # kills so close together leave no time to get further
                     queue.want(job, "complete")
         finally:
@@ -85,6 +92,7 @@ def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(tmp_path, kills, m
                 if queue.held(job) and process is not None:
                     kill(process.pid)
         assert [job.ended for job in queue.jobs()] == ["complete"] * len(SEEDS)
+        assert not kills, "jobs were complete before all kills had fallen: let them train longer"
     for seed in SEEDS:
         folder = tmp_path / "killed" / str(seed)
         assert final_state(folder) == final_state(tmp_path / "calm" / str(seed))

@@ -93,3 +93,15 @@ def test_a_table_that_may_not_be_written_is_a_paragraph(queue, tmp_path, monkeyp
     queue._table = sqlite3.connect(f"file:{queue.folder}/jobs.sqlite?mode=ro", uri=True)
     with pytest.raises(ResourceError, match="could not be read or written"):
         add(queue, tmp_path / "a")
+
+
+def test_a_full_disk_is_a_paragraph_and_costs_no_job(queue, tmp_path):
+    kept = add(queue, tmp_path / "a")
+    pages = queue._table.execute("PRAGMA page_count").fetchone()[0]
+    queue._table.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(ResourceError, match=r"full.*see that the disk has room"):
+        for n in range(200):
+            add(queue, tmp_path / f"{n:0200}")
+    queue._table.execute("PRAGMA max_page_count=1000000")
+    assert queue.job(kept.id) == kept
+    assert add(queue, tmp_path / "b").id == queue.jobs()[-1].id

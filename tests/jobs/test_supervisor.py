@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from slipstream.core.errors import ConfigError
 from slipstream.jobs import supervisor as supervising
-from slipstream.jobs.overview import state_of
+from slipstream.jobs.overview import overview, state_of
 from slipstream.jobs.queue import COMPLETE, MOST_TRIES, STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import Supervisor, is_supervised, least_cores, shared
 
@@ -87,7 +87,7 @@ def test_what_was_begun_is_gone_on_with(queue, added, tmp_path):
     assert (tmp_path / "how").read_text().split() == ["train", "resume"]
 
 
-def test_a_killed_supervisor_leaves_its_jobs_to_the_next_one_and_none_begins_twice(
+def test_a_supervisor_that_ends_leaves_its_jobs_to_the_next_one_and_none_begins_twice(
     queue, added, tmp_path
 ):
     job = added("a", "exec sleep 60")
@@ -96,7 +96,7 @@ def test_a_killed_supervisor_leaves_its_jobs_to_the_next_one_and_none_begins_twi
         "from slipstream.jobs.supervisor import Supervisor; "
         "Supervisor(JobQueue(Path(sys.argv[1]))).run()"
     )
-    for _ in range(3):
+    for end in (signal.SIGKILL, signal.SIGHUP, signal.SIGTERM):  # SIGHUP: its terminal was closed
         process = subprocess.Popen([sys.executable, "-c", code, str(queue.folder)])
         deadline = time.monotonic() + SECONDS
         while not (begun(tmp_path, "a") and is_supervised(queue)):
@@ -104,8 +104,8 @@ def test_a_killed_supervisor_leaves_its_jobs_to_the_next_one_and_none_begins_twi
             time.sleep(0.02)
         with pytest.raises(ConfigError, match="Another supervisor"):
             Supervisor(queue)
-        process.kill()
-        process.wait()
+        process.send_signal(end)
+        process.wait(SECONDS)
         assert not is_supervised(queue) and state_of(queue, job) == "running"
     with Supervisor(queue) as supervisor:
         assert supervisor.tick() == 1
@@ -172,6 +172,36 @@ def test_an_interpreter_that_is_gone_fails_the_job_in_words(queue, tmp_path):
         supervisor.tick()
     assert queue.job(job.id).ended == "failed"
     assert "could not be started" in queue.job(job.id).reason
+
+
+def test_where_no_process_may_choose_its_cores_jobs_begin_on_all(
+    queue, added, tmp_path, monkeypatch
+):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    added("a", "exec sleep 60")
+    said = []
+    with Supervisor(queue, say=said.append) as supervisor:
+        ticks(supervisor, lambda: begun(tmp_path, "a"))
+    assert said[0].startswith("This system lets no process choose its cores")
+    process = psutil.Process(int(begun(tmp_path, "a")[0].split()[0]))
+    assert process.cpu_affinity() == sorted(os.sched_getaffinity(0))
+    process.kill()
+
+
+def test_a_clock_that_is_set_back_changes_no_order(queue, added, tmp_path, monkeypatch):
+    added("a", "exec sleep 60")
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    later = added("b", "exec sleep 60")
+    assert later.added == 0.0 and [job.name for job in queue.jobs()] == ["a", "b"]
+    with Supervisor(queue, [0]) as supervisor:
+        ticks(supervisor, lambda: begun(tmp_path, "a"))
+        supervisor.tick()
+        assert not begun(tmp_path, "b")
+        assert [line.name for line in overview(queue)[0]] == ["a", "b"]
+    psutil.Process(int(begun(tmp_path, "a")[0].split()[0])).kill()
 
 
 @given(st.lists(st.none() | st.integers(1, 4), min_size=1, max_size=8), st.integers(1, 16))
