@@ -9,7 +9,7 @@ from typing import Any
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
-from slipstream.files.files import disk_errors, write_text
+from slipstream.files.files import make_folder, write_text
 from slipstream.files.status import Status, read_status
 from slipstream.jobs.overview import state_of
 from slipstream.jobs.process import let_go, place, start
@@ -76,9 +76,8 @@ class AgentTrainingService:
                 "for fewer, or wait for that job."
             )
         stem = f"{resolved.short_name}-{time.time_ns()}"
-        with disk_errors(self.folder):
-            configs = self.folder / "queue" / "configs"
-            configs.mkdir(parents=True, exist_ok=True)
+        configs = self.folder / "queue" / "configs"
+        make_folder(configs)
         write_text(configs / f"{stem}.yaml", resolved.to_yaml())
         folder = self.folder / "runs" / stem
         job = self._queue.add(

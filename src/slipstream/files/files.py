@@ -222,15 +222,21 @@ class AppendedFile:
         self._file.close()
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, private: bool = False) -> None:
     """Makes a folder, and those above it that are missing; their names are on the disk.
+
+    Args:
+        path: of the folder; one that exists is left as it is.
+        private: its mode is 0700 whatever the process's mask is.
 
     Raises:
         ResourceError: it cannot be made, or something else has the name.
     """
     with disk_errors(path):
         missing = [one for one in (path, *path.parents) if not one.exists()]
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
+        if private and path in missing:
+            path.chmod(0o700)
     for one in missing:
         sync_folder(one.parent)
 

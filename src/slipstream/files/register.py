@@ -17,8 +17,8 @@ from typing import Any
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.reader import is_there, read_json
-from slipstream.files.files import disk_errors, plain, sweep, write_json
-from slipstream.machine.cache import make_private, refuse_strangers
+from slipstream.files.files import make_folder, plain, sweep, write_json
+from slipstream.machine.cache import refuse_strangers
 
 PROVENANCE = "provenance.json"
 _MOST = 10_000  # entries; a tenth of them goes when there are more
@@ -77,9 +77,8 @@ def state_folder(name: str = "") -> Path:
             "There is no home folder to keep a register in: set XDG_STATE_HOME to a folder."
         ) from error
     try:
-        with disk_errors(folder):
-            make_private(folder)
-            make_private(folder / name)
+        make_folder(folder, private=True)
+        make_folder(folder / name, private=True)
     except ResourceError as error:
         raise ResourceError(f"{error} {_VARIABLE} names another one.") from error
     refuse_strangers(folder, "state folder", "slipstream goes by what is kept there", _VARIABLE)

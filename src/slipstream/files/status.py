@@ -9,6 +9,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,14 @@ class Status:
 
 
 def read_status(folder: Path) -> Status | None:
-    """What was last written; None where nothing was.
+    """What was last written; None where nothing was, or a power cut took it.
 
     Raises:
         CheckpointError: the file is damaged.
     """
+    with suppress(OSError):
+        if not (folder / STATUS).stat().st_size:  # nobody waits for the disk when it is written
+            return None
     remedy = "Delete it: nothing but what `slipstream status` says depends on it."
     found = read_json(folder / STATUS, CheckpointError, remedy, _SHAPE)
     if found is None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.files.files import disk_errors
+from slipstream.files.files import disk_errors, make_folder
 from slipstream.files.register import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
@@ -105,8 +105,8 @@ class JobQueue:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with disk_errors(folder), self._errors():
-            folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
+        with self._errors():
             self._table = sqlite3.connect(
                 folder / _TABLE, timeout=_PATIENCE_SECONDS, isolation_level=None
             )

@@ -205,11 +205,11 @@ def _frozen(target: str, folder: Path) -> str:
     path = Path(target).expanduser()
     if path.suffix not in _FROZEN or not path.is_file():
         return target
-    from slipstream.files.files import disk_errors, write_bytes
+    from slipstream.files.files import disk_errors, make_folder, write_bytes
 
     with disk_errors(path):
         content = path.read_bytes()
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     copy = folder / f"{path.stem[:40]}-{hashlib.sha256(content).hexdigest()[:12]}{path.suffix}"
     write_bytes(copy, content)
     return str(copy)

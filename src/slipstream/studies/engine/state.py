@@ -67,7 +67,8 @@ class LiveStates:
     """Files of members under way, one each.
 
     What is lost or damaged is trained again, to the same bits; so files are checked when they are
-    read, and nobody waits for the disk when they are written.
+    read, and nobody waits for the disk when they are written. But a member whose last outcome the
+    ledger has is not trained again: its policy is on the disk before that outcome.
 
     Args:
         folder: where they are; made if missing.
@@ -102,7 +103,8 @@ class LiveStates:
             facts["manifest"] = json.dumps(manifest)
         arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
         content = safetensors.numpy.save(arrays, facts)
-        self._replace(member.name, zlib.crc32(content).to_bytes(_CHECK, "big"), content)
+        check = zlib.crc32(content).to_bytes(_CHECK, "big")
+        self._replace(member.name, state.policy is not None, check, content)
 
     def load(self, member: Member) -> State | None:
         """Where a member stands; None where it begins, or what is there is not its own."""
@@ -162,7 +164,7 @@ class LiveStates:
         known = self._head(name)
         same = known.get("fingerprint") == facts.get("fingerprint")
         if not (same and int(known["iteration"]) > iteration):
-            self._replace(name, content)
+            self._replace(name, "manifest" in facts, content)
         return True
 
     def _open(self, name: str) -> IO[bytes]:
@@ -178,8 +180,8 @@ class LiveStates:
             return {}
         return facts
 
-    def _replace(self, name: str, *parts: bytes) -> None:
-        write_bytes(self._path(name), b"".join(parts), durable=False)
+    def _replace(self, name: str, durable: bool, *parts: bytes) -> None:
+        write_bytes(self._path(name), b"".join(parts), durable)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.state"
@@ -218,7 +220,7 @@ class HeldStates(LiveStates):
             raise FileNotFoundError(name)
         return io.BytesIO(self._held[name])
 
-    def _replace(self, name: str, *parts: bytes) -> None:
+    def _replace(self, name: str, durable: bool, *parts: bytes) -> None:
         self._held[name] = b"".join(parts)
 
 
