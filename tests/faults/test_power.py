@@ -41,6 +41,7 @@ STUDY = {
     "env": {"name": str(TOY)},
     "agent": {"horizon": 16, "minibatch": 24, "epochs": 1, "widths": [8]},
     "training": {"num_envs": 6, "total_steps": 384},
+    "evaluation": {"drawn": True},  # so that everybody trades, and may win
     "study": {
         "n_trials": 4,
         "trials_in_flight": 2,
@@ -190,7 +191,7 @@ def test_a_training_goes_on_to_the_same_bits(place, watched):
     warm = ["train", *TRAIN, f"--out={place.folder}/warm", "cartpole"]
     assert here(*warm) == here("evaluate", f"{place.folder}/warm") == 0
     recording = place.record(*MAIN, *command)
-    assert sum("step-" in call.to and call.name == "rename" for call in recording.calls) == 3
+    assert sum(Path(call.to).name.startswith("step-") for call in recording.calls) == 3
     expected = run_bits(run)
 
     def after(state: State) -> str:
