@@ -127,8 +127,10 @@ def read_status(folder: Path) -> Status | None:
     Raises:
         CheckpointError: the file is damaged.
     """
-    with suppress(OSError):
-        if not (folder / STATUS).stat().st_size:  # nobody waits for the disk when it is written
+    with suppress(OSError, UnreadableError):
+        if not regular_file(
+            folder / STATUS
+        ).st_size:  # nobody waits for the disk when it is written
             return None
     remedy = "Delete it: nothing but what `slipstream status` says depends on it."
     found = read_json(folder / STATUS, CheckpointError, remedy, _SHAPE)
