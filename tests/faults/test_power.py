@@ -41,7 +41,7 @@ STUDY = {
     "env": {"name": str(TOY)},
     "agent": {"horizon": 16, "minibatch": 24, "epochs": 1, "widths": [8]},
     "training": {"num_envs": 6, "total_steps": 384},
-    "evaluation": {"drawn": True},  # so that everybody trades, and may win
+    "evaluation": {"actions": "drawn"},  # so that everybody trades, and may win
     "study": {
         "n_trials": 4,
         "trials_in_flight": 2,
@@ -197,11 +197,11 @@ def test_a_training_goes_on_to_the_same_bits(place, watched):
 
     def after(state: State) -> str:
         place("status", str(run)).check(0, 2)
+        place("evaluate", str(run)).check(0, 2)
         again = place("resume", "--no-report", str(run)).check(0, 2)
         if again.code:
             place(*command).check(0)
         assert run_bits(run) == expected
-        place("evaluate", str(run)).check(0)
         return "begun again, as it says" if again.code else "the same bits"
 
     place.each(recording, 150, after)

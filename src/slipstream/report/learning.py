@@ -86,7 +86,7 @@ def _curve(
     grid, place = np.unique(steps, return_inverse=True)
     values = np.full((len(grid), members), np.nan)
     values[place, member] = score
-    stride = -(-len(grid) // _MOST_POINTS)
+    stride = max(1, -(-len(grid) // _MOST_POINTS))  # a power cut may leave a heading alone
     return Curve(name, grid[::stride], values[::stride], unit)
 
 

@@ -60,6 +60,15 @@ def test_report_of_a_game(game):
     assert (game / "figures" / "learning_curve.png").exists()
 
 
+def test_report_of_a_run_whose_power_failed_before_its_first_rows(game, tmp_path):
+    run = shutil.copytree(game, tmp_path / "run")
+    for name in ("metrics.csv", "evaluations.csv"):
+        heading, _, _ = (run / name).read_text().partition("\n")
+        (run / name).write_text(f"{heading}\n")
+    assert curves(Run.open(run), market=False) == ()
+    assert report_run(run, say=lambda _: None).is_file()
+
+
 def test_curves_follow_the_tables(game):
     run = Run.open(game)
     training, evaluation = curves(run, market=False)
