@@ -54,6 +54,10 @@ def options() -> Iterator[Case]:
     for command in ("status", "watch", "stop", "log", "resume"):
         for name in ("absent", "/dev/null", "", LONG):
             yield Case(f"{command} {name[:20]!r}", (command, name))
+    for name in ("absent", "/dev/null", LONG, "a\x1b[31m"):
+        yield Case(f"dash {name[:20]!r}", ("dash", "--", name))
+    for option, value in (("--port", "0"), ("--port", "70000"), ("--listen", "no such host")):
+        yield Case(f"dash {option} {value!r}", ("dash", option, value))
     for command in ("stop", "retry"):
         for name in ("absent", "/dev/null", "", LONG, "0", "99999999999999999999", "-1"):
             yield Case(f"jobs {command} {name[:20]!r}", ("jobs", command, "--", name))

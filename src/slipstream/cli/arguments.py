@@ -114,6 +114,13 @@ RunOrStudy = Annotated[
         autocompletion=runs_and_studies,
     ),
 ]
+RunOrStudyOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        help="Run directory, or a study's name or folder; all that runs unless given.",
+        autocompletion=runs_and_studies,
+    ),
+]
 StudyName = Annotated[
     str,
     typer.Argument(

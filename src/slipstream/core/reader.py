@@ -115,6 +115,7 @@ def read_json(
     remedy: str,
     shape: Any = None,
     sealed: Callable[[Mapping[str, Any]], bool] | None = None,
+    limit: int = JSON_LIMIT,
 ) -> dict[str, Any] | None:
     """A mapping that slipstream wrote, its seal verified and taken off; None without a file.
 
@@ -124,9 +125,10 @@ def read_json(
         remedy: the paragraph's last sentence.
         shape: see `misfit`.
         sealed: whether such facts must carry a seal; by default none need to.
+        limit: bytes that it may have.
     """
     try:
-        values = json.loads(content(path).decode("utf-8"), parse_int=_whole)
+        values = json.loads(content(path, limit).decode("utf-8"), parse_int=_whole)
         problem = misfit(values, {} if shape is None else shape)
         if problem is None:
             written = values.pop(SEAL, None)

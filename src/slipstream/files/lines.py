@@ -122,13 +122,15 @@ def folder_lines(title: str, folder: Path, resume: str, status: Status | None) -
         at_work = "A process works on it." if is_locked(folder) else idle_line(status, resume)
         lines.append("Complete." if complete else at_work)
         if status is not None and status.of:
-            still = Status(
-                *(status.kind, status.state, ""),
-                **{name: getattr(status, name) for name in _STILL},
-            )
-            lines.append(GAP.join(progress_parts(still)))
+            lines.append(GAP.join(progress_parts(still(status))))
     lines += [GAP + event_line(event) for event in read_events(folder, _SHOWN)]
     return [printable(line) for line in lines]
+
+
+def still(status: Status) -> Status:
+    """What of it stays true once nobody works."""
+    kept = {name: getattr(status, name) for name in _STILL}
+    return Status(status.kind, status.state, "", **kept)
 
 
 def run_lines(folder: Path) -> list[str]:

@@ -129,6 +129,25 @@ class Cards:
             round(sum(watts), 1) if watts else None,
         )
 
+    def each(self) -> list[dict[str, Any]]:
+        """Of each card its name, percent in use, bytes held and had, watts; None: it tells not."""
+        nvml = self._nvml
+        asks: dict[str, Callable[[Any], Any]] = {
+            "name": lambda card: str(nvml.nvmlDeviceGetName(card)),
+            "percent": lambda card: float(nvml.nvmlDeviceGetUtilizationRates(card).gpu),
+            "vram": lambda card: int(nvml.nvmlDeviceGetMemoryInfo(card).used),
+            "vram_total": lambda card: int(nvml.nvmlDeviceGetMemoryInfo(card).total),
+            "watts": lambda card: nvml.nvmlDeviceGetPowerUsage(card) / 1000,
+        }
+        found = []
+        for number, card in enumerate(self._handles):
+            told: dict[str, Any] = dict.fromkeys(asks) | {"name": f"card {number}"}
+            for name, ask in asks.items():
+                with suppress(Exception):
+                    told[name] = ask(card)
+            found.append(told)
+        return found
+
     def _each(self, ask: Callable[[Any], float]) -> list[float]:
         """Answers of the cards that have one: parts of a card (MIG) tell no use, say."""
         found = []

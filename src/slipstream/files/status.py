@@ -21,6 +21,7 @@ from slipstream.core.reader import UnreadableError, read_json, regular_file
 
 STATUS, EVENTS, LOG = "status.json", "events.jsonl", "log.txt"
 _SILENT_SECONDS = 60.0  # of another machine's process
+_MOST_BYTES = 1 << 22  # of status.json: a cluster of thousands of nodes says less
 _NUMBER = (int, float)
 _PERHAPS = (*_NUMBER, type(None))
 _SHAPE = {
@@ -133,7 +134,7 @@ def read_status(folder: Path) -> Status | None:
         ).st_size:  # nobody waits for the disk when it is written
             return None
     remedy = "Delete it: nothing but what `slipstream status` says depends on it."
-    found = read_json(folder / STATUS, CheckpointError, remedy, _SHAPE)
+    found = read_json(folder / STATUS, CheckpointError, remedy, _SHAPE, limit=_MOST_BYTES)
     if found is None:
         return None
     known = {one.name for one in fields(Status)}

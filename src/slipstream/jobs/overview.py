@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slipstream.core.reader import is_there
 from slipstream.files import register
 from slipstream.files.lines import clock, short, stamp
 from slipstream.files.status import Status
 from slipstream.jobs.process import status_of
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
+from slipstream.runs.run import CONFIG
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,15 @@ class JobLine:
     reason: str
 
 
-def overview(queue: JobQueue, ended: bool = True) -> tuple[list[JobLine], int]:
+def overview(
+    queue: JobQueue, ended: bool = True, beside: Sequence[Path] = ()
+) -> tuple[list[JobLine], int]:
     """Jobs of the queue in their order, then what was started by hand, the newest first.
 
     Args:
         queue: of the user.
         ended: with what has ended; False: only what works, waits or was stopped.
+        beside: folders of runs and studies that no command of this user made; they come last.
 
     Returns:
         A line for each, and how many others are not where they were.
@@ -64,11 +70,19 @@ def overview(queue: JobQueue, ended: bool = True) -> tuple[list[JobLine], int]:
     known = {job.folder for job in queued}
     made = [one for kind in ("run", "study") for one in register.entries(kind)]
     there = [one for one in made if one.present]
-    for one in sorted(there, key=lambda one: one.began, reverse=True):
-        status = status_of(Path(one.path))
+    by_hand = [
+        (one.kind, one.path, one.began)
+        for one in sorted(there, key=lambda one: one.began, reverse=True)
+    ]
+    for folder in beside:
+        kind = "run" if is_there(folder / CONFIG) else "study"
+        by_hand.append((kind, str(folder), folder.lstat().st_mtime))
+    for kind, path, began in by_hand:
+        status = status_of(Path(path))
         state = "unknown" if status is None else status.judged()
-        if one.path not in known and (ended or state not in ("complete", "failed", "unknown")):
-            lines.append(_line(None, state, status, one.kind, one.path, one.began))
+        if path not in known and (ended or state not in ("complete", "failed", "unknown")):
+            known.add(path)
+            lines.append(_line(None, state, status, kind, path, began))
     return lines, len(made) - len(there)
 
 

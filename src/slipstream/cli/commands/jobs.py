@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from slipstream.cli.detached import command_line
-from slipstream.cli.output import tell
+from slipstream.cli.output import tell, told_columns
 from slipstream.core.errors import ConfigError
 
 app = typer.Typer(
@@ -39,14 +39,12 @@ def jobs(
     """Lists jobs and what was started by hand; what has ended only with --all."""
     if context.invoked_subcommand is not None:
         return
-    from slipstream.core.text import printable
     from slipstream.jobs.overview import JobLine, overview
     from slipstream.jobs.queue import own_queue
 
     with own_queue() as queue:
         lines, absent = overview(queue, everything)
     names = [one.name for one in fields(JobLine)]
-    rows = [tuple(names), *(tuple(map(printable, astuple(line))) for line in lines)]
     if not lines:
         more = "was ever begun" if everything else "runs or waits; --all lists what has ended, too"
         tell(f"Nothing {more}.")
@@ -54,10 +52,7 @@ def jobs(
         tell(f"Not where they were, moved or deleted: {absent} more.")
     if not lines:
         return
-    used = [k for k in range(len(names)) if any(row[k] for row in rows[1:])]
-    widths = {k: max(len(row[k]) for row in rows) for k in used}
-    for row in rows:
-        tell("  ".join(row[k].ljust(widths[k]) for k in used).rstrip())
+    tell("\n".join(told_columns(names, [astuple(line) for line in lines])))
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunOrStudy
-from slipstream.cli.output import tell
+from slipstream.cli.arguments import RunOrStudy, RunOrStudyOrNone
+from slipstream.cli.output import tell, told_columns
 
 app = typer.Typer()
 
@@ -25,10 +25,16 @@ def status(name: RunOrStudy) -> None:
 
 @app.command()
 def watch(
-    name: RunOrStudy,
+    name: RunOrStudyOrNone = None,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
 ) -> None:
-    """Shows where a run or a study stands, again and again, until nobody works on it."""
+    """Shows where a run or a study stands, again and again, until nobody works on it.
+
+    Without a name: the machine, and all that runs, waits or was stopped, until Ctrl-C.
+    """
+    if name is None:
+        _watch_all(every)
+        return
     from slipstream.studies.record.status import at_work, lines, lookup
 
     folder, before = lookup(name)[0], ""
@@ -36,13 +42,34 @@ def watch(
         working = at_work(folder)
         text = "\n".join(lines(name))
         if text != before:
-            clear = "\033[H\033[2J" if sys.stdout.isatty() else ""
-            typer.echo(clear, nl=False)
-            tell(text)
+            _show(text)
             before = text
         if not working:
             return
         time.sleep(every)
+
+
+def _watch_all(every: float) -> None:
+    """The first page of the dashboard, in a terminal; where nobody watches it, once."""
+    from slipstream.dashboard.overview import Places, machine_line
+    from slipstream.files.machine import Cards
+
+    cards, places = Cards(), Places()
+    machine_line(cards)  # the next one tells of the time since
+    shown = ("job", "name", "kind", "state", "progress", "rate", "eta", "cores", "memory", "reason")
+    while True:
+        time.sleep(min(every, 1.0))
+        rows = [[getattr(one, name) for name in shown] for one in places.lines(ended=False)]
+        table = told_columns(shown, rows) if rows else ["Nothing runs or waits."]
+        _show("\n".join([machine_line(cards), "", *table]))
+        if not sys.stdout.isatty():
+            return
+        time.sleep(max(0.0, every - 1.0))
+
+
+def _show(text: str) -> None:
+    typer.echo("\033[H\033[2J" if sys.stdout.isatty() else "", nl=False)
+    tell(text)
 
 
 @app.command()

@@ -397,6 +397,12 @@ class Ledger:
         marks = ", ".join("?" * len(row))
         self._write(f"INSERT OR IGNORE INTO verdicts VALUES ({marks})", [row])
 
+    def written(self) -> tuple[int, int, int]:
+        """How many asks, verdicts and openings of the hold-out there are: what rises as it goes."""
+        tables = ("asks", "verdicts", "openings")
+        counts = [self._read(f"SELECT count(*) FROM {name}")[0][0] for name in tables]
+        return int(counts[0]), int(counts[1]), int(counts[2])
+
     def verdicts(self) -> list[Verdict]:
         """All decisions in virtual order."""
         rows = self._read("SELECT * FROM verdicts ORDER BY time, trial")

@@ -208,6 +208,15 @@ class SearchSpace:
         space._check(base)
         return space
 
+    @classmethod
+    def written(cls, values: Mapping[str, Any]) -> SearchSpace:
+        """What `to_mapping` gave, as a study.yaml has it; no code that its config names runs.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        return cls({str(name): validate(Range, one, str(name)) for name, one in values.items()})
+
     def _check(self, base: RunConfig) -> None:
         if not self.ranges:
             raise ConfigError(

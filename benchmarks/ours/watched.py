@@ -1,0 +1,187 @@
+"""Folders of runs and studies as trainings write them, by the same writers, and nothing trained."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream.files.files import write_json, write_sealed, write_text
+from slipstream.files.status import EVENTS, LOG, STATUS, Status
+from slipstream.files.table import CsvTable
+from slipstream.settings.config import resolve
+from slipstream.studies.config import StudyConfig
+from slipstream.studies.engine.under_way import UNDER_WAY, UnderWay, append
+from slipstream.studies.record.folder import write_study
+from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
+from slipstream.studies.space.space import SearchSpace
+
+SPACE = {
+    "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
+    "agent.discount": {"low": 0.85, "high": 0.999},
+    "agent.entropy_coef": {"low": 1e-5, "high": 1e-2, "log": True},
+}
+STEPS = 100_000  # of a member
+
+
+def write_status(folder: Path, status: Status) -> None:
+    """As a logbook does, of this process unless the status names another one."""
+    now = time.time()
+    mine = {"pid": os.getpid(), "host": platform.node(), "started": now, "updated": now}
+    facts = {name: value for name, value in status.as_dict().items() if value or name not in mine}
+    write_json(folder / STATUS, {**mine, **facts}, durable=False)
+
+
+def rows_of(members: int, first: int, last: int) -> list[dict[str, Any]]:
+    """Rows of `metrics.csv` for some iterations of a training that learns."""
+    draws = np.random.default_rng(first)
+    found: list[dict[str, Any]] = []
+    for iteration in range(first, last):
+        shared: dict[str, Any] = {
+            "steps": 2_048 * iteration,
+            "iteration": iteration,
+            "updates": 4 * iteration,
+        }
+        shared["wall"] = round(0.05 * iteration, 3)
+        for member in range(members):
+            learned = 500 * (1 - math.exp(-iteration / (60 + 12 * member)))
+            row = {"member": member, **shared, "score": learned + float(draws.normal(0, 12))}
+            row["policy_loss"] = float(draws.normal(0, 0.01))
+            row["value_loss"] = 40 * math.exp(-iteration / 90) + float(draws.uniform(0, 2))
+            row["length"] = row["score"]
+            looked = iteration % 20 == 0
+            row["cpu_percent"] = 180 + float(draws.normal(0, 8)) if looked else None
+            row["memory_gib"] = 0.61 if looked else None
+            found.append(row)
+    return found
+
+
+def add_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Appends to `metrics.csv`."""
+    table = CsvTable(folder / "metrics.csv", lambda words: None)
+    table.append(rows)
+    table.close()
+
+
+def write_run(folder: Path, members: int = 4, iterations: int = 400, **status: Any) -> Path:
+    """A run under way; fields of its `Status` may be others."""
+    folder.mkdir(parents=True)
+    config = resolve("cartpole", {"training.members": members, "agent.epochs": 8})
+    write_text(folder / "config.yaml", config.to_yaml())
+    command = f"slipstream train cartpole --members {members}"
+    write_sealed(folder / "provenance.json", {"command": command})
+    add_rows(folder, rows_of(members, 1, iterations + 1))
+    evaluations = CsvTable(folder / "evaluations.csv", lambda words: None)
+    rows = rows_of(members, 1, iterations + 1)
+    evaluations.append(
+        [
+            {"member": row["member"], "steps": row["steps"], "split": "train", "best": 1}
+            | {"score": row["score"]}
+            for row in rows
+            if row["iteration"] % 40 == 0
+        ]
+    )
+    evaluations.close()
+    write_text(folder / EVENTS, '{"at": 1.0, "event": "begun", "pid": 1}\n')
+    write_text(folder / LOG, "1970-01-01 00:00:01 UTC  begun\n")
+    done, of = 2_048 * iterations * members, 2_048 * 1_000 * members
+    facts: dict[str, Any] = {
+        **{"phase": "training", "done": done, "of": of, "rate": 163_840.0, "eta": 30.0},
+        **{"best": {"score": 470.0}, "phases": {"env": 4.0, "policy": 9.0, "update": 15.0}},
+        "machine": {"cpu": 180.0, "memory": 2**29},
+    }
+    write_status(folder, Status("run", **{**facts, **status}))
+    return folder
+
+
+def write_study_folder(
+    folder: Path, trials: int = 60, folds: int = 6, under_way: int = 3, **status: Any
+) -> Path:
+    """A study under way: trials that ended, and some whose folds are trained now."""
+    folder.mkdir(parents=True)
+    base = resolve("cartpole", {"training.total_steps": STEPS})
+    space = SearchSpace.from_mapping(SPACE, base)
+    study = StudyConfig.model_validate({"n_trials": 2 * trials, "space": SPACE})
+    write_text(folder / "study.yaml", write_study(base, study, space))
+    draws, began = np.random.default_rng(7), time.time() - 40.0 * trials - 90.0
+    counts = dict.fromkeys(("complete", "pruned", "failed", "inactive"), 0)
+    with Ledger(folder / "ledger.db") as ledger, ledger.at_once():
+        for number in range(trials + under_way):
+            params = {
+                "agent.learning_rate": float(10 ** draws.uniform(-4, -2.5)),
+                "agent.discount": float(draws.uniform(0.85, 0.999)),
+                "agent.entropy_coef": float(10 ** draws.uniform(-5, -2)),
+            }
+            at = began + 40.0 * number
+            _ask(ledger, Ask(number, 1_000 * number, params, params, (), at))
+            if number >= trials:
+                continue
+            verdict = _verdict(number, params, folds, draws, at + 90.0)
+            counts[verdict.kind] += 1
+            _judge(ledger, verdict)
+    append_members(folder, trials, under_way, folds, points=60)
+    running = [{"trial": trials + k, "fold": f} for k in range(under_way) for f in range(folds)]
+    facts: dict[str, Any] = {
+        **{"phase": "search", "done": trials, "of": 2 * trials, "unit": "trials", "rate": 2.1e6},
+        **{"trials_per_hour": 90.0, "eta": 2_400.0 + trials, "counts": counts, "running": running},
+        **{"best": {"score": 1.32, "trial": 5, "low": 0.2, "high": 2.3}},
+        "phases": {"env": 30.0, "policy": 60.0, "update": 99.0, "test": 8.0},
+    }
+    write_status(folder, Status("study", **{**facts, **status}))
+    return folder
+
+
+def append_members(folder: Path, first: int, count: int, folds: int, points: int) -> None:
+    """What workers say of members under way, a line a look, two seconds apart."""
+    (folder / "live").mkdir(exist_ok=True)
+    draws, now = np.random.default_rng(1), time.time()
+    for point in range(points):
+        said = [
+            UnderWay(
+                Slot("search", first + k, 0, fold).name,
+                round(STEPS * (point + 1) / (points + 12 + 7 * k)),
+                0.4 * (1 + k) * (1 - math.exp(-point / 20)) + float(draws.normal(0, 0.06)),
+                now - 2.0 * (points - point),
+            )
+            for k in range(count)
+            for fold in range(folds)
+        ]
+        append(folder / "live" / UNDER_WAY, said)
+
+
+def add_trial(folder: Path, number: int, kind: str = "complete", reason: str = "") -> None:
+    """A trial that is asked and ends now."""
+    params = dict.fromkeys(SPACE, 1e-3) | {"agent.discount": 0.97}
+    with Ledger(folder / "ledger.db") as ledger:
+        ledger.add_ask(Ask(number, 1_000 * number, params, params))
+        score = None if kind == "failed" else 1.0
+        ledger.add_verdict(Verdict(number, 2, 60, STEPS, kind, score, [], None, reason))
+
+
+def _verdict(
+    number: int, params: Mapping[str, float], folds: int, draws: np.random.Generator, at: float
+) -> Verdict:
+    skill = 1.5 - 2 * abs(math.log10(params["agent.learning_rate"]) + 3.2)
+    each = [skill + float(draws.normal(0, 0.5)) for _ in range(folds)]
+    kind = "failed" if number % 23 == 22 else "complete" if number % 5 < 2 else "pruned"
+    reason = "a weight of member 3 is NaN after 12 updates" if kind == "failed" else ""
+    told = [{"score": one, "inactive": False} for one in each]
+    score = None if kind == "failed" else sum(each) / folds
+    stage = 2 if kind == "complete" else 0
+    return Verdict(number, stage, 30, STEPS, kind, score, told, None, reason, at)
+
+
+def _ask(ledger: Ledger, ask: Ask) -> None:
+    ledger.add_ask(ask)
+    ledger._db.execute("UPDATE asks SET at = ? WHERE trial = ?", (ask.at, ask.trial))
+
+
+def _judge(ledger: Ledger, verdict: Verdict) -> None:
+    ledger.add_verdict(verdict)
+    ledger._db.execute("UPDATE verdicts SET at = ? WHERE trial = ?", (verdict.at, verdict.trial))

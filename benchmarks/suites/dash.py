@@ -1,0 +1,1 @@
+"""The dashboard: `python -m benchmarks dash`."""

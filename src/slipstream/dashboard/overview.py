@@ -1,0 +1,215 @@
+"""The first page: where every run, study and job stands that can be shown, and the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from slipstream.core.errors import SlipstreamError
+from slipstream.core.reader import UnreadableError, is_there
+from slipstream.dashboard.appended import Mark, inside, table
+from slipstream.files.machine import Cards
+from slipstream.jobs.overview import JobLine, overview
+from slipstream.jobs.process import status_of
+from slipstream.jobs.queue import JobQueue, own_queue
+from slipstream.runs.listeners.metrics import METRICS
+from slipstream.studies.record.ledger import Ledger, ranked
+
+LEDGER = "ledger.db"
+LEDGER_BYTES = 4 << 30
+_EVERY_SECONDS = 10.0  # between two looks at the machine
+_HOUR = 3_600.0
+_DEEP = 3  # folders below one that was named
+_MOST_FOLDERS = 5_000  # that are looked into there
+_ENDED = 40  # rows of what has ended, the newest first
+_SPARKS = 60  # rows with a small curve
+_POINTS = 40  # of it
+_KEPT = 2_000  # small curves that are remembered while their files are the same
+_OVER = ("complete", "failed", "unknown")
+
+
+class Places:
+    """The folders that may be shown: of the user's register and queue, and those that were named.
+
+    Each has an id that says nothing of its path; no path ever comes from a request.
+
+    Args:
+        named: runs, studies, or folders with some of them below.
+        queue: whose jobs; the user's own unless given.
+    """
+
+    def __init__(self, named: Sequence[Path] = (), queue: Path | None = None) -> None:
+        self._named, self._queue = [one.expanduser().resolve() for one in named], queue
+        self._known: dict[str, JobLine] = {}
+
+    def open_queue(self) -> JobQueue:
+        """The table of jobs."""
+        return own_queue() if self._queue is None else JobQueue(self._queue)
+
+    def lines(self, ended: bool = True) -> list[JobLine]:
+        """All of them as `slipstream jobs` tells them."""
+        with self.open_queue() as queue:
+            found, _ = overview(queue, ended, self._below())
+        if ended:
+            self._known = {id_of(one.folder): one for one in found}
+        return found
+
+    def find(self, number: str) -> JobLine:
+        """What has an id.
+
+        Raises:
+            KeyError: nothing has.
+        """
+        if number not in self._known:
+            self.lines()
+        return self._known[number]
+
+    def _below(self) -> list[Path]:
+        """Runs and studies in the named folders."""
+        found, left, looked = [], [(one, 0) for one in self._named], 0
+        while left and looked < _MOST_FOLDERS:
+            folder, depth = left.pop()
+            looked += 1
+            if is_there(folder / "config.yaml") or is_there(folder / "study.yaml"):
+                found.append(folder)
+                continue
+            try:
+                below = [one for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
+            except OSError:
+                continue
+            if depth < _DEEP:
+                left += [(one, depth + 1) for one in below]
+        return found
+
+
+def id_of(folder: str) -> str:
+    """The id of a folder in addresses."""
+    return hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+class Sparks:
+    """Small curves of scores, remembered while the files that they are of stay the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, list[float]]] = {}
+
+    def of(self, line: JobLine) -> list[float]:
+        """A run's score over its steps, a study's best so far over its trials; up to 40 points."""
+        folder = Path(line.folder)
+        try:
+            if line.kind == "study":
+                path = inside(folder, LEDGER, LEDGER_BYTES)
+                parts = [path, path.with_name(f"{LEDGER}-wal")]
+            else:
+                parts = [inside(folder, METRICS)]
+            stats = [one.stat() for one in parts if one.exists()]
+            now = [(one.st_ino, one.st_size, one.st_mtime_ns) for one in stats]
+            before = self._known.pop(line.folder, None)
+            if before is None or before[0] != now:
+                before = now, _best(path) if line.kind == "study" else _scores(folder)
+            self._known[line.folder] = before
+            if len(self._known) > _KEPT:
+                del self._known[next(iter(self._known))]
+            return before[1]
+        except (OSError, UnreadableError, SlipstreamError, ValueError, RecursionError):
+            return []
+
+
+def _scores(folder: Path) -> list[float]:
+    """The mean score of members, along the table."""
+    found = table(folder, METRICS, Mark(), _POINTS, 8 * _POINTS)
+    if not {"steps", "score"} <= set(found.columns):
+        return []
+    steps, score = found.columns.index("steps"), found.columns.index("score")
+    by_step: dict[float, list[float]] = {}
+    for row in found.rows:
+        at, value = row[steps], row[score]
+        if isinstance(at, float) and isinstance(value, float):
+            by_step.setdefault(at, []).append(value)
+    means = [sum(values) / len(values) for _, values in sorted(by_step.items())]
+    return means[:: -(-len(means) // _POINTS) or 1]
+
+
+def _best(path: Path) -> list[float]:
+    with Ledger(path, read_only=True) as ledger:
+        verdicts = sorted(ranked(ledger.verdicts()), key=lambda one: one.at)
+    best: list[float] = []
+    for one in verdicts:
+        best.append(max([one.score or 0.0, *best[-1:]]))
+    return best[:: -(-len(best) // _POINTS) or 1]
+
+
+def rows_of(places: Places, sparks: Sparks) -> list[dict[str, Any]]:
+    """A row for each run, study and job: first what has not ended, then the newest that have."""
+    lines = places.lines()
+    going = [one for one in lines if one.state not in _OVER]
+    over = sorted((one for one in lines if one.state in _OVER), key=lambda one: one.since)
+    found = []
+    for place, line in enumerate([*going, *over[::-1][:_ENDED]]):
+        status = status_of(Path(line.folder))
+        share = status.done / status.of if status is not None and status.of > 0 else None
+        found.append(
+            {
+                **asdict(line),
+                "id": id_of(line.folder),
+                "share": None if share is None else min(1.0, max(0.0, share)),
+                "phase": status.phase if status is not None else "",
+                "best": status.best.get("score") if status is not None else None,
+                "spark": sparks.of(line) if place < _SPARKS else [],
+                "ended": line.state in _OVER,
+            }
+        )
+    return found
+
+
+class MachineHistory:
+    """What the whole machine did in the last hour, in memory; looked at every ten seconds."""
+
+    def __init__(self) -> None:
+        self._cards = Cards()
+        self._rows = deque[dict[str, Any]](maxlen=round(_HOUR / _EVERY_SECONDS))
+        psutil.cpu_percent()  # the next look says what was used since this one
+        self.cores = psutil.cpu_count() or 1
+        self.memory = psutil.virtual_memory().total
+
+    def look(self) -> None:
+        """Adds a look where ten seconds have passed since the last one."""
+        now = time.time()
+        if self._rows and 0 <= now - self._rows[-1]["at"] < _EVERY_SECONDS - 0.5:
+            return
+        self._rows.append(
+            {
+                "at": round(now, 1),
+                "cpu": psutil.cpu_percent(),
+                "memory": psutil.virtual_memory().used,
+                "cards": self._cards.each(),
+            }
+        )
+
+    def since(self, at: float) -> Mapping[str, Any]:
+        """Looks after a moment, and what the machine has."""
+        rows = [one for one in self._rows if one["at"] > at]
+        return {"cores": self.cores, "memory": self.memory, "rows": rows}
+
+
+def machine_line(cards: Cards) -> str:
+    """The machine in a line for terminals; processor since the line before."""
+    memory, each = psutil.virtual_memory(), cards.each()
+    told = [
+        f"CPU {psutil.cpu_percent():.0f} % of {psutil.cpu_count()} cores",
+        f"memory {memory.used / 2**30:.1f} of {memory.total / 2**30:.1f} GiB",
+    ]
+    for one in each:
+        facts = [one["name"]]
+        facts += [f"{one['percent']:.0f} %"] if one["percent"] is not None else []
+        facts += [f"{one['vram'] / 2**30:.1f} GiB"] if one["vram"] is not None else []
+        facts += [f"{one['watts']:.0f} W"] if one["watts"] is not None else []
+        told.append(" ".join(facts))
+    return "  ".join(told if each else [*told, "no GPU"])

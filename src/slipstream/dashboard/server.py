@@ -1,0 +1,329 @@
+"""The dashboard's server: pages, what they are told, and the three requests that write.
+
+It holds nothing that matters: any number may run, and a kill costs nothing. Texts of runs and
+studies go to the browser as JSON and are set as text there; reports, which are pages themselves,
+are shown in a sandbox without an origin and without scripts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from sse_starlette.sse import EventSourceResponse
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.reader import UnreadableError, content
+from slipstream.dashboard.appended import inside
+from slipstream.dashboard.feed import Look, PageFeed
+from slipstream.dashboard.guard import LOCAL, Guard, own_token
+from slipstream.dashboard.news import News, news_of
+from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of
+from slipstream.dashboard.run_page import VIDEOS, run_news
+from slipstream.dashboard.study_page import PAGE, importances, study_news
+from slipstream.jobs.background import in_background
+from slipstream.jobs.overview import JobLine, state_of
+from slipstream.jobs.queue import FAILED, STOPPED
+from slipstream.jobs.supervisor import is_supervised, stop_process
+from slipstream.runs.run import REPORT
+from slipstream.studies.record.status import stop as ask_to_stop
+
+PORT = 8770
+_TRIES = 20  # ports above it where it is taken
+_STATIC = resources.files("slipstream.dashboard") / "static"
+_TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".svg": "image/svg+xml",
+}
+_MOST_COMPARED = 6  # runs
+_MOST_PAGE = 64 << 20  # bytes of a report
+_SANDBOX = (
+    "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'self'"
+)
+_MACHINE_SECONDS, _FIRST_SECONDS = 10.0, 0.5
+_MALFORMED = (ValueError, KeyError, TypeError, RecursionError)  # of files that others wrote
+
+
+class Dashboard:
+    """The application, without its guard.
+
+    Args:
+        places: the folders that are shown.
+        feed: replaced in tests.
+    """
+
+    def __init__(self, places: Places, feed: PageFeed | None = None) -> None:
+        self._places, self._feed = places, feed or PageFeed()
+        self._sparks, self._machine = Sparks(), MachineHistory()
+
+    def app(self) -> Starlette:
+        """All routes."""
+        shells = ("/", "/jobs", "/run/{id}", "/study/{id}", "/compare/{id}")
+        return Starlette(
+            routes=[
+                *(Route(path, self._shell) for path in shells),
+                Route("/static/{name}", self._static),
+                Route("/api/importances/{id}", self._importances),
+                Route("/api/{page}/{id}", self._once),
+                Route("/stream/{page}/{id}", self._stream),
+                Route("/page/{id}", self._page),
+                Route("/video/{id}/{name}", self._video),
+                Route("/act/{id}/{action}", self._act, methods=["POST"]),
+            ],
+            lifespan=self._alive,
+        )
+
+    @asynccontextmanager
+    async def _alive(self, app: Starlette) -> AsyncIterator[None]:
+        async def look() -> None:
+            while True:
+                await asyncio.sleep(_FIRST_SECONDS)  # in which something was used
+                await run_in_threadpool(self._machine.look)
+                await asyncio.sleep(_MACHINE_SECONDS - _FIRST_SECONDS)
+
+        task = asyncio.create_task(look())
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    def _look(self, request: Request) -> tuple[str, Look]:
+        """The name of what a page asks for, and how it is looked up.
+
+        Raises:
+            HTTPException: there is no such page, run or study.
+        """
+        page, number = request.path_params["page"], request.path_params["id"]
+        if page == "overview":
+            return page, self._overview
+        if page == "compare":
+            numbers = number.split(",")[:_MOST_COMPARED]
+            folders = [Path(self._line(one).folder) for one in numbers]
+            return f"{page}/{number}", partial(news_of, run_news, folders)
+        kinds = {"run": run_news, "study": study_news}
+        if page not in kinds:
+            raise HTTPException(404, "There is no such page.")
+        line = self._line(number)
+        if line.kind != page:
+            raise HTTPException(404, f"That is a {line.kind}.")
+        return f"{page}/{number}", partial(kinds[page], Path(line.folder))
+
+    def _line(self, number: str) -> JobLine:
+        try:
+            return self._places.find(number)
+        except KeyError:
+            raise HTTPException(404, "There is no such run or study.") from None
+
+    def _overview(self, place: str) -> News:
+        news = News(Path(), place)
+        news.whole("rows", rows_of(self._places, self._sparks))
+        before = news.before("machine")
+        found = self._machine.since(float(before) if before.replace(".", "").isdigit() else 0.0)
+        if found["rows"] or news.fresh:
+            news.events.append(("machine", found))
+        news.mark("machine", str(found["rows"][-1]["at"]) if found["rows"] else before or "0")
+        return news
+
+    async def _shell(self, request: Request) -> Response:
+        return _packaged("index.html")
+
+    async def _static(self, request: Request) -> Response:
+        return _packaged(request.path_params["name"])
+
+    async def _once(self, request: Request) -> Response:
+        page, look = await run_in_threadpool(self._look, request)
+        place = request.query_params.get("from", "")
+        answer = await self._feed.answer(page, place, look)
+        text = f'{{"place":{_quoted(answer.place)},"events":{answer.text or "[]"}}}'
+        return Response(text, media_type="application/json")
+
+    async def _stream(self, request: Request) -> Response:
+        page, look = await run_in_threadpool(self._look, request)
+        place = request.headers.get("last-event-id") or request.query_params.get("from", "")
+        return EventSourceResponse(self._feed.stream(page, place, look))
+
+    async def _importances(self, request: Request) -> Response:
+        line = await run_in_threadpool(self._line, request.path_params["id"])
+        try:
+            return JSONResponse(await run_in_threadpool(importances, Path(line.folder)))
+        except (
+            SlipstreamError,
+            UnreadableError,
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ) as error:
+            raise HTTPException(404, f"It cannot be computed: {error}") from error
+
+    async def _page(self, request: Request) -> Response:
+        line = await run_in_threadpool(self._line, request.path_params["id"])
+        name = PAGE if line.kind == "study" else REPORT
+        try:
+            path = inside(Path(line.folder), name, _MOST_PAGE)
+            text = await run_in_threadpool(content, path, _MOST_PAGE)
+        except (OSError, UnreadableError) as error:
+            raise HTTPException(404, f"{name} cannot be shown: {error}.") from error
+        headers = {"Content-Security-Policy": _SANDBOX}
+        return Response(text, headers=headers, media_type="text/html; charset=utf-8")
+
+    async def _video(self, request: Request) -> Response:
+        line = await run_in_threadpool(self._line, request.path_params["id"])
+        name = request.path_params["name"]
+        try:
+            if Path(name).name != name or Path(name).suffix not in VIDEOS:
+                raise UnreadableError("it is no video")
+            path = inside(Path(line.folder), name)
+        except (OSError, UnreadableError) as error:
+            raise HTTPException(404, f"That cannot be shown: {error}.") from error
+        return FileResponse(path, headers={"Content-Security-Policy": _SANDBOX})
+
+    async def _act(self, request: Request) -> Response:
+        number, action = request.path_params["id"], request.path_params["action"]
+        try:
+            line = await run_in_threadpool(self._line, number)
+            return JSONResponse({"said": await run_in_threadpool(self._done, line, action)})
+        except SlipstreamError as error:
+            return JSONResponse({"said": str(error)}, 409)
+
+    def _done(self, line: JobLine, action: str) -> str:
+        """Does one of the three things, and says so.
+
+        Raises:
+            SlipstreamError: it is nothing that can be done now.
+        """
+        folder = Path(line.folder)
+        if action not in ("stop", "resume", "retry"):
+            raise ConfigError(f"Jobs are stopped, resumed or tried again; {action!r} is neither.")
+        if not line.job:
+            if action == "stop":
+                asked = ask_to_stop(folder)
+                return "It ends at a checkpoint." if asked else "No process works on it."
+            said: list[str] = []
+            in_background(["resume", str(folder)], folder, None, said.append)
+            return said[0]
+        with self._places.open_queue() as queue:
+            job = queue.job(int(line.job))
+            if action == "stop":
+                if job.ended:
+                    raise ConfigError(f"Job {job.id} is {job.ended}: there is nothing to stop.")
+                queue.want(job, STOPPED)
+                if queue.held(job):
+                    stop_process(job)
+                return f"Job {job.id} ends at a checkpoint, or does not begin."
+            state = state_of(queue, job)
+            if state not in (STOPPED, FAILED):
+                raise ConfigError(f"Job {job.id} is {state}: there is nothing to {action}.")
+            queue.retry(job)
+            works = is_supervised(queue)
+        hint = "" if works else " Nobody works the queue off: `slipstream jobs run` does."
+        return f"Job {job.id} is wanted again.{hint}"
+
+
+def _packaged(name: str) -> Response:
+    """A file that comes with the package."""
+    names = {one.name: one for one in _STATIC.iterdir()}
+    kind = _TYPES.get(Path(name).suffix)
+    if name not in names or kind is None:
+        raise HTTPException(404, "There is no such file.")
+    return Response(names[name].read_bytes(), media_type=f"{kind}; charset=utf-8")
+
+
+def _quoted(text: str) -> str:
+    return bytes(JSONResponse(text).body).decode()
+
+
+def guarded(
+    places: Places, token: str, port: int, listen: str = "", feed: PageFeed | None = None
+) -> ASGIApp:
+    """The whole application.
+
+    Args:
+        places: the folders that are shown.
+        token: see `own_token`.
+        port: that it listens at.
+        listen: an address beyond this machine; empty: this machine alone.
+        feed: replaced in tests.
+    """
+    names = (*LOCAL, platform.node().lower(), listen.lower()) if listen else LOCAL
+    return Guard(Dashboard(places, feed).app(), token, port, names, bool(listen))
+
+
+def serve(
+    folders: Sequence[Path], port: int | None, listen: str, say: Callable[[str], None]
+) -> None:
+    """Answers until a signal comes.
+
+    Args:
+        folders: shown besides those of the register and the queue.
+        port: 8770, or the next free one, unless given.
+        listen: address; this machine alone where it is empty.
+        say: told where it is.
+
+    Raises:
+        ConfigError: the port is taken, or the address is none of this machine's.
+    """
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise ConfigError(f"{folder} is no folder: name runs, studies, or what they lie in.")
+    bound = _bound(listen or "127.0.0.1", port)
+    number, token = bound.getsockname()[1], own_token()
+    say(f"Open http://localhost:{number}/?token={token}")
+    say("The token lets in whoever has it; the browser then keeps a cookie in its place.")
+    say(f"From elsewhere: ssh -L {number}:127.0.0.1:{number} {platform.node()}, and the same line.")
+    if listen:
+        say(
+            f"It listens at {listen}: whoever reaches that address and learns the token sees all "
+            "of this and may stop jobs, and nothing on the way is encrypted. `ssh -L` needs none "
+            "of that."
+        )
+    say("It reads files and holds nothing: Ctrl-C ends it, and no work with it.")
+    app = guarded(Places(folders), token, number, listen)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=1,
+        limit_concurrency=1_000,
+    )
+    with bound:
+        uvicorn.Server(config).run(sockets=[bound])
+
+
+def _bound(host: str, port: int | None) -> socket.socket:
+    ports = [port] if port is not None else range(PORT, PORT + _TRIES)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    refusal: Any = None
+    for number in ports:
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((host, number))
+            return bound
+        except (OSError, OverflowError) as error:
+            bound.close()
+            refusal = error
+    raise ConfigError(
+        f"{host}, port {ports[0]}, cannot be listened at ({refusal}): name a free one with --port, "
+        "or an address of this machine with --listen."
+    )

@@ -1,0 +1,196 @@
+"""What the page of a study is told: trials, members under way, what was confirmed and opened."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import SlipstreamError
+from slipstream.core.reader import UnreadableError
+from slipstream.dashboard.appended import Mark, appended, inside
+from slipstream.dashboard.news import MOST_BYTES, News, small
+from slipstream.dashboard.overview import LEDGER, LEDGER_BYTES
+from slipstream.files import yaml_file
+from slipstream.settings.target import STUDY, read_config
+from slipstream.studies.engine.under_way import UNDER_WAY
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Ledger, Slot, Trial, best_trials
+
+PAGE = "study.html"
+_LIVE = f"live/{UNDER_WAY}"
+_MOST_TRIALS = 20_000
+_TOLD = 2_000  # lines of members under way that a look tells at most
+_CURVE = 120  # points of a member's curve at the beginning
+_LONGEST = 400  # characters of a reason or a value
+_LATELY = 300.0  # seconds in which a member spoke whose curve is told at the beginning
+
+
+def study_news(folder: Path, place: str) -> News:
+    """What is new of a study since a place."""
+    news = News(folder, place)
+    if news.changed("facts", "study.yaml", "result.json", PAGE):
+        news.events.append(("facts", _facts(folder)))
+    news.logbook(f"slipstream resume {folder}")
+    _trials(news)
+    _under_way(news)
+    return news
+
+
+def importances(folder: Path) -> dict[str, float]:
+    """Shares of settings in what made trials differ, see `SearchSpace.importances`.
+
+    Raises:
+        SlipstreamError, UnreadableError, OSError: its files cannot be read.
+    """
+    from slipstream.studies.space.space import SearchSpace  # with Optuna: a second, once
+
+    inside(folder, "study.yaml", MOST_BYTES)
+    space = SearchSpace.written(read_config(folder / "study.yaml")[STUDY]["space"])
+    with Ledger(inside(folder, LEDGER, LEDGER_BYTES), read_only=True) as ledger:
+        trials = ledger.trials()
+    return space.importances(
+        [(one.ask.params, one.score) for one in trials if one.score is not None]
+    )
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """What was asked for and, at its end, what came of it."""
+    facts: dict[str, Any] = {"name": folder.name, "folder": str(folder), "kind": "study"}
+    facts["page"] = small(folder, PAGE) is not None
+    try:
+        own = StudyFolder(folder)
+        if small(folder, "study.yaml"):
+            values, study = read_config(folder / "study.yaml"), own.study
+            rungs = study.pruning.rungs if study.pruning.enabled or study.pruning.record else ()
+            space = study.space if isinstance(study.space, dict) else {}
+            facts |= {
+                "n_trials": study.n_trials,
+                "rungs": list(rungs),
+                "objective": study.objective,
+                "steps": values.get("training", {}).get("total_steps"),
+                "log": [name for name, one in space.items() if _log(one)],
+                "text": yaml_file.dump(values)[: 64 << 10],
+            }
+        result = own.result if small(folder, "result.json") else None
+        if result is not None:
+            told = ("objective", "sentences", "holdout", "market", "shown", "winner")
+            facts["result"] = {name: result.get(name) for name in told}
+            facts["result"]["candidates"] = result["confirmation"]["candidates"][:100]
+    except (SlipstreamError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        facts["unreadable"] = str(error)
+    return facts
+
+
+def _log(one: Any) -> bool:
+    return isinstance(one, Mapping) and bool(one.get("log"))
+
+
+def _trials(news: News) -> None:
+    """Tells trials that are new or got further; a trial's row replaces the one before.
+
+    What is new is known by its time. Where the clock was set back, as many as are new are not
+    found, and all are told again.
+    """
+    before = [float(one) for one in (news.before("trials") or "0_0_0_0").split("_") if _number(one)]
+    try:
+        path = inside(news.folder, LEDGER, LEDGER_BYTES)
+        with Ledger(path, read_only=True) as ledger:
+            asks, verdicts, openings = ledger.written()
+            if [asks, verdicts, openings] == before[:3]:
+                news.mark("trials", news.before("trials"))
+                return
+            if asks > _MOST_TRIALS:
+                raise UnreadableError(f"it has {asks:,} trials, and {_MOST_TRIALS:,} are the most")
+            trials = ledger.trials()
+    except FileNotFoundError:
+        return
+    except (
+        SlipstreamError,
+        UnreadableError,
+        OSError,
+        ValueError,
+        RecursionError,
+        TypeError,
+    ) as error:
+        news.whole("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
+        return
+    newest = max([0.0, *(_moment(one) for one in trials)])
+    rows = trials
+    if len(before) == 4 and before[0] <= asks and before[1] <= verdicts:
+        times = [at for one in trials for at in (one.ask.at, *(stage.at for stage in one.stages))]
+        if sum(at > before[3] for at in times) == asks + verdicts - before[0] - before[1]:
+            rows = [one for one in trials if _moment(one) > before[3]]
+    best = best_trials(trials)[:1]
+    told = {
+        "rows": [_row(one) for one in rows],
+        "best": best[0].number if best else None,
+        "openings": openings,
+    }
+    news.events.append(("trials", told))
+    news.mark("trials", f"{asks}_{verdicts}_{openings}_{newest!r}")
+
+
+def _number(text: str) -> bool:
+    with suppress(ValueError):
+        return math.isfinite(float(text))
+    return False
+
+
+def _moment(trial: Trial) -> float:
+    return max(trial.ask.at, trial.last.at)
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    """A trial as the page draws it; words are bounded, numbers finite or nothing."""
+    ended = trial.state != "running"
+    return {
+        "number": trial.number,
+        "state": "inactive" if trial.state == "complete" and trial.last.inactive else trial.state,
+        "score": trial.score,
+        "asked": trial.ask.at,
+        "ended": trial.last.at if ended else None,
+        "params": {str(k)[:80]: _short(v) for k, v in list(trial.ask.params.items())[:64]},
+        "folds": [one.get("score") for one in trial.last.folds][:64],
+        "rungs": [(one.time, one.score) for one in trial.stages][:16],
+        "reason": trial.reason[:_LONGEST],
+    }
+
+
+def _short(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float) else str(value)[:80]
+
+
+def _under_way(news: News) -> None:
+    """Tells where members are: at the beginning their curves, thinned, then what they say."""
+    mark = Mark.parse(news.before("members"))
+    try:
+        found = appended(news.folder, _LIVE, mark)
+    except UnreadableError as error:
+        news.whole("members", {"unreadable": f"{UNDER_WAY} cannot be read: {error}."})
+        return
+    news.mark("members", str(found.mark))
+    curves: dict[str, list[tuple[float, float | None, float]]] = {}
+    for line in found.lines:
+        try:
+            at, name, step, score = json.loads(line)
+            point = (float(step), None if score is None else float(score), float(at))
+            curves.setdefault(str(name), []).append(point)
+        except (ValueError, TypeError, RecursionError, OverflowError):
+            continue
+    rows, newest = [], max((points[-1][2] for points in curves.values()), default=0.0)
+    for name, points in curves.items():
+        if points[-1][2] < newest - _LATELY:  # it ended long since
+            continue
+        with suppress(ValueError, IndexError):
+            slot = Slot.parse(name[:80])
+            stride = -(-len(points) // _CURVE)
+            kept = points[(len(points) - 1) % stride :: stride]
+            rows += [(slot.phase, slot.trial, slot.repeat, slot.fold, *one) for one in kept]
+    if found.anew and news.before("members"):
+        news.events.append(("reset", {"part": "members"}))
+    if rows:
+        news.events.append(("members", rows[-_TOLD * (1 + 9 * news.fresh) :]))

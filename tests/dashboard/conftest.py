@@ -1,0 +1,145 @@
+"""A dashboard that answers in a thread of this process, over folders of the real writers."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from benchmarks.ours.watched import write_run, write_study_folder
+from slipstream.dashboard.feed import PageFeed
+from slipstream.dashboard.overview import Places, id_of
+from slipstream.dashboard.server import guarded
+
+FASTER = 20  # than seconds: how often files are looked at
+TOKEN = "a-token-of-the-tests-that-is-long-enough-to-be-one"
+
+
+@dataclass
+class Dash:
+    """One dashboard.
+
+    Attributes:
+        folder: what it was told to show.
+        port: where it answers.
+        cookie: that its token was exchanged for.
+    """
+
+    folder: Path
+    port: int
+    cookie: str = ""
+    token: str = TOKEN
+
+    @property
+    def url(self) -> str:
+        return f"http://localhost:{self.port}"
+
+    def ask(self, path, method="GET", headers=(), cookie=True):
+        """Status, headers and body of an answer."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        given = {"Host": f"localhost:{self.port}", **dict(headers)}
+        if cookie:
+            given.setdefault("Cookie", self.cookie)
+        link.putrequest(method, path, skip_host=True)
+        for name, value in given.items():
+            link.putheader(name, value)
+        link.endheaders()
+        answer = link.getresponse()
+        found = answer.status, dict(answer.getheaders()), answer.read().decode()
+        link.close()
+        return found
+
+    def get(self, path):
+        """JSON of an answer that must be fine."""
+        code, _, text = self.ask(path)
+        assert code == 200, text
+        return json.loads(text)
+
+    def news(self, page, folder, place=""):
+        """What a page is told of a folder from a place on: events by name, and the next place."""
+        time.sleep(2 / FASTER)  # who asks within the same second is told the same
+        told = self.get(f"/api/{page}/{id_of(str(folder))}?from={place}")
+        found = {}
+        for name, facts in told["events"]:
+            found.setdefault(name, []).append(facts)
+        return found, told["place"]
+
+    def stream(self, page, folder, place="", last_id=""):
+        """A connection to a stream: iterate over (id, events)."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        more = {"Last-Event-ID": last_id} if last_id else {}
+        host = {"Host": f"localhost:{self.port}", "Cookie": self.cookie}
+        path = f"/stream/{page}/{id_of(str(folder))}?from={place}"
+        link.request("GET", path, headers={**host, **more})
+        answer = link.getresponse()
+        assert answer.status == 200
+        return link, _events(answer)
+
+
+def _events(answer):
+    event = {}
+    for line in iter(answer.readline, b""):
+        name, _, value = line.decode().rstrip("\r\n").partition(": ")
+        if name:
+            event[name] = value
+        elif "data" in event:
+            yield event["id"], json.loads(event["data"])
+            event = {}
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """Folders that no test changes: two runs and a study, all under way."""
+    folder = tmp_path_factory.mktemp("shown")
+    write_run(folder / "night")
+    write_run(folder / "other", members=1, iterations=200, state="complete", phase="writing")
+    write_study_folder(folder / "search")
+    return folder
+
+
+@pytest.fixture
+def serving(tmp_path):
+    """A callable: Dash of a folder."""
+    servers = []
+
+    def serve(folder):
+        bound = socket.socket()
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        feed = PageFeed(
+            lambda: FASTER * time.monotonic(), lambda seconds: asyncio.sleep(seconds / FASTER)
+        )
+        app = guarded(Places([folder], tmp_path / "queue"), TOKEN, port, feed=feed)
+        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        servers.append((server, thread, bound))
+        dash = Dash(folder, port)
+        deadline = time.monotonic() + 20
+        while not server.started and time.monotonic() < deadline:
+            time.sleep(0.01)
+        code, headers, _ = dash.ask(f"/?token={TOKEN}", cookie=False)
+        assert code == 200
+        dash.cookie = headers["set-cookie"].partition(";")[0]
+        return dash
+
+    yield serve
+    for server, thread, bound in servers:
+        server.should_exit = True
+        thread.join(20)
+        bound.close()
+
+
+@pytest.fixture
+def dash(serving, made):
+    """A dashboard of `made`."""
+    return serving(made)
