@@ -52,6 +52,14 @@ def test_a_run_is_watched_and_stopped_from_another_shell(slipstream, training, t
     assert package.stop("run") is False
 
 
+def test_watch_without_a_name_tells_of_the_machine_and_of_all(slipstream, training, tmp_path):
+    told = slipstream("watch")
+    first, _, *table = told.out.splitlines()
+    assert told.code == 0 and first.startswith("CPU ") and "GiB" in first
+    row = next(line for line in table if str(tmp_path / "run") in line or " run " in line)
+    assert "running" in row and "of 50,000,000 steps" in row
+
+
 def test_a_run_under_nohup_outlives_its_terminal(training, tmp_path):
     training.send_signal(signal.SIGHUP)
     done = done_in(tmp_path / "run")

@@ -111,18 +111,22 @@ class Chart {
     }
     ctx.restore();
   }
-  picked() { if (finite(this.plot.cursor.idx)) this.how.pick?.(this.plot.cursor.idx); }
+  picked() {  // the point nearest to the mouse: several may have one x
+    const u = this.plot, { left, top } = u.cursor, away = (k, y) => Math.hypot(u.valToPos(u.data[0][k], "x") - left, u.valToPos(y, "y") - top);
+    const all = this.last[1].filter((one) => one.kind === "points").flatMap((one) => one.values.map((y, k) => [finite(y) ? away(k, y) : Infinity, k]));
+    if (all.length) this.how.pick?.(all.reduce((a, b) => (b[0] < a[0] ? b : a))[1]);
+  }
   key(event) {  // arrows move the cursor, plus and minus zoom, 0 shows all, Enter chooses
     const plot = this.plot, last = plot?.data[0].length - 1;
     if (!plot || last < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20, Home: -1e9, End: 1e9 }[event.key];
     if (step) {
-      const at = Math.min(last, Math.max(0, (plot.cursor.idx ?? (step > 0 ? -1 : last + 1)) + step));
+      const at = this.at = Math.min(last, Math.max(0, (this.at ?? (step > 0 ? -1 : last + 1)) + step));
       const values = plot.data.slice(1).map((one) => one[at]).filter(finite);
       plot.setCursor({ left: plot.valToPos(plot.data[0][at], "x"), top: values.length ? plot.valToPos(values[0], "y") : 0 });
-    } else if (event.key === "Enter") this.picked();
+    } else if (event.key === "Enter") this.how.pick?.(this.at ?? last);
     else if ("+-0".includes(event.key)) {
-      const { min, max } = plot.scales.x, middle = plot.data[0][plot.cursor.idx] ?? (min + max) / 2;
+      const { min, max } = plot.scales.x, middle = plot.data[0][this.at] ?? (min + max) / 2;
       const half = ((max - min) / 2) * (event.key === "+" ? 0.5 : 2), ends = [plot.data[0][0], plot.data[0][last]];
       if (event.key === "0" || half * 2 >= ends[1] - ends[0]) plot.setScale("x", { min: ends[0], max: ends[1] });
       else plot.setScale("x", { min: Math.max(ends[0], middle - half), max: Math.min(ends[1], middle + half) });
