@@ -20,6 +20,7 @@ PAGES = (
     "docs/studies.md",
     "docs/portfolio.md",
     "docs/workers.md",
+    "docs/migrating.md",
 )
 ALL_PAGES = (
     *PAGES,

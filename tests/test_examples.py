@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +15,14 @@ FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 KERNELS = sorted((FOLDER / "kernels").glob("*.py"))
 SMALLEST = {"07_planted_forex": ["3072", "3000"]}
+OLDER = sorted((FOLDER / "older_systems").glob("*.*"))
+SHORT = {
+    "hockey.py": ["2"],
+    "crypto.sh": [
+        *("--total-steps", "3_072", "--set", "study.confirmation={top: 1, seeds: 1}"),
+        *("--set", "study.final_seeds=1", "--no-report"),
+    ],
+}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -27,9 +38,32 @@ def test_example_runs(
     assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize("path", OLDER, ids=lambda path: path.name)
+def test_examples_of_older_systems_run(path: Path, tmp_path: Path) -> None:
+    """By themselves, as those who come from these systems run them; no prices are needed."""
+    runner = {".py": sys.executable, ".sh": "sh"}.get(path.suffix)
+    if runner is None:
+        pytest.skip("a program beside it reads this file")
+    tools = str(Path(sys.executable).parent)
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "BARS": "6000", "TRIALS": "2"}
+    done = subprocess.run(
+        [runner, str(path), *SHORT.get(path.name, [])],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    if path.name == "crypto.sh":
+        assert re.search(r"Forecast: search .*(s|min) \(2 trials x 6 folds", said), said
+        assert "Forecast of the same search with `--space cappuccino`" in said
+
+
 def test_examples_are_short_and_numbered() -> None:
     assert EXAMPLES
     for number, path in enumerate(EXAMPLES, 1):
         assert path.name.startswith(f"{number:02d}_")
-    for path in (*EXAMPLES, *KERNELS):
+    for path in (*EXAMPLES, *KERNELS, *OLDER):
         assert len(path.read_text().splitlines()) < 60

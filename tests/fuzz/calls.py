@@ -36,6 +36,7 @@ def options() -> Iterator[Case]:
         "--seed": ("-1", "text", str(2**63)),
         "--n-envs": ("0", "-1", "text"),
         "--timeframe": ("5m", "soon", "-5m", ""),
+        "--space": ("cappucino", "no/such.yaml", "", "/dev/null", LONG),
         "--storage": ("mysql://x", "sqlite:///no/such/folder/x.db", "postgresql://", ":", "x"),
         "--device": ("cuda", "tpu"),
         "--data-dir": ("no/such/folder", "/dev/null", ""),
@@ -129,6 +130,11 @@ def folders() -> Iterator[Case]:
         shown = name[:20]
         yield Case(f"planted-forex into {shown}", ("data", "planted-forex", name), _special)
         yield Case(f"planted-crypto into {shown}", ("data", "planted-crypto", name), _special)
+        argv = ("data", "import-finrl", name, "{folder}/prices")
+        yield Case(f"import-finrl of {shown}", argv, _special)
+    for content in (b"", b"cos\nsystem\n(S'true'\ntR.", b"\x80\x05]", b"\x80\x05N."):
+        argv = ("data", "import-finrl", "{folder}", "{folder}/prices")
+        yield Case(f"import-finrl of {content!r}", argv, writes("price_array", content))
     for option in (("--bars", "0"), ("--bars", "-5"), ("--bars", "text"), ("--seed", "-1")):
         argv = ("data", "planted-forex", "{folder}/p", *option)
         yield Case(f"planted-forex {' '.join(option)}", argv)

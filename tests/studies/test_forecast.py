@@ -21,6 +21,7 @@ from slipstream.studies.search.forecast import (
     forecast,
     measure,
     minutes,
+    rival_sentence,
     round_trip,
 )
 from slipstream.studies.search.plan import StudyPlan
@@ -41,6 +42,19 @@ def test_minutes_follow_from_steps_and_passes(tmp_path):
     assert found.search_minutes == pytest.approx(30 * (6.4 + 3 * 2.0) / 60)
     assert found.confirm_minutes == pytest.approx(34 * (6.4 + 2.0) / 60)
     assert "10 trials x 3 folds x 640 steps" in found.sentences[0]
+
+
+def test_a_rival_space_is_forecast_by_the_speed_of_the_slice():
+    """Half of the time is spent on learning, which networks of more numbers make longer."""
+    setup, shares = plan(n_trials=10), {"env": 0.5, "update": 0.5}
+    space = {"agent.widths": {"choices": [[512, 512]]}, "training.total_steps": {"choices": [1280]}}
+    rival = replace(setup, space=SearchSpace.from_mapping(space, setup.base))
+    speed = SliceSpeed(0.1, 0.0, None, 12, shares)
+    told = rival_sentence("cappuccino", rival, setup, SPEC, speed)
+    numbers = (5 * 512 + 512 * 512 + 512 * 2) / (5 * 64 + 64 * 64 + 64 * 2)
+    days = 10 * 3 * 1280 / 0.1 * (0.5 + 0.5 * numbers) / 86_400
+    match = re.search(r"`--space cappuccino`: ([\d.]+) days \(1,280 steps", told)
+    assert match and float(match[1]) == pytest.approx(days, rel=0.05)
 
 
 def test_few_updates_are_warned_of(tmp_path):

@@ -10,8 +10,9 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.settings.config import resolve
-from slipstream.studies.space.space import Range, SearchSpace, published
-from slipstream.studies.start import prepare
+from slipstream.studies.space.published import published, settings_of
+from slipstream.studies.space.space import Range, SearchSpace
+from slipstream.studies.start import _rivals, prepare
 
 ROLLOUT_ROWS = "agent.rollout_rows"
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -236,20 +237,11 @@ def test_powers_and_words():
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-ENV = {
-    "finrl_crypto": {"orders": "units"},
-    "cappuccino": {
-        "orders": "units",
-        "reward": "mixed",
-        "fee": 0.0025,
-        "units": {"action_scale": "value", "buy_share": 0.99},
-    },
-}
-
 
 def base_of(name, num_envs=16):
-    env = {"name": "portfolio", "data": {"folder": "."}, **ENV[name]}
-    return resolve({"env": env, "training": {"num_envs": num_envs}})
+    """Of `portfolio` with the settings that the space's file says it needs."""
+    env = {"name": "portfolio", "data": {"folder": "."}}
+    return resolve({"env": env, "training": {"num_envs": num_envs}}, settings_of(name))
 
 
 def at(config, path):
@@ -311,6 +303,33 @@ def test_the_published_values():
     cappuccino = SearchSpace.from_mapping("cappuccino", base_of("cappuccino")).ranges
     assert cappuccino["env.units.norm_tech"].extremes == (2**-18, 2**-12)
     assert cappuccino["agent.minibatch"].choices == (2048, 4096, 8192)
+
+
+def test_a_published_space_brings_the_settings_that_it_needs():
+    target, said = {"env": {"name": "portfolio", "data": {"folder": "."}}}, []
+    overrides = {"env.fee": 0.001}  # what is said otherwise stays
+    base, _, space = prepare(target, overrides, {"space": "cappuccino"}, said.append)
+    env = base.env_settings
+    assert (env["orders"], env["reward"], env["fee"]) == ("units", "mixed", 0.001)
+    assert env["units"]["action_scale"] == "value" and "env.units.norm_action" in space.ranges
+    assert [text for text in said if "comes with env.orders=units, env.reward=mixed" in text]
+    base, _, space = prepare("cartpole", {}, {})
+    assert not settings_of("default") and not settings_of(None) and not settings_of("mine.yaml")
+
+
+def test_crypto_is_a_portfolio_and_its_rival_is_cappuccinos_space():
+    data = {"env.data": {"folder": "."}}
+    base, _, space = prepare("crypto", data, {})
+    assert base.env_name == "portfolio" and base.agent.widths == (64, 64)
+    assert "agent.widths" not in space.ranges
+    ((name, (rival, theirs)),) = _rivals("crypto", data, {}, None).items()
+    assert name == "cappuccino" and rival.env_settings["orders"] == "units"
+    assert theirs.ranges["agent.widths"].extremes[0] == [512, 512, 512]
+    ((name, (ours, own)),) = _rivals("portfolio", data, {"space": name}, name).items()
+    assert name == "default" and own == space and ours == base
+    assert not _rivals("portfolio", data, {}, None)
+    sac = {**data, "agent.name": "sac"}  # theirs searches PPO's settings
+    assert not _rivals("crypto", sac, {}, None)
 
 
 def test_unit_orders_settings_are_refused_with_target_weights():

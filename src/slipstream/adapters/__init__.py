@@ -18,5 +18,6 @@ What they stand on, and what has no `make_vec`:
     ids                 importing it registers the built-in environments with Gymnasium
     knows_wrappers      answers SB3's question for wrappers, in a copy's own process
     hockey_player       a trained policy as a player of the original hockey environment
-    hockey_project/     config files and calls of the hockey project, on our trainer
+    hockey_project/     config files, calls and vector environments of the hockey project
+    cappuccino/         environment classes of Cappuccino and FinRL_Crypto, and their pickled arrays
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -165,9 +166,17 @@ def _fits(action: Any) -> bool:
 def env_args(target: str | Mapping[str, Any], num_envs: int, **options: Any) -> dict[str, Any]:
     """What ElegantRL's `Config(agent_class, ElegantEnv, env_args)` needs.
 
+    ElegantRL hands on what `ElegantEnv` has arguments for and drops all else, so the environment's
+    own settings travel in one of them.
+
     Args:
-        target, num_envs: of `ElegantEnv`; options: its other arguments.
+        target, num_envs: of `ElegantEnv`.
+        **options: its other arguments, and fields of the environment's Config.
     """
+    known = inspect.signature(ElegantEnv.__init__).parameters
+    fields = {name: options.pop(name) for name in [*options] if name not in known}
+    if fields:
+        options["settings"] = {**(options.get("settings") or {}), **fields}
     env = ElegantEnv(target, num_envs, **options)
     names = ("max_step", "state_dim", "action_dim", "if_discrete")
     found = {name: getattr(env, name) for name in names}

@@ -165,6 +165,10 @@ class Policy(Summarised):
             actions = self.act_rows(rows, keys=keys, mask=allowed)
         return self.native.actions(actions, lead)
 
+    def act_batch(self, states: Any, deterministic: bool = False) -> Any:
+        """`act` for a batch [n, ...] of observations, by the name and default of older systems."""
+        return self.act(states, deterministic=deterministic)
+
     def reseed(self, seed: int) -> None:
         """Begins the stream that `act(..., deterministic=False)` draws from anew, from a seed."""
         self._keys, self._draws = tuple(seed + m for m in range(self.members)), 0

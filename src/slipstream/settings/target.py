@@ -19,6 +19,7 @@ from slipstream.files import json_file, yaml_file
 SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
 CONFIGS = (".yaml", ".yml", ".json")
 STUDY = "study"  # a sixth section, which `slipstream tune` reads and a run passes over
+CRYPTO = "crypto"  # what Cappuccino's command calls a portfolio of coins
 # Modules that read other projects' files, looked up by name: nobody imports the adapters.
 _FORMATS = ("slipstream.adapters.hockey_project.config",)
 
@@ -30,6 +31,8 @@ def read_target(target: str) -> dict[str, Any]:
     """The sections that a YAML file, a name, a ``.py`` file or ``gym:ID`` stands for."""
     if target.endswith(CONFIGS):
         return read_config(Path(target))
+    if target == CRYPTO:
+        return {"env": {"name": "portfolio"}}
     if kind_of(target).known(target):
         return {"env": {"name": target}}
     if is_there(Path(target)):
@@ -43,7 +46,7 @@ def read_target(target: str) -> dict[str, Any]:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The sections in a YAML or JSON file."""
-    return read_sections(_parsed(path))
+    return read_sections(parsed(path))
 
 
 def read_sections(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +64,7 @@ def _format_of(values: Mapping[str, Any]) -> ModuleType | None:
     return next((one for one in modules if one.recognises(values)), None)
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def parsed(path: Path) -> dict[str, Any]:
     """What the file says, in its own words."""
     text = read_text(path, "The config file")
     values = (json_file if path.suffix == ".json" else yaml_file).parse(text, str(path))
@@ -77,7 +80,7 @@ def passed_over(target: object) -> str | None:
     """A sentence for whoever trains a file that also describes a study, or that asks for what is
     done otherwise; None for others."""
     if isinstance(target, (str, Path)) and str(target).endswith(CONFIGS):
-        target = _parsed(Path(target))
+        target = parsed(Path(target))
     if not isinstance(target, Mapping):
         return None
     foreign = _format_of(target)

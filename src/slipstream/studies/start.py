@@ -17,11 +17,12 @@ from slipstream.files.interruption import Interrupted
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
 from slipstream.settings.config import RunConfig, section_of, switch_agent
-from slipstream.settings.target import STUDY, copied, override, read_config, read_target
+from slipstream.settings.target import CRYPTO, STUDY, copied, override, read_config, read_target
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder, read_study
 from slipstream.studies.search.machinery import Pools
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space.published import settings_of
+from slipstream.studies.space.space import DEFAULT, SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.learner import check_learner
 
@@ -60,10 +61,44 @@ def prepare(
     section = section_of({STUDY: values.pop(STUDY)}, STUDY)
     _check_prices(values, overrides)
     config = validate(StudyConfig, {**section, **study}, STUDY)
+    needed = _add_needed(values, config.space)
     base, seat = base_config(values).seated()
-    for sentence in filter(None, (seat, note)):
+    for sentence in filter(None, (seat, note, needed)):
         say(sentence)
     return base, config, SearchSpace.from_mapping(config.space, base)
+
+
+def _add_needed(values: dict[str, Any], space: object) -> str | None:
+    """Sets what a published space needs and a config leaves open; a sentence that says so."""
+    added = []
+    for path, value in settings_of(space).items():
+        at: Any = values
+        for part in path.split("."):
+            at = at.get(part) if isinstance(at, Mapping) else None
+        if at is None:
+            override(values, path, value)
+            added.append(f"{path}={value}")
+    return f"The search space {space} comes with {', '.join(added)}." if added else None
+
+
+def _rivals(
+    target: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    study: Mapping[str, Any],
+    space: object,
+) -> dict[str, tuple[RunConfig, SearchSpace]]:
+    """Other spaces whose search is forecast beside a study's own, where it succeeds Cappuccino's.
+
+    That is Cappuccino's space for `crypto`, and ours where one of the published ones is searched.
+    """
+    other = None if settings_of(space) else "cappuccino"
+    if target != CRYPTO and other is not None:
+        return {}
+    try:
+        base, _, found = prepare(target, overrides, {**study, "space": other})
+    except ConfigError:  # of settings that the other one does not search
+        return {}
+    return {other or DEFAULT: (base, found)}
 
 
 def fresh_name(base: RunConfig) -> str:
@@ -137,7 +172,8 @@ def tune(
     folder = StudyFolder.of(name)
     folder.trust = True  # what it names was named to this command
     pools = Pools(resources.workers, resources.group_size, resources.cluster, say)
-    Study(folder, base, config, space, pools, resources, say, show or _nobody).run()
+    rivals = _rivals(target, overrides, study, config.space)
+    Study(folder, base, config, space, pools, resources, say, show or _nobody, rivals).run()
     return _end(folder, report, say)
 
 

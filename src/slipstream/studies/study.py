@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from slipstream.studies.search.forecast import (
     confirm_members,
     forecast,
     measure,
+    rival_sentence,
 )
 from slipstream.studies.search.judge import Judge, RungLog
 from slipstream.studies.search.machinery import Pools, Survey
@@ -90,6 +91,7 @@ class Study:
         resources: of this call.
         say: told in sentences.
         show: told where the study stands, often.
+        rivals: by name, configs and spaces whose search is forecast, too, and not run.
     """
 
     folder: StudyFolder
@@ -100,6 +102,7 @@ class Study:
     resources: Resources
     say: Callable[[str], None]
     show: Callable[[Status], None] = lambda status: None
+    rivals: Mapping[str, tuple[RunConfig, SearchSpace]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._identity = identity(self.base, self.config, self.space)
@@ -293,7 +296,13 @@ class Study:
             )
             told = asdict(found)
             ledger.record(forecast=told)
-            for sentence in found.sentences:
+            others = [
+                rival_sentence(
+                    name, replace(plan, base=base, space=space), plan, survey.spec, speed
+                )
+                for name, (base, space) in self.rivals.items()
+            ]
+            for sentence in (*found.sentences, *others):
                 self._tell(sentence)
         for warning in told["warnings"]:
             self._tell(f"Warning: {warning}")

@@ -150,11 +150,15 @@ class Trainer:
         ):
             self._start(workers)
             self._validate_if_due(workers)  # a signal may have cut the last validation short
+
+            def policy_of(member: int) -> Any:
+                return workers.of(member, "policy", member)
+
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
                 everyone, now = tuple(range(self.members)), self._snapshot(workers)
                 self._pace.add(now)
-                seen = (workers.nodes, self._sampler.look(), self._eta())
+                seen = (workers.nodes, self._sampler.look(), self._eta(), policy_of)
                 self.events.emit(Updated(now, everyone, metrics, *seen))
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)

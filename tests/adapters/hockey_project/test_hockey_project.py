@@ -6,7 +6,10 @@ import json
 import pytest
 
 from slipstream.adapters.hockey_project.config import recognises, sections_of
+from slipstream.adapters.hockey_project.single_run import CURRICULUM
 from slipstream.core.errors import ConfigError
+from slipstream.environments.curriculum import check_curriculum
+from slipstream.environments.factory import make_environment
 from slipstream.files import json_file
 from slipstream.settings.config import resolve
 from slipstream.settings.target import passed_over, read_config
@@ -152,7 +155,12 @@ def test_other_agents():
         (("curriculum", "phases", 0, "environment", "mode"), "SHOOTING", "mode"),
         (("curriculum", "phases", 0, "environment", "keep_mode"), False, "keep_mode"),
         (("curriculum", "phases", 0, "environment"), {}, "mixture"),
-        (("curriculum", "phases", 3, "opponent", "type"), "self_play", "env.self_play"),
+        (("curriculum", "phases", 3, "opponent", "type"), "archive", "type: self_play"),
+        (
+            ("curriculum", "phases", 3, "opponent"),
+            {"type": "self_play", "checkpoint": "old.pt"},
+            "old.pt.*another program.*null for snapshots",
+        ),
         (("curriculum", "phases", 3, "reward_bonus"), {"N": 100}, "3.reward_bonus"),
         (("curriculum", "phases", 3, "opponent", "type"), "clever", "type"),
         (("training", "max_episode_steps"), 100, "251"),
@@ -167,6 +175,39 @@ def test_what_nobody_reads_is_refused(path, value, match):
     assert recognises(SIMPLE)
     with pytest.raises(ConfigError, match=match):
         sections_of(changed(path, value))
+
+
+def test_self_play_is_ones_own_past_or_a_run_of_ours():
+    own = {"type": "self_play", "weight": 0.5}
+    bots = {"type": "basic_strong", "weight": 1.5}
+    mixed = {"type": "weighted_mixture", "opponents": [own, bots]}
+    sections = sections_of(changed(("curriculum", "phases", 3, "opponent"), mixed))
+    assert sections["env"]["self_play"] == {"opponents": {"snapshots": 0.5}}
+    assert sections["env"]["opponents"] == {"agent": 1.0}
+    phases = [phase["env"]["opponents"] for phase in sections["curriculum"]["phases"]]
+    assert phases[3] == {"agent": 0.5, "strong": 1.5}
+    # Of bots alone: two players act from outside all the same, one of them practically never.
+    assert phases[1] == {"weak": 1.0, "agent": 1e-12}
+    named = {"type": "self_play", "checkpoint": "runs/first"}
+    sections = sections_of(changed(("curriculum", "phases", 3, "opponent"), named))
+    assert sections["env"]["self_play"] == {"opponents": {"runs/first": 1.0}}
+    assert sections["curriculum"]["phases"][3]["env"]["opponents"] == {"agent": 1.0}
+    assert "self_play" not in sections_of(SIMPLE)["env"]
+    both = changed(("curriculum", "phases", 3, "opponent"), named)
+    both["curriculum"]["phases"][2]["opponent"] = {"type": "self_play"}
+    with pytest.raises(ConfigError, match=r"one line-up.*same `checkpoint`"):
+        sections_of(both)
+
+
+def test_our_own_curriculum_is_read_and_complete():
+    config = resolve(CURRICULUM)
+    assert config.agent_name == "dqn" and config.env_settings["action_fineness"] == 3
+    assert [phase.name for phase in config.curriculum.phases] == [
+        *("shooting", "defense", "game", "self-play")
+    ]
+    check_curriculum(
+        config.curriculum, make_environment("hockey", config.env_settings), config.env_settings
+    )
 
 
 # What the project's published files say, at commits ab33f0e and 62aca2c and at its newest, 5341212:
@@ -255,14 +296,14 @@ REFUSED = {
     ),
     "newest sac_archive": (
         project_file([*NORMAL, ("NORMAL", "archive", 200_000)], 1e-3, 256, HALF, "SAC", SAC),
-        r"archive \(`curriculum.phases.1.opponent`\).*env.self_play",
+        r"archive \(`curriculum.phases.1.opponent`\).*type: self_play",
     ),
     "newest tdmpc2": (
         project_file(
             *([*NORMAL, ("NORMAL", {"basic_strong": 0.25, "self_play": 0.75}, 7000)], 3e-4, 512),
             *("TrainingConfig(warmup_steps=5000)", "TDMPC2", {"vmin": -10.0}),
         ),
-        r"TDMPC2.*self_play \(`curriculum.phases.1.opponent`\)",
+        "`agent.type: TDMPC2` is an agent that slipstream has not",
     ),
     "hyperparameter_base": (
         {"hyperparameters": GRID, "training": HALF, "agent": {"type": "DDDQN"}},
@@ -334,7 +375,9 @@ def test_what_a_file_leaves_open_is_theirs():
 
 
 def test_what_is_done_otherwise_than_a_file_says_is_said(tmp_path):
-    assert passed_over(SIMPLE) is None
+    told = passed_over(SIMPLE)
+    assert "a phase ends with the iteration that reaches its episodes" in told
+    assert "Huber" not in told
     assert "here it is Huber's" in passed_over(PUBLISHED["newest test"])
     file = tmp_path / "sac.json"
     file.write_text(json.dumps(PUBLISHED["ab33f0e sac"]))

@@ -1,16 +1,32 @@
 """`train_single_run`: arguments, names, files and keys of the hockey project's trainer."""
 
+import contextlib
+import copy
 import csv
 import inspect
+import itertools
 import json
 import re
 
+import numpy as np
 import pytest
 
 import slipstream
-from slipstream.core.errors import ConfigError
+from slipstream.adapters.hockey_project.single_run import CURRICULUM, Periodic
+from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.experience.replay.plan import updates_due
+from slipstream.runs.listeners.events import Progress, Updated
+from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
+
+
+def torch_has_card():
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
+
 
 CONFIG = {
     "curriculum": {
@@ -116,10 +132,100 @@ def test_files_and_names(outcome):
     ]
     stem = f"{name}_ep{result['total_episodes']:06d}"
     facts = json.loads((base / "models" / f"{stem}_metadata.json").read_text())
-    assert facts["episode"] == result["total_episodes"] and facts["phase_index"] == 2
+    assert facts["episode"] == result["total_episodes"]
+    assert facts["phase_index"] == 1 and facts["phase_episode"] < facts["episode"]
     assert (base / "models" / stem / "manifest.json").exists()
     policy = slipstream.load_policy(base / "models" / name)
     assert policy.act([0.0] * 18).shape == (4,)
+
+
+def test_policies_bear_the_episode_at_which_they_were_written(outcome):
+    """One past every multiple of `checkpoint_save_freq`, one at the end, and the best one."""
+    base, result = outcome
+    models, name = base / "models", result["run_name"]
+    episodes = Run.open(models / name).metrics()["episodes"]
+    written = [int(path.name[-6:]) for path in sorted(models.glob(f"{name}_ep??????"))]
+    pairs = itertools.pairwise([0.0, *episodes])
+    due = [int(now) for before, now in pairs if now // 3 > before // 3]
+    assert written == sorted({*due, int(episodes[-1])}) and len(written) >= 2
+    first, last = (slipstream.load_policy(models / f"{name}_ep{n:06d}") for n in written[::3])
+    assert not np.array_equal(first.parameters.flat, last.parameters.flat)
+    best = slipstream.load_policy(models / f"{name}_best")
+    chosen = slipstream.load_policy(models / name)
+    assert np.array_equal(best.parameters.flat, chosen.parameters.flat)
+    states = np.random.default_rng(1).normal(size=(5, 18))
+    assert np.array_equal(best.act_batch(states, deterministic=True), best.act(states))
+    assert not np.array_equal(best.act_batch(states), best.act(states))
+    for path in models.glob(f"{name}_ep*_metadata.json"):
+        assert json.loads(path.read_text())["phase_index"] in (0, 1)
+
+
+def test_a_session_goes_on_counting_where_the_last_one_stopped(tmp_path):
+    table = {"episodes": ["2", "4"], "phase": ["0", "1"]}
+    seen, values = Periodic(tmp_path / "run", 3, table), []
+
+    def told(episodes, finished=False):
+        metrics = {"episodes": np.array([episodes]), "phase": np.array([1])}
+        progress = Progress(budget=10, steps=10 if finished else 5)
+        policy = values.append
+        with contextlib.suppress(TypeError):  # what is asked for is no policy here
+            seen(Updated(progress, (0,), metrics, policy=policy))
+
+    told(5)
+    assert not values  # 3 was passed before
+    told(7)
+    assert values == [0]
+
+
+@pytest.mark.skipif(torch_has_card(), reason="needs a machine without a card")
+def test_a_card_that_is_not_there_is_refused_in_words(tmp_path):
+    """Their examples say `device="cuda:1"`; ours leave it out."""
+    with pytest.raises(SlipstreamError, match=r"cuda:1.*(cpu|PyTorch)") as caught:
+        slipstream.train_single_run(CONFIG, tmp_path, verbose=False, device="cuda:1", num_envs=4)
+    assert "\n" not in str(caught.value) and not list(tmp_path.glob("models/*"))
+
+
+def test_our_own_curriculum_is_trained_where_theirs_is_not_there(tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def train(target, **given):
+        seen.append(target)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("slipstream.adapters.hockey_project.single_run.api.train", train)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="enough"):
+        slipstream.train_single_run("configs/curriculum_simple.json", verbose=False, num_envs=4)
+    assert seen == [CURRICULUM] and "slipstream's own" in capsys.readouterr().err
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/curriculum_simple.json").write_text(json.dumps(CONFIG))
+    with pytest.raises(ConfigError, match="enough"):
+        slipstream.train_single_run("configs/curriculum_simple.json", verbose=False, num_envs=4)
+    assert seen[1:] == ["configs/curriculum_simple.json"]
+    with pytest.raises(SlipstreamError, match=r"other\.json"):
+        slipstream.train_single_run("other.json", verbose=False)
+
+
+def test_bots_and_ones_own_past_in_one_curriculum(tmp_path):
+    """A run of ours and snapshots are met in the phase that names them, bots alone before it."""
+    values = copy.deepcopy(CONFIG)
+    values["curriculum"]["phases"] = [
+        {**values["curriculum"]["phases"][1], "episodes": 4},
+        {
+            **values["curriculum"]["phases"][1],
+            "episodes": 4,
+            "opponent": {"type": "self_play", "checkpoint": None},
+        },
+    ]
+    result = slipstream.train_single_run(
+        values, tmp_path, "past", verbose=False, eval_freq_steps=None, eval_num_games=2, num_envs=4
+    )
+    run = Run.open(tmp_path / "models" / "past")
+    assert run.config.env_settings["self_play"]["opponents"] == {"snapshots": 1.0}
+    assert result["total_episodes"] >= 8
+    phases = [int(phase) for phase in run.metrics()["phase"]]
+    assert phases[0] == 0 and phases[-1] == 2 and 1 in phases
+    assert float(run.metrics()["snapshots"][-1]) >= 1.0
 
 
 def test_a_finished_run_is_gone_on_with_from_its_directory(outcome):

@@ -18,7 +18,10 @@ from slipstream.core.errors import ConfigError
 
 Mode = Literal["NORMAL", "TRAIN_SHOOTING", "TRAIN_DEFENSE"]
 
-_OPPONENTS = {"none": "idle", "basic_weak": "weak", "basic_strong": "strong"}
+_OPPONENTS = {
+    **{"none": "idle", "basic_weak": "weak", "basic_strong": "strong", "self_play": "agent"},
+}
+_NEVER = 1e-12  # weight of self-play in phases of bots: how many act from outside may not change
 _COPIES = 1_024  # as many as anybody trains with
 _LONGEST = {"NORMAL": 251, "TRAIN_SHOOTING": 81, "TRAIN_DEFENSE": 81}  # steps of a game
 
@@ -47,14 +50,14 @@ class _Environment(Config):
 
 
 class _Opponent(Config):
-    type: Literal["none", "basic_weak", "basic_strong", "weighted_mixture"]
+    type: Literal["none", "basic_weak", "basic_strong", "self_play", "weighted_mixture"]
     weight: float = 1.0
     checkpoint: str | None = None
     deterministic: bool = True
     opponents: tuple[_Opponent, ...] | None = None
 
     def weights(self, where: str) -> dict[str, float]:
-        """Of the bots, by our names."""
+        """Of the bots, by our names; `agent` is whom self-play names."""
         if self.type == "weighted_mixture":
             if not self.opponents:
                 raise ConfigError(f"`{where}.opponents` of a weighted_mixture is empty.")
@@ -64,6 +67,14 @@ class _Opponent(Config):
                     total[name] = total.get(name, 0.0) + one.weight
             return total
         return {_OPPONENTS[self.type]: 1.0}
+
+    def past(self) -> dict[str, float]:
+        """Weights of what self-play names: snapshots of one's own, or runs."""
+        found: dict[str, float] = {}
+        for one in self.opponents or ():
+            for name in one.past():
+                found[name] = found.get(name, 0.0) + one.weight
+        return {self.checkpoint or "snapshots": 1.0} if self.type == "self_play" else found
 
 
 class _Shaping(Config):
@@ -157,6 +168,10 @@ def otherwise(values: Mapping[str, Any]) -> str | None:
     """A sentence on what a file of theirs asks for and is done otherwise here; None: nothing."""
     agent, found = values["agent"], []  # whole: `sections_of` has read the file
     kind, given = agent["type"], agent.get("hyperparameters", {})
+    found.append(
+        "a phase ends with the iteration that reaches its episodes, and the games that this cuts "
+        "are counted nowhere"
+    )
     if kind in ("DDDQN", "DDQN_PER") and given.get("use_huber_loss") is not True:
         found.append(
             "its loss is the squared error (no `use_huber_loss: true`), here it is Huber's"
@@ -197,6 +212,9 @@ def sections_of(values: Mapping[str, Any]) -> dict[str, Any]:
         "action_fineness": fineness,
         "opponents": {"weak": 1.0},  # evaluations; theirs play the weak bot, too
     }
+    past = _past(phases)
+    if past:
+        env |= {"opponents": {"agent": 1.0}, "self_play": {"opponents": past}}
     total = sum(phase.episodes for phase in phases)
     most = sum(p.episodes * max(_LONGEST[m] for m in p.environment.weights()) for p in phases)
     # The last phase ends a run; what copies are in when a phase changes or ends counts for nothing.
@@ -212,16 +230,34 @@ def sections_of(values: Mapping[str, Any]) -> dict[str, Any]:
         "training": training,
         **({} if every is None else {"evaluation": {"every_steps": every}}),
         "curriculum": {
-            "phases": [_phase(phase, i, scale) for i, phase in enumerate(phases)],
+            "phases": [_phase(phase, i, scale, bool(past)) for i, phase in enumerate(phases)],
         },
     }
 
 
-def _phase(phase: _Phase, number: int, scale: float) -> dict[str, Any]:
+def _past(phases: tuple[_Phase, ...]) -> dict[str, float]:
+    """Whom self-play names; a run has one line-up, and phases say how often it is met."""
+    found = [past for phase in phases if (past := phase.opponent.past())]
+    if any(past != found[0] for past in found):
+        raise ConfigError(
+            "Opponents of type `self_play` differ between phases, and a run meets one line-up: "
+            "give the same `checkpoint` and weights in all of them, or train a run for each."
+        )
+    for name in found[0] if found else ():
+        if name.endswith((".pt", ".pth")):
+            raise ConfigError(
+                f"`checkpoint: {name}` is a network of another program: name a run of ours, such "
+                "as results/runs/models/RUN, or null for snapshots of the learner itself."
+            )
+    return found[0] if found else {}
+
+
+def _phase(phase: _Phase, number: int, scale: float, played: bool) -> dict[str, Any]:
     where = f"curriculum.phases.{number}.opponent"
+    met = phase.opponent.weights(where)
     env: dict[str, Any] = {
         "mode": {name.lower(): weight for name, weight in phase.environment.weights().items()},
-        "opponents": phase.opponent.weights(where),
+        "opponents": {"agent": _NEVER, **met} if played else met,
         "reward": {"scale": scale},
     }
     return {
@@ -268,7 +304,7 @@ def _meaningless(values: Mapping[str, Any]) -> list[str]:
         met = ", ".join(f"{kind} ({where})" for kind, where in networks.items())
         found.append(
             f"opponents of type {met} are another program's networks: train against snapshots of "
-            "one's own with `env.self_play` (docs/self-play.md)"
+            "one's own, `type: self_play` (docs/self-play.md)"
         )
     return found
 
@@ -294,7 +330,7 @@ def _kinds(opponent: Any) -> list[str]:
     return [*kinds, str(opponent.get("type"))]
 
 
-_NETWORKS = ("self_play", "archive", "run_checkpoints")
+_NETWORKS = ("archive", "run_checkpoints")
 
 
 def _fineness(theirs: HockeyProject) -> int:

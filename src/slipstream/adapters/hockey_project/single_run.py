@@ -10,7 +10,8 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,18 @@ from typing import Any
 import numpy as np
 
 from slipstream import api
+from slipstream.adapters.hockey_project.config import recognises
 from slipstream.core.errors import ConfigError
+from slipstream.core.reader import is_there
+from slipstream.files import checkpoint
 from slipstream.files.files import plain, write_json, write_text
 from slipstream.runs.listeners.console import ConsoleListener
+from slipstream.runs.listeners.events import Event, Listener, Updated
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig, resolve
+from slipstream.settings.target import parsed
 
+CURRICULUM = Path(__file__).with_name("curriculum_simple.json")
 _FOLDERS = ("configs", "plots", "csvs", "models")
 _COLUMNS = (
     *("step", "episode", "win_rate", "mean_reward", "std_reward"),
@@ -69,24 +76,29 @@ def train_single_run(
     Raises:
         SlipstreamError: with one paragraph that says what to do.
     """
-    listeners = [ConsoleListener()] if verbose else []
+    shown = [ConsoleListener()] if verbose else []
     base = Path(base_output_dir)
+    target = _found(config_path)
     if isinstance(device, int):
         device = str(device) if isinstance(device, bool) else f"cuda:{device}"
     try:
         if checkpoint_path is not None:
-            run = api.resume(checkpoint_path, device=device, listeners=listeners, report=False)
+            run = Run.open(checkpoint_path)
+            written = Periodic(run.path, _save_freq(target), run.metrics())
+            run = api.resume(run, device=device, listeners=(*shown, written), report=False)
             return _written(run, base, run.path.name)
         weak = "weak" if eval_weak_opponent else "strong"
         changes: dict[str, Any] = {
             "training.num_envs": num_envs,
             "training.device": "cpu" if device is None else device,
             "evaluation.episodes": eval_num_games,
-            "env.opponents": {weak: 1.0},
         }
         if eval_freq_steps is not None:
             changes["evaluation.every_steps"] = eval_freq_steps
-        config = resolve(config_path, changes)
+        config = resolve(target, changes)
+        if config.env_settings.get("self_play") is None:  # else both bots judge
+            changes["env.opponents"] = {weak: 1.0}
+            config = resolve(target, changes)
         if config.short_name != "hockey":
             raise ConfigError(
                 f"train_single_run trains hockey, and this config has `{config.short_name}`: use "
@@ -94,10 +106,11 @@ def train_single_run(
             )
         name = run_name or _name_of(config, num_envs)
         path = base / "models" / name
-        run = api.train(config_path, out=path, overrides=changes, listeners=listeners, report=False)
+        told: list[Listener] = [*shown, Periodic(path, _save_freq(target))]
+        run = api.train(target, out=path, overrides=changes, listeners=told, report=False)
         return _written(run, base, name)
     finally:
-        for listener in listeners:
+        for listener in shown:
             listener.close()
 
 
@@ -151,7 +164,9 @@ def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
     write_text(base / "csvs" / f"{name}_evaluation.csv", "\n".join(lines) + "\n")
     shutil.copyfile(run.path / "metrics.csv", base / "csvs" / f"{name}_training.csv")
     _plot(evaluations, base / "plots" / f"{name}.png")
-    _policy(run, base, name)
+    if run.best.has(0):
+        best = base / "models" / f"{name}_best"
+        shutil.copytree(run.best.folder_of(0), best, dirs_exist_ok=True)
     return result
 
 
@@ -198,18 +213,68 @@ def _evaluations(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _policy(run: Run, base: Path, name: str) -> None:
-    """The chosen policy, and where training stood, beside the run's own directory."""
-    table = run.metrics()
-    rows = [i for i, member in enumerate(table["member"]) if member == 0]
-    phases = [int(float(table["phase"][i] or 0)) if "phase" in table else 0 for i in rows]
-    counts = [int(float(table["episodes"][i] or 0)) for i in rows]
-    begun = counts[phases.index(phases[-1])] if phases[-1] else 0
-    stem = f"{name}_ep{counts[-1]:06d}"
-    if run.best.has(0):
-        shutil.copytree(run.best.folder_of(0), base / "models" / stem, dirs_exist_ok=True)
-    facts = {"phase_index": phases[-1], "phase_episode": counts[-1] - begun, "run": str(run.path)}
-    write_json(base / "models" / f"{stem}_metadata.json", {"episode": counts[-1], **facts})
+class Periodic:
+    """Writes ``RUN_epNNNNNN`` beside a run: member 0's policy as it was after so many episodes.
+
+    One is written by the first iteration past each multiple of `every`, and by the last one.
+
+    Args:
+        run: its directory.
+        every: episodes; None: the last one alone.
+        table: of the sessions before.
+    """
+
+    def __init__(
+        self, run: Path, every: int | None, table: Mapping[str, Sequence[Any]] | None = None
+    ) -> None:
+        self._run, self._every = run, every
+        self._episodes, self._phase, self._begun = 0, 0, 0  # the last two: and when it began
+        columns = (table or {}).get("episodes", ()), (table or {}).get("phase", ())
+        for episodes, phase in zip(*columns, strict=False):
+            self._count(int(float(episodes or 0)), int(float(phase or 0)))
+
+    def _count(self, episodes: int, phase: int) -> None:
+        if phase != self._phase:
+            self._phase, self._begun = phase, episodes
+        self._episodes = episodes
+
+    def __call__(self, event: Event) -> None:
+        """Looks at every iteration."""
+        if not isinstance(event, Updated) or event.policy is None:
+            return
+        before, phase = self._episodes, event.metrics.get("phase")
+        self._count(int(event.metrics["episodes"][0]), 0 if phase is None else int(phase[0]))
+        every = self._every or 2**62
+        if not event.progress.finished and self._episodes // every == before // every:
+            return
+        path = self._run.with_name(f"{self._run.name}_ep{self._episodes:06d}")
+        tensors, manifest = event.policy(0)
+        checkpoint.save(path, tensors, {"policy": manifest, "steps": event.progress.steps})
+        facts = {"phase_index": self._phase, "phase_episode": self._episodes - self._begun}
+        where = path.with_name(f"{path.name}_metadata.json")
+        write_json(where, {"episode": self._episodes, **facts, "run": str(self._run)})
+
+
+def _found(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
+    """The config; our own `curriculum_simple.json` where theirs is named and not there."""
+    if (
+        isinstance(config, Mapping)
+        or Path(config).name != CURRICULUM.name
+        or is_there(Path(config))
+    ):
+        return config
+    print(f"{config} is not there: slipstream's own {CURRICULUM} is trained.", file=sys.stderr)
+    return CURRICULUM
+
+
+def _save_freq(target: str | Path | Mapping[str, Any]) -> int | None:
+    """Episodes between two policies, where a file of theirs says so."""
+    values = target if isinstance(target, Mapping) else {}
+    if not values and str(target).endswith(".json") and is_there(Path(str(target))):
+        values = parsed(Path(str(target)))
+    training = values.get("training") if recognises(values) else None
+    every = training.get("checkpoint_save_freq") if isinstance(training, Mapping) else None
+    return every if isinstance(every, int) and every > 0 else None
 
 
 def _plot(evaluations: list[dict[str, Any]], path: Path) -> None:

@@ -1,7 +1,8 @@
-"""`slipstream data check` and the generators of planted markets."""
+"""`slipstream data`: checks prices, imports them, and generates planted markets."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ _MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
 
 app = typer.Typer(
     name="data",
-    help="Checks price files, or makes some with a known optimum.",
+    help="Checks price files, imports them, or makes some with a known optimum.",
     no_args_is_help=True,
 )
 
@@ -105,6 +106,27 @@ def _by_symbol(option: str, text: str | None) -> Any:
         raise ConfigError(
             f"--{option} {text}: write a number, or one by symbol, such as EURUSD=0.00001."
         ) from None
+
+
+@app.command("import-finrl")
+def import_finrl(
+    folder: Annotated[Path, typer.Argument(help="With price_array, tech_array, time_array.")],
+    out: Annotated[Path, typer.Argument(help="Where to write one file for each asset.")],
+    symbols: Annotated[
+        str | None, typer.Option(help="Names of the columns, separated by commas.")
+    ] = None,
+    time_zone: Annotated[str, typer.Option(help="Zone of stamps that carry none.")] = "UTC",
+    start: Annotated[
+        str | None, typer.Option(help="First bar, where time_array counts rows.")
+    ] = None,
+    timeframe: Annotated[str | None, typer.Option(help="Bar length, with --start.")] = None,
+) -> None:
+    """Writes price files from FinRL_Crypto's pickled arrays; no code in them runs."""
+    finrl = import_module("slipstream.adapters.cappuccino.finrl_files")  # nobody imports adapters
+    names = None if symbols is None else [name.strip() for name in symbols.split(",")]
+    given = {"time_zone": time_zone, "start": start, "timeframe": timeframe}
+    for sentence in finrl.import_finrl(folder, out, symbols=names, **given):
+        tell(sentence)
 
 
 @app.command("planted-forex")

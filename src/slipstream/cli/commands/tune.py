@@ -49,7 +49,20 @@ def tune(
         str | None, typer.Option(help="Bar length the files must have; nothing is resampled.")
     ] = None,
     num_envs: Annotated[
-        int | None, typer.Option("--n-envs", "--num-envs", min=1, help="Copies per member.")
+        int | None,
+        typer.Option(
+            "--n-envs",
+            "--num-envs",
+            min=1,
+            help="Copies per member; on markets 12 unless given, else 16.",
+        ),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            help="What is searched: default, cappuccino or finrl_crypto, with the settings that "
+            "these need, or a .yaml file."
+        ),
     ] = None,
     total_steps: Annotated[
         str | None,
@@ -130,6 +143,6 @@ def _given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     overrides = parse_overrides(given["set_"] or [])
     overrides |= {path: value for path, value in flags.items() if value is not None}
-    section = {name: given[name] for name in ("n_trials", "seed")}
+    section = {name: given[name] for name in ("n_trials", "seed", "space")}
     section["final_refit"] = given["final_refit"] or None
     return overrides, {name: value for name, value in section.items() if value is not None}

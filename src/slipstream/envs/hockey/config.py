@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from slipstream.core import config, kernel
 from slipstream.core.bounds import Weight
@@ -66,6 +66,15 @@ class Config(config.Config):
     reward: Reward = Field(Reward(), description="shaping")
     one: Seat = Field(Seat(agent=1.0), description="player 0, left")
     two: Seat = Field(Seat(agent=1.0), description="player 1, right")
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _as_the_original_spells_it(cls, value: Any) -> Any:
+        """``TRAIN_SHOOTING``, or that member of the original's enumeration."""
+        if isinstance(value, dict):
+            return {cls._as_the_original_spells_it(one): weight for one, weight in value.items()}
+        name = getattr(value, "name", value)
+        return name.lower() if isinstance(name, str) else value
 
     @model_validator(mode="after")
     def _settled(self) -> Config:

@@ -143,6 +143,8 @@ class Updated:
     """What all processes of the run take; the same object until there is a new look."""
     eta: float | None = None
     """Seconds to the end of everything; None before it is known."""
+    policy: Callable[[int], tuple[Any, Mapping[str, Any]]] | None = None
+    """Tensors and manifest of a member's policy as it is now; asked while the event is told."""
 
 
 @dataclass(frozen=True)

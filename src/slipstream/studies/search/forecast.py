@@ -205,12 +205,9 @@ def forecast(
         ResourceError: the disk cannot hold it.
     """
     study, draws = plan.study, plan.draws
-    searched = study.n_trials * plan.folds
     confirmed = confirm_members(plan, study.n_trials)
-    costs = [_seconds(config, plan.base, spec, speed) for config in draws]
-    train, test = (float(np.mean(column)) for column in zip(*costs, strict=True))
-    stages = len(plan.stages(plan.base).milestones)
-    search = searched * (train + stages * test) / 60
+    train, test = _mean_seconds(plan, plan.base, spec, speed)
+    search = _search_minutes(plan, plan.base, spec, speed)
     confirm = confirmed * (train + test) / 60
     kept = max(kept_bytes(config, spec, observed) for config in draws)
     alone = max(config.agent.bytes(spec, 1, config.num_envs) for config in draws)
@@ -237,6 +234,23 @@ def forecast(
         *_findable(plan, speed, provenance),
     ]
     return Forecast(search, confirm, memory, disk, tuple(sentences), _warnings(plan))
+
+
+def rival_sentence(
+    name: str, rival: StudyPlan, measured: StudyPlan, spec: Spec, speed: SliceSpeed
+) -> str:
+    """What the search of another space would take, from the speed of this study's slice.
+
+    Args:
+        name: of the space; rival: the study with it; measured, spec, speed: of the study itself.
+    """
+    taken = minutes(_search_minutes(rival, measured.base, spec, speed))
+    sizes = [config.agent.weight_bytes(spec) for config in rival.draws]
+    larger = float(np.mean(sizes)) / measured.base.agent.weight_bytes(spec)
+    return (
+        f"Forecast of the same search with `--space {name}`: {taken} ({rival.mean_steps:,.0f} "
+        f"steps on average, networks {larger:,.3g} times as large as this study's)."
+    )
 
 
 def _updates(plan: StudyPlan) -> tuple[int, int]:
@@ -314,6 +328,22 @@ def _reuse(config: RunConfig) -> float:
     return config.agent.updates(n) * config.agent.rows(n) / config.iteration_steps
 
 
+def _search_minutes(plan: StudyPlan, base: RunConfig, spec: Spec, speed: SliceSpeed) -> float:
+    """Of a search without pruning; `speed` is what `base` did."""
+    train, test = _mean_seconds(plan, base, spec, speed)
+    stages = len(plan.stages(plan.base).milestones)
+    return plan.study.n_trials * plan.folds * (train + stages * test) / 60
+
+
+def _mean_seconds(
+    plan: StudyPlan, base: RunConfig, spec: Spec, speed: SliceSpeed
+) -> tuple[float, float]:
+    """Mean of `_seconds` over the space."""
+    costs = [_seconds(config, base, spec, speed) for config in plan.draws]
+    train, test = (float(np.mean(column)) for column in zip(*costs, strict=True))
+    return train, test
+
+
 def _seconds(
     config: RunConfig, base: RunConfig, spec: Spec, speed: SliceSpeed
 ) -> tuple[float, float]:
@@ -347,9 +377,11 @@ def _disk(plan: StudyPlan, spec: Spec, passes: DailyReturns | None, kept: int) -
 
 
 def minutes(value: float) -> str:
-    """``under 10 s``, ``40 s``, ``12 min``, ``3.4 h``."""
+    """``under 10 s``, ``40 s``, ``12 min``, ``3.4 h``, ``5.2 days``."""
     if value < 1 / 6:
         return "under 10 s"
     if value < 1.5:
         return f"{value * 60:.0f} s"
+    if value >= 2880:
+        return f"{value / 1440:,.1f} days"
     return f"{value:.0f} min" if value < 120 else f"{value / 60:.1f} h"

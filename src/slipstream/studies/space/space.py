@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from slipstream.core.text import did_you_mean
 from slipstream.files import json_file, yaml_file
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.target import CONFIGS
+from slipstream.studies.space.published import SETTINGS, published, read_published
 from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -363,12 +363,6 @@ def _fit_sizes(values: dict[str, Any], base: RunConfig) -> tuple[str, ...]:
     return notes
 
 
-def published() -> list[str]:
-    """Names of the spaces that come as files."""
-    files = resources.files("slipstream.studies.space").iterdir()
-    return sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
-
-
 def _ranges(
     values: str | Mapping[str, Any] | None, base: RunConfig, inside: tuple[str, ...]
 ) -> dict[str, Range]:
@@ -456,5 +450,4 @@ def _read(name: str) -> Any:
             f"There is no search space `{name}`; {advice} A file of your own is named by its path, "
             "ending in .yaml."
         )
-    file = resources.files("slipstream.studies.space") / f"{name}.yaml"
-    return yaml_file.parse(file.read_text(encoding="utf-8"), f"{name}.yaml")
+    return {key: value for key, value in read_published(name).items() if key != SETTINGS}
