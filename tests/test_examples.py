@@ -45,7 +45,7 @@ def test_examples_of_older_systems_run(path: Path, tmp_path: Path) -> None:
     if runner is None:
         pytest.skip("a program beside it reads this file")
     tools = str(Path(sys.executable).parent)
-    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "BARS": "6000", "TRIALS": "2"}
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "BARS": "9000", "TRIALS": "2"}
     done = subprocess.run(
         [runner, str(path), *SHORT.get(path.name, [])],
         cwd=tmp_path,

@@ -35,7 +35,7 @@ print(f"{result['run_name']}: {result['total_episodes']} games, {result['total_s
 print(f"games won of the last evaluation: {result['evaluation_results'][-1]['win_rate']:.0%}")
 
 policy = slipstream.load_policy(f"results/runs/models/{result['run_name']}_best")
-env = VectorizedHockeyEnvOptimized(num_envs=4, opponents={"strong": 1}, action_fineness=3)
+env = VectorizedHockeyEnvOptimized(num_envs=4, opponents={"strong": 1})
 obs, winners = env.reset(), []
 while len(winners) < 4:
     actions = policy.act_batch(obs, deterministic=True)

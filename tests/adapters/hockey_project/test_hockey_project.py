@@ -201,7 +201,8 @@ def test_self_play_is_ones_own_past_or_a_run_of_ours():
 
 def test_our_own_curriculum_is_read_and_complete():
     config = resolve(CURRICULUM)
-    assert config.agent_name == "dqn" and config.env_settings["action_fineness"] == 3
+    assert config.agent_name == "td3" and config.agent.widths == (128, 128)
+    assert config.env_settings["self_play"]["opponents"] == {"snapshots": 0.5}
     assert [phase.name for phase in config.curriculum.phases] == [
         *("shooting", "defense", "game", "self-play")
     ]

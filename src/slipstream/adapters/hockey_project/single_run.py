@@ -84,7 +84,9 @@ def train_single_run(
     try:
         if checkpoint_path is not None:
             run = Run.open(checkpoint_path)
-            written = Periodic(run.path, _save_freq(target), run.metrics())
+            written = Periodic(
+                run.path, _save_freq(target), len(run.config.curriculum.phases), run.metrics()
+            )
             run = api.resume(run, device=device, listeners=(*shown, written), report=False)
             return _written(run, base, run.path.name)
         weak = "weak" if eval_weak_opponent else "strong"
@@ -106,7 +108,10 @@ def train_single_run(
             )
         name = run_name or _name_of(config, num_envs)
         path = base / "models" / name
-        told: list[Listener] = [*shown, Periodic(path, _save_freq(target))]
+        told: list[Listener] = [
+            *shown,
+            Periodic(path, _save_freq(target), len(config.curriculum.phases)),
+        ]
         run = api.train(target, out=path, overrides=changes, listeners=told, report=False)
         return _written(run, base, name)
     finally:
@@ -221,19 +226,25 @@ class Periodic:
     Args:
         run: its directory.
         every: episodes; None: the last one alone.
+        phases: of the curriculum.
         table: of the sessions before.
     """
 
     def __init__(
-        self, run: Path, every: int | None, table: Mapping[str, Sequence[Any]] | None = None
+        self,
+        run: Path,
+        every: int | None,
+        phases: int,
+        table: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        self._run, self._every = run, every
+        self._run, self._every, self._last = run, every, max(phases - 1, 0)
         self._episodes, self._phase, self._begun = 0, 0, 0  # the last two: and when it began
         columns = (table or {}).get("episodes", ()), (table or {}).get("phase", ())
         for episodes, phase in zip(*columns, strict=False):
             self._count(int(float(episodes or 0)), int(float(phase or 0)))
 
     def _count(self, episodes: int, phase: int) -> None:
+        phase = min(phase, self._last)  # one more when the last is over
         if phase != self._phase:
             self._phase, self._begun = phase, episodes
         self._episodes = episodes
