@@ -108,6 +108,17 @@ def test_the_first_page_lists_what_there_is(dash, made, opened):
     page.wait_for_selector("h1:has-text('Run night')")
 
 
+def test_cards_have_pictures_of_their_own(serving, made, opened, monkeypatch):
+    cards = [
+        {"name": "H100", "percent": 37.0, "vram": 2**34, "vram_total": 2**36, "watts": 310.0},
+        {"name": "part", "percent": None, "vram": 2**30, "vram_total": 2**36, "watts": None},
+    ]
+    monkeypatch.setattr("slipstream.files.machine.Cards.each", lambda self: cards)
+    page = opened(serving(made), "/")
+    assert {"Processor", "Memory in use", "GPU use", "GPU power"} <= set(drawn(page))
+    assert "H100, part" in page.inner_text("main")
+
+
 def test_a_runs_page_draws_its_curves_and_what_is_appended(serving, tmp_path, opened):
     run = write_run(tmp_path / "shown" / "own", members=3, iterations=60)
     page = opened(serving(run.parent), f"/run/{id_of(str(run))}")

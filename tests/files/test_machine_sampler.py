@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from slipstream import api
+from slipstream.dashboard.overview import machine_line
 from slipstream.files import provenance
 from slipstream.files.machine import COLUMNS, Cards, Machine, MachineSampler
 
@@ -48,6 +49,15 @@ def test_cards_tell_use_memory_and_watts(nvml):
     assert "GPU 37 %  VRAM 15.0 GiB  310 W" in str(seen)
     assert tuple(seen.columns()) == COLUMNS
     assert seen.columns()["vram_gib"] == 15.0 and seen.columns()["gpu_watts"] == 310.4
+
+
+def test_each_card_tells_of_itself(nvml):
+    first, second = Cards().each()
+    assert (first["name"], first["percent"], first["watts"]) == ("card 0", 37.0, 310.4)
+    assert (first["vram"], first["vram_total"]) == (12 * 2**30, 80 * 2**30)
+    assert (second["percent"], second["watts"], second["vram"]) == (None, None, 3 * 2**30)
+    line = machine_line(Cards())
+    assert line.endswith("card 0 37 % 12.0 GiB 310 W  card 1 3.0 GiB")
 
 
 def test_a_card_that_falls_silent_ends_nothing(nvml):

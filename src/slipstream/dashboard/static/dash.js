@@ -108,7 +108,7 @@ function overview(jobs) {
         charts = all.map(([title, y, range]) => new Chart(body, title, { x: "time", y, time: true, height: 150, range, legend: cards.length > 1 }));
       }
       const line = (label, of) => ({ label, values: seen.map(of) }), each = (of) => cards.map((card, k) => line(`${k} ${card.name}`, (one) => of(one.cards[k] ?? {})));
-      const all = [[line("processor", (one) => one.cpu)], [line("memory", (one) => one.memory / 2 ** 30)], each((one) => one.percent), each((one) => one.vram / 2 ** 30), each((one) => one.watts)];
+      const all = [[line("processor", (one) => one.cpu)], [line("memory", (one) => one.memory / 2 ** 30)], each((one) => one.percent), each((one) => (finite(one.vram) ? one.vram / 2 ** 30 : null)), each((one) => one.watts)];
       charts.forEach((one, k) => one.set(xs, all[k]));
     }
     if (!rows) return;
