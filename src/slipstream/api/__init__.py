@@ -12,6 +12,7 @@ from slipstream.api.evaluation import (
     environment_of,
     evaluate,
     evaluate_games,
+    export,
     load_policy,
     write_report,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "environment_of",
     "evaluate",
     "evaluate_games",
+    "export",
     "load_policy",
     "make_face",
     "make_vec",

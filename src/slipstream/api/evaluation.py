@@ -21,6 +21,7 @@ from slipstream.runs.policies import (
     deployed_folder,
     evaluate_best,
     other_data,
+    seen_rows,
 )
 from slipstream.runs.run import Run
 
@@ -155,6 +156,46 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
             return unpack(tensors, manifest.get("policy"))
     run = path if isinstance(path, Run) else Run.open(path)
     return best_policy(run, run.best.highest if member is None else member)
+
+
+def export(
+    path: str | Path | Run,
+    onnx: str | Path,
+    *,
+    member: int | None = None,
+    opset: int = 17,
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Writes a policy as an ONNX file, once it has acted there as it does here.
+
+    The graph scales, masks, and maps actions to the environment's own; it takes the most likely
+    one. docs/policies.md says what goes in and comes out.
+
+    Args:
+        path: a run, or a study for the policy that it deployed.
+        onnx: the file.
+        member: of a run, whose policy; the best one's unless given.
+        opset: version of ONNX's operators.
+        trust: as for `evaluate`: the environment shows the observations for the comparison.
+
+    Returns:
+        What came of the comparison: `observations`, `largest_difference`, `ran_by`, ...
+
+    Raises:
+        ConfigError: there is no such opset.
+        ResourceError: onnx is not installed, or the file would act differently.
+    """
+    from slipstream.nets.onnx_graph import write_onnx
+
+    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
+    if deployed is not None:
+        found = DeployedPolicy.open(deployed, trust)
+        policy, config = found.policy, found.config
+    else:
+        run = path if isinstance(path, Run) else Run.open(path, trust=trust)
+        policy, config = load_policy(run, member), run.config
+    environment = chosen_environment(config.env_name, config.env_settings, PriceWindow())
+    return write_onnx(policy, *seen_rows(policy, environment), Path(onnx), opset)
 
 
 def environment_of(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream import portable
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require_torch
 from slipstream.core.memory import zeros
@@ -27,6 +29,7 @@ from slipstream.nets.parameters import Parameters
 
 _ACTORS = 8  # numbers of rows that buffers are kept for
 _DRAWN = {"logits": "draw_choices", "gaussian": "draw_boxes", "squashed_gaussian": "draw_squashed"}
+_ALONE = 10_000  # single observations from which on it pays to load the compiler
 _MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend on how many act
 _NO_MASK = np.zeros((0, 0), np.bool_)
 
@@ -57,6 +60,7 @@ class Policy(Summarised):
         conditions: what it was trained under, where it was read from a file; see
             `Environment.conditions`.
         native: the outside of `act`: observations, masks and actions as the environment knows them.
+        packed: manifest and tensors, where it was read from a file.
     """
 
     def __init__(
@@ -100,6 +104,8 @@ class Policy(Summarised):
         if self.actions.head == "gaussian":
             self.parameters.weights["log_std"][:] = math.log(initial_std)
         self._actors: dict[int, Actor] = {}
+        self.packed: tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]] | None = None
+        self._acted = 0
         self._keys, self._draws = self.seeds, 0
 
     @property
@@ -116,6 +122,13 @@ class Policy(Summarised):
     def actor(self, rows: int) -> Actor:
         """Buffers to act for `rows` environments of every member; one for each thread that acts."""
         return Actor(self, rows)
+
+    @cached_property
+    def _alone(self) -> portable.PortablePolicy | None:
+        """Acts for one observation to the same bits, and compiles nothing."""
+        return (
+            None if self.packed is None or self.is_image else portable.PortablePolicy(*self.packed)
+        )
 
     def _actor(self, rows: int) -> Actor:
         if rows not in self._actors:
@@ -161,7 +174,10 @@ class Policy(Summarised):
             keys = draws.member_keys(self._keys, draws.SAMPLE, self._draws)
             self._draws += 1
         actions = np.zeros((0, self.actions.width), self.actions.dtype)
-        if len(rows):
+        if len(rows) == 1 and self._alone and not self._actors and self._acted < _ALONE:
+            self._acted += 1
+            actions = self._alone.decide(rows, allowed, keys)
+        elif len(rows):
             actions = self.act_rows(rows, keys=keys, mask=allowed)
         return self.native.actions(actions, lead)
 

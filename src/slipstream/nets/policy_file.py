@@ -24,7 +24,7 @@ from slipstream.core.version import __version__
 from slipstream.files import checkpoint
 from slipstream.files.best_policies import BEST, BestPolicies
 from slipstream.nets.actions import ActionMap
-from slipstream.nets.networks import Activation, MlpNetwork, Network
+from slipstream.nets.networks import Activation, MlpNetwork, Network, left_out
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy, network_of
 from slipstream.vector.forms import ObservationForm
@@ -170,6 +170,7 @@ def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:
             place[:] = tensors[f"{_WEIGHTS}{name}"]
     if policy.scale is not None:
         policy.scale.hold(tensors["observation.mean"], tensors["observation.inverse_std"])
+    policy.packed = manifest, tensors
     return policy
 
 
@@ -204,10 +205,11 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
         observation=gymnasium.spaces.Box(low, high, shape, dtype.type),
         action=ActionMap.space(description["action"]),
     )
-    policy = Policy(
-        *([spec], [description["seed"]]),
-        **{"widths": widths, "activation": activation, "head": head, "dueling": dueling},
-    )
+    with left_out():  # weights that are drawn, for which others come
+        policy = Policy(
+            *([spec], [description["seed"]]),
+            **{"widths": widths, "activation": activation, "head": head, "dueling": dueling},
+        )
     policy.native = policy.native.with_description(description["native"])
     policy.conditions = description["conditions"]
     written = {**_described(policy, 0), "slipstream": description["slipstream"]}

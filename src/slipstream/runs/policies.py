@@ -10,12 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import misfit
 from slipstream.environments.environment import Environment, PriceWindow
-from slipstream.environments.episodes import lost_sentence
-from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.episodes import Seen, lost_sentence, run_episodes
+from slipstream.environments.evaluation import Evaluator, decide
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.files import checkpoint
 from slipstream.files.track import Track
@@ -115,6 +118,33 @@ def best_policy(run: Run, member: int) -> Policy:
     """The policy that validation chose for a member."""
     tensors, manifest = run.best.load(member)
     return unpack(tensors, manifest.get("policy"))
+
+
+def seen_rows(
+    policy: Policy, environment: Environment, most: int = 1_000
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Rows that a policy meets as it acts in the first split, [n, *shape], and their masks.
+
+    Args:
+        policy: of one member.
+        environment: its own, or one of the same kind.
+        most: rows, about.
+    """
+    _check_fit(policy, environment)
+    split, seen = environment.splits()[0], list[Seen]()
+    episodes = environment.episodes(split, most)
+    copies = min(episodes, 8)
+    env = environment.evaluation(split, copies)
+
+    def act(one: Seen) -> NDArray[Any]:
+        mask = None if one.mask is None else one.mask.copy()
+        seen.append(Seen(one.obs.copy(), mask, one.episode, one.step))
+        return decide(policy, one, None)
+
+    with closing(env):
+        run_episodes(env, act, episodes, 0, lanes=copies, steps=most // copies, record=False)
+    masks = [one.mask for one in seen if one.mask is not None]
+    return np.concatenate([one.obs for one in seen]), np.concatenate(masks) if masks else None
 
 
 def other_data(run: Run, environment: Environment) -> list[str]:

@@ -1,0 +1,63 @@
+"""`slipstream policy` and `slipstream export`: what a saved policy is, and the same as ONNX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.arguments import RunOrStudy, Trust
+from slipstream.cli.output import show_table, tell
+
+app = typer.Typer()
+policies = typer.Typer(name="policy", help="Looks at saved policies.", no_args_is_help=True)
+app.add_typer(policies)
+WORKS = ("export",)
+
+Member = Annotated[
+    int | None, typer.Option(min=0, help="Of a run: whose policy; the best one's unless given.")
+]
+
+
+@policies.command()
+def show(path: RunOrStudy, member: Member = None) -> None:
+    """Says what a policy sees and does, what it was trained under, and where it comes from.
+
+    PATH is a run, a study or a policy's own folder. Nothing of it is run.
+    """
+    from slipstream.runs.policy_facts import policy_facts
+
+    first, *rest = policy_facts(_folder(path), member).items()
+    show_table(first, rest)
+
+
+@app.command()
+def export(
+    path: RunOrStudy,
+    onnx: Annotated[Path, typer.Option(help="The file that is written.")],
+    member: Member = None,
+    opset: Annotated[int, typer.Option(help="Version of ONNX's operators.")] = 17,
+    trust: Trust = False,
+) -> None:
+    """Writes a policy as an ONNX file that acts as it does: scaling, masks and actions inside.
+
+    It is compared with the policy on observations of the environment first, to 1e-5.
+    """
+    from slipstream import api
+
+    facts = api.export(_folder(path), onnx, member=member, opset=opset, trust=trust)
+    tell(f"ONNX: {onnx}, opset {opset}; inputs {', '.join(facts['inputs'])}")
+    tell(
+        f"Compared on {facts['observations']:,} observations by {facts['ran_by']}: the largest "
+        f"difference is {facts['largest_difference']:.1e}, {facts['tolerance']:.0e} is allowed."
+    )
+
+
+def _folder(path: str) -> Path:
+    """The folder of a run, a study or a policy, by its path or a name."""
+    from slipstream.files.checkpoint import MANIFEST
+    from slipstream.studies.record.status import lookup
+
+    own = Path(path).expanduser()
+    return own if (own / MANIFEST).is_file() else lookup(path)[0]

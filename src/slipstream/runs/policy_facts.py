@@ -1,0 +1,153 @@
+"""What is known of a saved policy, for people: from its own files, and nothing of it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import CheckpointError
+from slipstream.core.reader import read_json
+from slipstream.core.text import printable
+from slipstream.files import checkpoint
+from slipstream.files.best_policies import BEST
+from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import unpack
+from slipstream.runs.policies import deployed_folder
+from slipstream.runs.run import CONFIG, PROVENANCE, Run
+from slipstream.settings.target import read_config
+
+# Parts of the names of settings that say what an order or a position costs.
+_COSTS = ("commission", "slippage", "spread", "swap", "fee", "cost", "interest", "funding")
+_REMEDY = "Give a run's directory, a study's, or a policy's own folder."
+
+
+def policy_facts(path: Path, member: int | None = None) -> dict[str, str]:
+    """Facts by their name, in the order in which they are shown.
+
+    Args:
+        path: a run, of which the best member's policy is meant unless `member` is given; a study;
+            or a policy's own folder.
+
+    Raises:
+        CheckpointError: there is no policy, or it is damaged.
+    """
+    folder = deployed_folder(path)
+    if folder is None:
+        best = Run.open(path).best
+        folder = best.folder_of(best.highest if member is None else member)
+    tensors, manifest = checkpoint.load(folder)
+    policy = unpack(tensors, manifest.get("policy"))
+    above = folder.absolute().parents[1 if folder.absolute().parent.name == BEST else 0]
+    made = read_json(above / PROVENANCE, CheckpointError, _REMEDY) or {}
+    config = manifest.get("run") or (
+        read_config(above / CONFIG) if (above / CONFIG).is_file() else {}
+    )
+    facts = {"policy": str(folder), **dict(_network(policy, manifest["policy"], config))}
+    facts |= dict(_conditions(policy.conditions))
+    windows = ((made | manifest).get("environment") or {}).get("windows_utc_seconds") or {}
+    facts |= {f"{name} bars": " to ".join(map(_moment, span)) for name, span in windows.items()}
+    facts |= dict(
+        _scores(manifest, read_json(above / "result.json", CheckpointError, _REMEDY) or {})
+    )
+    facts |= dict(_origin(manifest, made))
+    return facts
+
+
+def _network(
+    policy: Policy, own: Mapping[str, Any], config: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """What it is, sees and does."""
+    agent = (config.get("agent") or {}).get("name")
+    yield "agent", f"{agent or 'unknown'}, seed {own['seed']}, format {own['format']}"
+    kind = own["network"]["kind"]
+    activation = f", {policy.activation}" if kind == "mlp" else ""
+    dueling = ", dueling" if policy.dueling else ""
+    layers = " and ".join(map(str, policy.widths))
+    yield "network", f"{kind} of {layers}{activation}{dueling}; head {policy.actions.head}"
+    yield "observation", f"{policy.native.observed.words}; rows {own['observation']['shape']}"
+    yield "action", str(policy.actions.space(policy.actions.description()))
+    yield "mask", "needed" if policy.native.masked else "none"
+    if policy.scale is None:
+        yield "scaler", "none: bytes divided by 255"
+        return
+    same = (policy.scale.mean == 0.0) & (policy.scale.inverse_std == 1.0)
+    scaled, limit = int((~same).sum()), own["observation"]["clip"]
+    yield (
+        "scaler",
+        f"{scaled} of {same.size} columns, each by its own mean and deviation; cut at +-{limit:g}",
+    )
+
+
+def _conditions(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What it was trained under."""
+    words = {
+        "environment": "environment",
+        **{"bar_seconds": "seconds of a bar", "symbols": "symbols"},
+        **{"symbols_at_once": "symbols at once", "lookback": "bars seen", "fill": "fill"},
+        **{"decide_every": "decides every", "warm_up_bars": "bars to warm up"},
+        "data_sha256": "training data",
+    }
+    for key, name in words.items():
+        if key in known:
+            value = known[key]
+            yield name, ", ".join(value) if isinstance(value, list) else str(value)
+    for one in known.get("features", ()):
+        own = ", ".join(f"{key} {value}" for key, value in one.items() if key != "name")
+        yield f"feature {one['name']}", own
+    settings = known.get("settings", {})
+    costs = {key: settings[key] for key in settings if any(part in key for part in _COSTS)}
+    for name, chosen in (
+        ("costs", costs),
+        ("settings", {k: settings[k] for k in settings if k not in costs}),
+    ):
+        if chosen:
+            yield name, ", ".join(f"{key} {value}" for key, value in chosen.items())
+
+
+def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What it was chosen by, and what was measured afterwards."""
+    if "score" in own:
+        what = result.get("score_is", "score")
+        yield (
+            "chosen by",
+            f"{what} {own['score']:.6g} on {own['split']}, after {own['steps']:,} steps",
+        )
+        for one in result.get("members", ()):
+            if one.get("member") == own.get("member") and one.get("test_score") is not None:
+                yield "test", f"{what} {one['test_score']:.6g} on {result.get('test_is')}"
+        return
+    for key, name in (("label", "chosen by"), ("trial", "trial"), ("overrides", "found")):
+        if own.get(key) not in (None, {}):
+            yield name, str(own[key])
+    if own.get("forced"):
+        yield "recommended", "no: it was deployed by force"
+    for one in (result.get("confirmation") or {}).get("candidates", ()):
+        if one.get("trial") == own.get("trial"):
+            yield (
+                "confirmation",
+                f"{result.get('objective')} {one['value']:.6g}, lower bound {one['lcb']:.6g}",
+            )
+    mean = (result.get("holdout") or {}).get("mean")
+    if mean is not None:
+        yield "hold-out", f"{result.get('objective')} {mean:.6g}, mean of its seeds"
+
+
+def _origin(own: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Who made it, where and when."""
+    yield "hash", str(own["policy"]["hash"])
+    yield "written by", f"slipstream {own['policy']['slipstream']}"
+    for key, name in (("study", "study"), ("id", "id")):
+        if key in own or key in made:
+            yield name, str(own.get(key, made.get(key)))
+    for key in ("command", "started"):
+        if key in made:
+            yield key, printable(str(made[key]))
+    commit = (made.get("git") or {}).get("slipstream")
+    if commit:
+        yield "commit", str(commit)
+
+
+def _moment(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M")

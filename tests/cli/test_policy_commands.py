@@ -1,0 +1,105 @@
+"""`slipstream policy show` and `slipstream export`, on runs and on what a study deployed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+
+import slipstream as package
+from slipstream.market.planted.forex import PlantedForex
+
+FAST = {"agent.horizon": 8, "agent.minibatch": 32, "agent.widths": [8]}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return package.train(
+        "cartpole",
+        members=2,
+        num_envs=8,
+        total_steps=256,
+        out=tmp_path / "run",
+        overrides=FAST,
+        report=False,
+        say=lambda _: None,
+    )
+
+
+def test_show_says_what_a_runs_policy_is(slipstream, run):
+    done = slipstream("policy", "show", run.path)
+    assert done.code == 0, done.err
+    for words in ("ppo, seed ", "mlp of 8, tanh; head logits", "float32 of shape (4,)", "cartpole"):
+        assert words in done.out, done.out
+    for words in (
+        "Discrete(2)",
+        "cut at +-10",
+        "mean episode return",
+        "fresh episodes",
+        "slipstream",
+    ):
+        assert words in done.out, done.out
+    own = json.loads((run.path / "best/member-001/manifest.json").read_text())["policy"]
+    done = slipstream("policy", "show", run.path, "--member", "1")
+    assert own["hash"] in done.out and "seed 1" in done.out
+    assert slipstream("policy", "show", run.path / "best/member-001").out == done.out
+
+
+def test_show_refuses_what_is_no_policy(slipstream, run, tmp_path):
+    done = slipstream("policy", "show", tmp_path / "nothing")
+    assert done.code == 2 and "neither a run nor a study" in done.err
+    done = slipstream("policy", "show", run.path, "--member", "7")
+    assert done.code == 2 and "member-007 is not a checkpoint" in done.err
+    for member in (0, 1):
+        for folder in (run.path / "best").glob(f"member-{member:03d}*"):
+            (folder / "state.safetensors").write_bytes(b"damaged")
+    done = slipstream("policy", "show", run.path)
+    assert done.code == 2 and "corrupt" in done.err
+
+
+def test_export_writes_and_compares(slipstream, run, tmp_path):
+    pytest.importorskip("onnx")
+    done = slipstream("export", run.path, "--onnx", "cartpole.onnx")
+    assert done.code == 0, done.err
+    assert "opset 17; inputs observation" in done.out
+    assert "the largest difference is" in done.out and "1e-05 is allowed" in done.out
+    assert (tmp_path / "cartpole.onnx").stat().st_size > 500
+    facts = package.export(run, tmp_path / "other.onnx", member=0, opset=15)
+    assert 500 < facts["observations"] < 1_500
+
+
+def test_export_refuses_in_words(slipstream, run, tmp_path):
+    pytest.importorskip("onnx")
+    done = slipstream("export", run.path, "--onnx", "a.onnx", "--opset", "7")
+    assert done.code == 2 and "opset 7 is not written here" in done.err
+    done = slipstream("export", run.path, "--onnx", "no/such/place/a.onnx")
+    assert done.code == 2 and "no/such/place" in done.err
+    done = slipstream("export", run.path / "best/member-000", "--onnx", "a.onnx")
+    assert done.code == 2 and "without the config" in done.err
+    done = slipstream("export", tmp_path / "nothing", "--onnx", "a.onnx")
+    assert done.code == 2 and "neither a run nor a study" in done.err
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_a_market_policy_shows_its_prices_and_costs(slipstream, tmp_path):
+    PlantedForex().write(tmp_path / "hours", 3_000, 0, bar_seconds=3_600)
+    data = {"folder": str(tmp_path / "hours"), "spread_pips": 0.5}
+    env = {"name": "forex", "features": ["log_return_1", "rsi_14"], "max_steps": 50, "data": data}
+    run = package.train(
+        {"env": {**env, "slippage_pips": 0.25}, "agent": {"widths": [8], "horizon": 16}},
+        num_envs=4,
+        total_steps=128,
+        out=tmp_path / "run",
+        report=False,
+        say=lambda _: None,
+    )
+    done = slipstream("policy", "show", run.path)
+    assert done.code == 0, done.err
+    for words in ("feature rsi_14", "n 14", "slippage_pips 0.25", "3600", "EURUSD", "next_open"):
+        assert words in done.out, done.out
+    for words in ("train bars", "test bars", "training data", "mean log return", "validation"):
+        assert words in done.out, done.out
+    if importlib.util.find_spec("onnx"):
+        done = slipstream("export", run.path, "--onnx", tmp_path / "forex.onnx")
+        assert done.code == 0, done.err
