@@ -185,7 +185,7 @@ def openings(root: Path) -> list[int]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(5400)
 def test_a_training_goes_on_to_the_same_bits(place, watched):
     run = place.root / "runs" / "one"
     command = ["train", *TRAIN, f"--out={run}", "cartpole"]
@@ -208,7 +208,7 @@ def test_a_training_goes_on_to_the_same_bits(place, watched):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(5400)
 def test_a_study_goes_on_to_the_same_bits_and_forgets_no_opening(place, watched):
     study, config = place.root / "studies" / "one", place.folder / "study.yaml"
     config.write_text(yaml_file.dump(STUDY))
@@ -230,7 +230,7 @@ def test_a_study_goes_on_to_the_same_bits_and_forgets_no_opening(place, watched)
         assert study_bits(study) == expected
         return "begun again, as it says" if again.code else "the same bits"
 
-    place.each(recording, 150, after)
+    place.each(recording, 120, after)
 
 
 def opened_before(recording: Recording, folder: Path) -> None:
@@ -290,7 +290,7 @@ jobs("run", "--until-idle", "--cores=1")
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(5400)
 def test_a_queue_loses_no_job_and_begins_none_twice(place, watched):
     (place.folder / "c.yaml").write_text("env: cartpole\ntraining: {seed: 7}\n")
     runs = {name: place.root / "runs" / name for name in "abc"}

@@ -177,7 +177,8 @@ class Pool:
         if found is None:
             raise CheckpointError(
                 f"There is no policy of {name} in {self._weights.folder}: it was never trained to "
-                "its end, or its file was deleted."
+                "its end, or its file was deleted. Restore it from a backup, or search again under "
+                "another --study-name."
             )
         return found
 
