@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -84,15 +85,14 @@ def watchers(watchers: int, lines: int) -> dict[str, float]:
 
 
 async def _watched(run: Path, count: int, lines: int) -> list[float]:
-    saw, have = list[float](), list[list[float]]()
+    saw, have = dict[str, float](), list[dict[str, float]]()
 
     class SeenFeed(PageFeed):
-        """Notes when a look has seen a line."""
+        """Notes when a look first saw a line."""
 
         async def _look(self, place: str, look: Any) -> Any:
             answer = await super()._look(place, look)
-            if place and '"metrics"' in answer.text:
-                saw.append(time.perf_counter())
+            saw.setdefault(_newest(answer.text), time.perf_counter())
             return answer
 
     bound = socket.create_server(("127.0.0.1", 0))
@@ -109,29 +109,35 @@ async def _watched(run: Path, count: int, lines: int) -> list[float]:
         path = f"/stream/run/{id_of(str(run))}"
         head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n"
         writer.write(head.encode())
-        times: list[float] = []
+        times: dict[str, float] = {}
         have.append(times)
         while line := await reader.readline():
-            if b'"metrics"' in line:
-                times.append(time.perf_counter())
+            if line.startswith(b"data"):
+                times[_newest(line.decode())] = time.perf_counter()
 
     tasks = [asyncio.create_task(watch()) for _ in range(count)]
-    while min(map(len, have), default=0) < 1 or len(have) < count:
+    while len(have) < count or not all(have):
         await asyncio.sleep(0.1)
     await asyncio.sleep(2.5)  # all know equally much
-    saw.clear()
-    for times in have:
-        times.clear()
+    steps = []
     for k in range(lines):
-        add_rows(run, rows_of(1, 101 + k, 102 + k))
+        rows = rows_of(1, 101 + k, 102 + k)
+        steps.append(str(rows[0]["steps"]))
+        add_rows(run, rows)
         deadline = time.perf_counter() + _PATIENCE
-        while min(map(len, have)) <= k and time.perf_counter() < deadline:
+        while not all(steps[-1] in times for times in have) and time.perf_counter() < deadline:
             await asyncio.sleep(0.02)
     server.should_exit = True
     for one in tasks:
         one.cancel()
     await serving
-    return [max(times[k] for times in have) - saw[k] for k in range(lines)]
+    return [max(times[step] for times in have) - saw[step] for step in steps]
+
+
+def _newest(text: str) -> str:
+    """Steps of the last row in what a watcher is told; empty where there is none."""
+    found = re.findall(r"\[0\.0,(\d+)\.0,", text)
+    return found[-1] if found else ""
 
 
 def trained(watched: bool, steps: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ are shown in a sandbox without an origin and without scripts.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import platform
 import socket
@@ -306,6 +307,9 @@ def serve(
         timeout_graceful_shutdown=1,
         limit_concurrency=1_000,
     )
+    # A page that is open when it ends is no error.
+    ended = "returned without completing response"
+    logging.getLogger("uvicorn.error").addFilter(lambda one: ended not in one.getMessage())
     with bound:
         uvicorn.Server(config).run(sockets=[bound])
 
