@@ -46,7 +46,7 @@ def point(points: int) -> dict[str, float]:
                 while b'"metrics"' not in answer.readline():
                     pass
                 found.append(time.perf_counter() - began)
-    return {"slowest": max(found), "points": points}
+    return {"slowest": max(found)}
 
 
 def trials(trials: int, folds: int) -> dict[str, float]:
@@ -71,7 +71,7 @@ def trials(trials: int, folds: int) -> dict[str, float]:
             page.wait_for_selector("td.heat")  # what is drawn last
             seconds = time.perf_counter() - began
         browser.close()
-    return {"seconds": seconds, "trials": trials, "folds": folds}
+    return {"seconds": seconds}
 
 
 def watchers(watchers: int, lines: int) -> dict[str, float]:
@@ -81,7 +81,7 @@ def watchers(watchers: int, lines: int) -> dict[str, float]:
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
         found = asyncio.run(_watched(run, watchers, lines))
-    return {"p99": 1e3 * float(np.quantile(found, 0.99)), "watchers": watchers, "lines": lines}
+    return {"p99": 1e3 * float(np.quantile(found, 0.99))}
 
 
 async def _watched(run: Path, count: int, lines: int) -> list[float]:
