@@ -160,6 +160,11 @@ def test_what_cannot_be_imported_is_one_paragraph(tmp_path, held, more, match):
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
 
 
+def test_a_market_that_is_given_their_folder_says_what_to_do(tmp_path):
+    with pytest.raises(DataError, match=r"`slipstream data import-finrl .*data prices`"):
+        make_vec("portfolio", 1, data={"folder": str(folder(tmp_path / "data"))})
+
+
 def test_the_command(tmp_path, capsys):
     source = folder(tmp_path / "data")
     words = ["data", "import-finrl", str(source), str(tmp_path / "out"), "--symbols", "BTC,ETH,LTC"]

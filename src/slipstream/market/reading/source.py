@@ -75,6 +75,9 @@ def no_files(root: Path) -> DataError:
     do = "put one file for each symbol there, or name another folder"
     if packed:
         do = f"{packed[0].name} is packed: unpack it there, and others like it"
+    if (root / "price_array").is_file():
+        command = f"slipstream data import-finrl {root} prices"
+        do = f"FinRL_Crypto's arrays become such files by `{command}`"
     return DataError(f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: {do}.")
 
 
