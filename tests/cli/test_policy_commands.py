@@ -8,6 +8,7 @@ import json
 import pytest
 
 import slipstream as package
+from slipstream.files import checkpoint
 from slipstream.market.planted.forex import PlantedForex
 
 FAST = {"agent.horizon": 8, "agent.minibatch": 32, "agent.widths": [8]}
@@ -80,6 +81,25 @@ def test_export_refuses_in_words(slipstream, run, tmp_path):
     done = slipstream("export", tmp_path / "nothing", "--onnx", "a.onnx")
     assert done.code == 2 and "neither a run nor a study" in done.err
     assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_what_a_study_deploys_is_shown_and_exported(slipstream, run, tmp_path):
+    tensors, own = checkpoint.load(run.path / "best/member-000")
+    facts = {
+        "run": run.config.as_mapping(),
+        "study": "first",
+        "trial": 7,
+        "id": "a",
+        "forced": True,
+    }
+    folder = checkpoint.save(tmp_path / "policy", tensors, {**facts, "policy": own["policy"]})
+    done = slipstream("policy", "show", folder)
+    assert done.code == 0, done.err
+    for words in ("ppo, seed 0", "first", "deployed by force", own["policy"]["hash"]):
+        assert words in done.out, done.out
+    if importlib.util.find_spec("onnx"):
+        done = slipstream("export", folder, "--onnx", tmp_path / "deployed.onnx")
+        assert done.code == 0, done.err
 
 
 def test_a_market_policy_shows_its_prices_and_costs(slipstream, tmp_path):

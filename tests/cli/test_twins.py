@@ -22,6 +22,7 @@ TWINS = {
     "tune": (api.tune,),
     "study report": (api.report_study,),
     "check": (api.check,),
+    "export": (api.export,),
 }
 # Fields of sections are arguments of `train`; of `tune` they are in `study` and `overrides`.
 FIELDS = {*TrainingConfig.model_fields, *StudyConfig.model_fields, "data_dir", "timeframe"}

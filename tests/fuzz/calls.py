@@ -109,6 +109,9 @@ def targets() -> Iterator[Case]:
         if name.endswith((".yaml", "file")):
             yield Case(f"resume: {name!r}", ("resume", path), _special)
             yield Case(f"evaluate: {name!r}", ("evaluate", path), _special)
+            yield Case(f"policy show: {name!r}", ("policy", "show", path), _special)
+            export = ("export", path, "--onnx", "{folder}/a.onnx", "--opset", "-1")
+            yield Case(f"export: {name!r}", export, _special)
             yield Case(f"init forex on {name!r}", ("init", "forex", path), _special)
             yield Case(f"data check of {name!r}", ("data", "check", path), _special)
     for name in ("", " ", ".", "/", "gym:", "gym:No-v0", "gym:a:b:c", "gym:os:system", "gym: "):

@@ -56,8 +56,9 @@ def export(
 
 def _folder(path: str) -> Path:
     """The folder of a run, a study or a policy, by its path or a name."""
+    from slipstream.core.reader import is_there
     from slipstream.files.checkpoint import MANIFEST
     from slipstream.studies.record.status import lookup
 
     own = Path(path).expanduser()
-    return own if (own / MANIFEST).is_file() else lookup(path)[0]
+    return own if is_there(own / MANIFEST) else lookup(path)[0]
