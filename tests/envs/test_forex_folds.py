@@ -74,7 +74,7 @@ def test_names_and_order_of_the_records(folder: Path) -> None:
             assert start <= loaded.data.time[low] and loaded.data.time[high - 1] + BAR <= stop
             assert loaded.data.time[low - 1] < start or low == 0 or place < 3
     for split, records in loaded.params.items():
-        assert all(p.evaluation == (not split.endswith("train")) for p in records)
+        assert all(p.from_start == p.sells_at_end == (not split.endswith("train")) for p in records)
         for p in records:
             assert forex.spec(p, loaded.data).market.symbols in [(name,) for name in SYMBOLS]
 

@@ -140,7 +140,7 @@ def test_a_window_of_other_bars_can_be_scored(folder: Path) -> None:
     config = KERNEL.configure({"data": {"folder": str(folder)}})
     everything = load_window(config)
     assert set(everything.params) == {"train", "window"}
-    assert all(p.evaluation for p in everything.params["window"])
+    assert all(p.from_start and p.sells_at_end for p in everything.params["window"])
     middle = int(everything.data.time[600])
     late = load_window(config, start=middle)
     low, high = late.data.segments[0]

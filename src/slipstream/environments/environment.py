@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import VectorEnv
+
+if TYPE_CHECKING:  # not on the way to a first update
+    from slipstream.market.market import Market
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
 
@@ -65,6 +68,7 @@ class PriceWindow(NamedTuple):
         start, stop: half-open range of bars, UTC seconds.
         carried: settings measured on the training window, which belong to the policy and not to
             the chosen bars; see `carried_settings`.
+        market: prices that are in memory, in place of those of any folder.
     """
 
     data: str | Path | None = None
@@ -72,11 +76,12 @@ class PriceWindow(NamedTuple):
     start: int | None = None
     stop: int | None = None
     carried: Mapping[str, Any] | None = None
+    market: Market | None = None
 
     @property
     def chosen(self) -> bool:
         """Whether it names anything; else the section's own splits hold."""
-        return any(one is not None for one in self[:4])
+        return any(one is not None for one in (*self[:4], self.market))
 
 
 class KernelPrices(NamedTuple):

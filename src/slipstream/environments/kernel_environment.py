@@ -198,7 +198,8 @@ class KernelEnvironment(Environment):
         if load_window is None:
             return super().load_window(name, settings, window)
         config = kernel.configure(_window_section(settings, window))
-        return cls.of(name, kernel, load_window(config, window.start, window.stop))
+        known = {} if window.market is None else {"market": window.market}
+        return cls.of(name, kernel, load_window(config, window.start, window.stop, **known))
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:

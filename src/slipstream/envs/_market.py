@@ -62,7 +62,8 @@ def blank_record(
         for name in set(type(section).model_fields).intersection(params._fields)
     }
     values |= {"first_segment": 0, "num_segments": 1, "num_starts": 1, "runway": 0, "scale": 0}
-    values |= {"evaluation": False, "cost_multiple": 1.0, "bar_seconds": bar_seconds}
+    values |= {"from_start": False, "sells_at_end": False}
+    values |= {"cost_multiple": 1.0, "bar_seconds": bar_seconds}
     values |= {"bars_per_year": days.bars_per_year, "days_per_year": days.days_per_year}
     values |= {"rolls_in_new_york": days.day_roll == NEW_YORK_ROLL} | own
     return params._make(values[name] for name in params._fields)
@@ -70,7 +71,8 @@ def blank_record(
 
 def passes(blank: P, rows: Sequence[int]) -> tuple[P, ...]:
     """Records of one continuous pass for each of the given rows of `segments`."""
-    return tuple(blank._replace(first_segment=k, evaluation=True) for k in rows)
+    own = {"from_start": True, "sells_at_end": True}
+    return tuple(blank._replace(first_segment=k, **own) for k in rows)
 
 
 def scale_of(split: str, scales: int) -> int:
@@ -83,9 +85,17 @@ def scale_of(split: str, scales: int) -> int:
     return scales - 1 if name == EVERYTHING else scales - 2
 
 
-def begin_anywhere(s: Any, p: Any, d: Any) -> None:
-    """Begins at a start drawn among the valid ones of the record's segments."""
+def begin(s: Any, p: Any, d: Any) -> None:
+    """Begins at a start drawn among the valid ones of the record's segments.
+
+    With `from_start` it is the first row of one of them.
+    """
     segment = p.first_segment
+    if p.from_start:
+        if p.num_segments > 1:
+            segment += integer(s, p.num_segments)
+        begin_at(s, p, d, segment, 0)
+        return
     start = integer(s, p.num_starts)
     for k in range(p.first_segment, p.first_segment + p.num_segments):
         segment = k

@@ -32,6 +32,8 @@ class Market:
         notes: sentences the user must see: what loading did about bad data.
         accepted: the first of them: findings that would have stopped loading, and that the config's
             `accept` names.
+        converting: bars of pairs that nobody trades here and that convert profits, where they are
+            in memory; else they are looked for in the folder.
     """
 
     bars: tuple[Bars, ...]
@@ -40,6 +42,7 @@ class Market:
     hash: str
     notes: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
+    converting: tuple[Bars, ...] = ()
 
     @property
     def symbols(self) -> tuple[str, ...]:

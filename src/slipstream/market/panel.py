@@ -9,8 +9,8 @@
                 segment behind it
     universe    `common`: from the last asset's first bar to the first asset's last bar;
                 `union`: all bars. An asset is not listed before its first bar (price 0), nor from
-                the 13th bar on after its last one (price: its last close): until then nobody
-                knows whether it is gone or only late
+                the 13th bar in a row that it lacks (price: its last close) until its next one:
+                whether it will come back is not known then, and changes nothing
 
 The weekend of a forex market is no hole: it is one ordinary step, as in the forex environment.
 """
@@ -45,7 +45,8 @@ class Panel(NamedTuple):
             neighbours are one bar apart (but for the weekends of a forex market).
         open, high, low, close: mid prices, float64 [T, A]; 0 before an asset's first bar.
         volume: float64 [T, A]; 0 where there is no bar.
-        listed: from the asset's first bar to 12 rows after its last one, bool [T, A].
+        listed: from the asset's first bar on, bool [T, A]; of a `union` not where it has lacked
+            more than 12 rows in a row.
         tradable: whether the asset's file holds this bar, bool [T, A].
         segments: half-open row ranges, int64 [K, 2]; never stepped across.
         bar_seconds: length of a bar.
@@ -116,8 +117,7 @@ def panel_of(market: Market, universe: Universe = "common", drop_strays: bool = 
     row = np.maximum(latest, 0)
     opens = np.stack([one.time[row[:, a]] for a, one in enumerate(assets)], axis=1)
     tradable = begun & (opens == time[:, None])
-    last = np.searchsorted(time, [one.time[-1] for one in assets], side="right") - 1
-    listed = begun & (np.arange(len(time))[:, None] <= last + LONGEST_HOLE)
+    listed = begun if universe == "common" else begun & (_silence(tradable) <= LONGEST_HOLE)
     close = _columns([one.close for one in assets], row, begun)
     panel = Panel(
         symbols=market.symbols,
@@ -226,6 +226,13 @@ def _rows(assets: tuple[Bars, ...], start: int, stop: int, market: Market) -> In
     for index in np.flatnonzero((missing > 0) & (missing <= LONGEST_HOLE)):
         seen[known[index] : known[index + 1]] = True
     return grid[seen]
+
+
+def _silence(tradable: BoolArray) -> IntArray:
+    """Rows since each asset's latest bar, int64 [T, A]; counted from before the first row."""
+    rows = np.arange(len(tradable))[:, None]
+    latest: IntArray = np.maximum.accumulate(np.where(tradable, rows, -1), axis=0)
+    return rows - latest
 
 
 def _steps(time: IntArray, market: Market) -> IntArray:

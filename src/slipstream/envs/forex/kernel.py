@@ -13,8 +13,7 @@ from typing import Any
 
 from slipstream.core.memory import prefetch, prefetch_record
 from slipstream.envs._market import (
-    begin_anywhere,
-    begin_at,
+    begin,
     conclude_score,
     floored_ratio,
     keep_score,
@@ -70,11 +69,8 @@ SETTINGS = {
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
-    """Draws a start among the valid ones of the record's segments, or takes the first row."""
-    if p.evaluation:
-        begin_at(s, p, d, p.first_segment, 0)
-    else:
-        begin_anywhere(s, p, d)
+    """Begins in cash, nothing held and nothing blocked."""
+    begin(s, p, d)
     s.day_equity = p.initial_equity
     s.long_blocked_to = -1
     s.short_blocked_to = -1
@@ -150,7 +146,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
         s.breached = 1
         terminated = terminated or p.terminate_on_breach
     truncated = row >= s.last and not terminated
-    if p.evaluation and s.units != 0.0 and (terminated or truncated):
+    if p.sells_at_end and s.units != 0.0 and (terminated or truncated):
         fill(s, p, 0.0, close, half_spread, slip, close_rate, row)
         equity = s.cash
     value = close * close_rate

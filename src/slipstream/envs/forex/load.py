@@ -65,12 +65,18 @@ def load(config: Config) -> Loaded:
     return _assemble(market, tables, times, config, warm_up)
 
 
-def load_window(config: Config, start: int | None = None, stop: int | None = None) -> Loaded:
+def load_window(
+    config: Config,
+    start: int | None = None,
+    stop: int | None = None,
+    market: Market | None = None,
+) -> Loaded:
     """Everything between two moments (UTC seconds, half open) as one window, split `window`.
 
-    For scoring a policy on other bars than it was trained on; `config.split` is not used.
+    For scoring a policy on other bars than it was trained on; `config.split` is not used. Prices
+    that are in memory already, `market`, stand in place of those of `config.data`.
     """
-    market = load_market(config.data)
+    market = load_market(config.data) if market is None else market
     tables, warm_up = tables_of(market, config)
     first = min(int(table.time[0]) for table in tables) if start is None else start
     last = max(int(table.time[-1]) + 1 for table in tables) if stop is None else stop
@@ -314,7 +320,7 @@ def _day(second: Any) -> str:
 
 def _picked(records: tuple[Params, ...], data: Data) -> list[list[int]]:
     """The rows of `Data.segments` that records were made of, as `load_folds` picked them."""
-    if records[0].evaluation:
+    if records[0].from_start:
         return [[record.first_segment for record in records]]
     rows = range(records[0].first_segment, records[-1].first_segment + records[-1].num_segments)
     symbols: dict[int, list[int]] = {}

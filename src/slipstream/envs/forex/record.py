@@ -59,7 +59,8 @@ class Params(NamedTuple):
         first_segment, num_segments: range of rows of `Data.segments` that starts are drawn from.
         num_starts: valid starts in them.
         runway: bars that a random start leaves in its segment.
-        evaluation: start at the window's first row, pay the last leg at its end.
+        from_start: start at a segment's first row, without a time limit.
+        sells_at_end: close what is held at the end, and pay the last leg.
         scale: row of `Data.feature_mean` and `feature_std` that the record's policy is fed with.
         lookback: L, bars of features in the observation; num_features: F.
         discrete: three choices; else one number in [-1, 1].
@@ -95,7 +96,8 @@ class Params(NamedTuple):
     num_segments: int
     num_starts: int
     runway: int
-    evaluation: bool
+    from_start: bool
+    sells_at_end: bool
     scale: int
     lookback: int
     num_features: int

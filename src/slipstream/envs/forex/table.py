@@ -227,18 +227,18 @@ def _converting_pair(
     symbol: str, quote: str, account: str, market: Market, data: DataConfig
 ) -> tuple[Bars, bool, tuple[str, ...]]:
     """The bars that convert `quote`, whether in the account currency, and what was accepted."""
-    currencies = {one: parse(one) for one in market.symbols}
+    here = {one.symbol: one for one in (*market.bars, *market.converting)}
     folder = data.model_copy(update={"symbols": None})
     try:
-        others = [one for one in find_files(folder) if one not in currencies]
+        others = [one for one in find_files(folder) if one not in here]
     except (ConfigError, DataError):  # a market that did not come from this folder
         others = []
-    for name in (*market.symbols, *others):
+    for name in (*here, *others):
         pair = parse(name)
         if pair is None or {pair.base, pair.quote} != {quote, account}:
             continue
-        if name in currencies:
-            bars, accepted = market.symbol(name), tuple[str, ...]()
+        if name in here:
+            bars, accepted = here[name], tuple[str, ...]()
         else:
             second = load_market(data.model_copy(update={"symbols": (name,)}))
             if second.bar_seconds != market.bar_seconds:

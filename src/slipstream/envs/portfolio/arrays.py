@@ -13,7 +13,7 @@ from slipstream.envs._market import cache_lines, codes_of
 from slipstream.envs.portfolio.config import Config
 from slipstream.envs.portfolio.record import Data
 from slipstream.features.panel import PanelFeatures
-from slipstream.market.panel import LONGEST_HOLE, Panel
+from slipstream.market.panel import Panel
 from slipstream.market.symbols import parse
 
 # Smallest orders of Alpaca, in coin, as FinRL_Crypto lists them.
@@ -69,9 +69,8 @@ def arrays_of(table: PanelTable, layout: PanelSegments, config: Config) -> Data:
     close = np.where(known, panel.close, 0.0)
     opened = np.where(known & panel.tradable, panel.open, 0.0)
     prices = cache_lines([np.concatenate([close, opened, 0.5 * panel.spread], axis=1)])
-    shown = known & ~_silent(panel.tradable) if config.universe == "union" else known
-    values = np.where(shown[:, :, None], table.features.values, 0.0).astype(np.float32)
-    mean, deviation = _scales(values, shown, layout)
+    values = np.where(known[:, :, None], table.features.values, 0.0).astype(np.float32)
+    mean, deviation = _scales(values, known, layout)
     segments = np.array(layout.rows, dtype=np.int64).reshape(-1, 2)
     first = np.stack([_first(close, row, config.lookback) for row in segments])
     data = Data(
@@ -131,17 +130,6 @@ def coin(symbol: str) -> str:
 def tiers_of(config: Config) -> NDArray[np.float64]:
     """Volumes and fees, float64 [R, 2]; one row without a table."""
     return np.array(config.fee_tiers or ((0.0, config.fee),), dtype=np.float64)
-
-
-def _silent(tradable: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Where an asset has lacked more than 12 bars in a row, bool [T, A].
-
-    Of one that is gone and of one that is late the features are 0 alike: which it is lies in the
-    future.
-    """
-    rows = np.arange(len(tradable))[:, None]
-    latest = np.maximum.accumulate(np.where(tradable, rows, -1), axis=0)
-    return np.asarray(rows - latest > LONGEST_HOLE)
 
 
 def _first(

@@ -13,8 +13,7 @@ import math
 from typing import Any
 
 from slipstream.core.memory import prefetch
-from slipstream.core.random import integer
-from slipstream.envs._market import begin_anywhere, begin_at, conclude_score, keep_score, log_growth
+from slipstream.envs._market import begin, conclude_score, keep_score, log_growth
 from slipstream.envs.portfolio.config import Config
 from slipstream.envs.portfolio.load import load, load_folds, load_window, timeline, vary
 from slipstream.envs.portfolio.orders import (
@@ -66,13 +65,8 @@ SETTINGS = {
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
-    """Draws a start among the valid ones of the record's segments, or takes the first row."""
-    if p.from_start:
-        begin_at(s, p, d, p.first_segment + integer(s, p.num_segments), 0)
-    elif p.evaluation:
-        begin_at(s, p, d, p.first_segment, 0)
-    else:
-        begin_anywhere(s, p, d)
+    """Begins in cash, beside a benchmark that buys what is listed."""
+    begin(s, p, d)
     s.last -= p.early_end
     s.benchmark = p.initial_equity
     s.benchmark_cash = p.initial_equity
@@ -153,7 +147,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     s.equity = s.cash + held
     s.benchmark = s.benchmark_cash + market
     ended = row >= s.last
-    if ended and p.evaluation:
+    if ended and p.sells_at_end:
         _liquidate(s, p, d, row, fee)
         held = 0.0
     if s.traded > 0.0:
@@ -314,7 +308,7 @@ def reward(s: Any, p: Any, d: Any, row: int, before: float, benchmark_before: fl
 
 def _length(s: Any, p: Any) -> float:
     """Bars over which rewards decay: of a training episode, or of the window."""
-    if p.evaluation or p.from_start:
+    if p.from_start:
         return float(max(s.last - s.bar + s.steps, 1))
     return float(p.max_steps)
 

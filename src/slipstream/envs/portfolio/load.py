@@ -48,7 +48,8 @@ from slipstream.market.folds import (
     test_split,
     train_split,
 )
-from slipstream.market.panel import load_panel
+from slipstream.market.market import Market
+from slipstream.market.panel import load_panel, panel_of
 from slipstream.market.symbols import MarketKind
 
 # Settings that decide the arrays besides lots, tiers and currency; all others only the records.
@@ -80,12 +81,18 @@ def load(config: Config) -> Loaded:
     return _assemble(table, rows, parts, config, {"windows_utc_seconds": parts})
 
 
-def load_window(config: Config, start: int | None = None, stop: int | None = None) -> Loaded:
+def load_window(
+    config: Config,
+    start: int | None = None,
+    stop: int | None = None,
+    market: Market | None = None,
+) -> Loaded:
     """Everything between two moments (UTC seconds, half open) as one window, split `window`.
 
-    For scoring a policy on other bars than it was trained on; `config.split` is not used.
+    For scoring a policy on other bars than it was trained on; `config.split` is not used. Prices
+    that are in memory already, `market`, stand in place of those of `config.data`.
     """
-    table, rows, _ = _table(config)
+    table, rows, _ = _table(config, market)
     time = table.panel.time[rows]
     low = 0 if start is None else int(np.searchsorted(time, start))
     high = len(rows) if stop is None else int(np.searchsorted(time, stop))
@@ -170,13 +177,18 @@ def timeline(p: Params, d: Data) -> NDArray[np.int64]:
     return np.asarray(d.time[low + 1 : high - p.early_end] + p.bar_seconds)
 
 
-def _table(config: Config) -> tuple[PanelTable, NDArray[np.int64], int]:
+def _table(
+    config: Config, market: Market | None = None
+) -> tuple[PanelTable, NDArray[np.int64], int]:
     """Prices with features, the rows to decide at, and the bars that an observation remembers.
 
     At such a row every asset is known (of a union: one at least), and the lookback's bars lie in
     the same segment.
     """
-    panel = load_panel(config.data, config.universe)
+    if market is None:
+        panel = load_panel(config.data, config.universe)
+    else:
+        panel = panel_of(market, config.universe, config.data.bad_bars == "drop")
     features = panel_features(config.features, panel)
     table = PanelTable(panel, features)
     known = table.known
@@ -229,7 +241,7 @@ def _assemble(
                 "it has none: load more bars, or choose features with a shorter memory "
                 f"({_memory(table)})."
             )
-        if trains and split != train_split(EVERYTHING):
+        if trains and split != train_split(EVERYTHING) and "window" not in parts:
             seen = np.concatenate([np.arange(*layout.rows[k]) for k in picked[split]])
             refuse_constant(table.features, panel.symbols, seen)
     data = arrays_of(table, layout, config)

@@ -50,8 +50,8 @@ class Params(NamedTuple):
         first_segment, num_segments: range of rows of `Data.segments` that starts are drawn from.
         num_starts: valid starts in them.
         runway: bars that a random start leaves in its segment.
-        evaluation: start at the window's first row, sell everything at its end.
-        from_start: start at a segment's first row in training too.
+        from_start: start at a segment's first row, without a time limit.
+        sells_at_end: sell everything at the end.
         scale: row of `Data.feature_mean` and `Data.feature_std`.
         union: assets come and go.
         unit_orders: orders in coin instead of target weights.
@@ -68,8 +68,8 @@ class Params(NamedTuple):
     num_segments: int
     num_starts: int
     runway: int
-    evaluation: bool
     from_start: bool
+    sells_at_end: bool
     scale: int
     assets: int
     num_features: int

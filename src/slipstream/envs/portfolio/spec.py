@@ -45,14 +45,13 @@ def spec(p: Params, d: Data) -> Spec:
     mean = np.concatenate([mean, np.zeros(more)])
     deviation = np.concatenate([deviation, np.ones(more)])
     actions = p.assets if p.unit_orders else p.assets + 1
-    whole = p.evaluation or p.from_start
     return Spec(
         observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
         action=spaces.Box(-1.0, 1.0, (actions,), np.float32),
         metrics=_METRICS,
         trace=_TRACE,
-        max_episode_steps=None if whole else p.max_steps,
-        stagger=not whole,
+        max_episode_steps=None if p.from_start else p.max_steps,
+        stagger=not p.from_start,
         scale_reward=True,
         fixed_mean=mean.astype(np.float32),
         fixed_std=deviation.astype(np.float32),
