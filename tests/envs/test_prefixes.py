@@ -262,7 +262,13 @@ WORLDS: dict[str, Callable[[], World]] = {
 }
 
 
-@pytest.mark.parametrize("name", WORLDS)
+QUICK = ("forex, every rule", "forex, a pair that converts", "union, every rule")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in WORLDS],
+)
 def test_later_bars_change_nothing_that_was(name: str) -> None:
     assert check(WORLDS[name]()) > 3_000
 

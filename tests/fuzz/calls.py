@@ -75,6 +75,15 @@ def options() -> Iterator[Case]:
         ("--replace", "--out", "/"),
     ):
         yield Case(f"train {' '.join(more)}", (*train, *more))
+    for name in ("absent", "/dev/null", "", ".", LONG, "a\x1b[31m"):
+        yield Case(f"paper {name[:20]!r}", ("paper", "--feed", "replay:.", "--", name))
+        yield Case(f"paper report {name[:20]!r}", ("paper", "report", "--", name))
+        yield Case(f"rollback {name[:20]!r}", ("rollback", "--", name))
+        yield Case(f"deploy {name[:20]!r}", ("deploy", "--as", "x", "--", name))
+        yield Case(f"deploy --as {name[:20]!r}", ("deploy", "absent", f"--as={name}"))
+    for option in ("--longest-gap", "--grace"):
+        for value in ("-1", "text", ""):
+            yield Case(f"paper {option} {value!r}", ("paper", "x", f"{option}={value}"))
     yield Case("no such command", ("trian", "cartpole"))
     yield Case("no such option", (*train, "--total-step", "3"))
     yield Case("an option without value", (*train, "--seed"))

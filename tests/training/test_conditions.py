@@ -83,7 +83,7 @@ def test_what_a_portfolio_takes_along(folders):
 def test_games_have_no_market_keys(name):
     environment = make_environment(name, {})
     assert list(trained_on(environment).conditions) == ["environment"]
-    policies._check_fit(trained_on(environment), environment)
+    policies.check_fit(trained_on(environment), environment)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_games_have_no_market_keys(name):
 def test_other_conditions_are_refused_by_name(folders, make, before, now, words):
     policy = trained_on(make(folders, **before))
     with pytest.raises(ConfigError, match=f"trained under other conditions.*{words}"):
-        policies._check_fit(policy, make(folders, **now))
+        policies.check_fit(policy, make(folders, **now))
 
 
 @pytest.mark.parametrize(
@@ -128,22 +128,22 @@ def test_other_conditions_are_refused_by_name(folders, make, before, now, words)
     ],
 )
 def test_what_may_differ_is_allowed(folders, make, now):
-    policies._check_fit(trained_on(make(folders)), make(folders, **now))
+    policies.check_fit(trained_on(make(folders)), make(folders, **now))
 
 
 def test_a_policy_that_knows_no_conditions_is_measured_by_its_shape(folders):
     policy = trained_on(forex(folders))
     policy.conditions = {}
-    policies._check_fit(policy, forex(folders, fill="next_close"))
+    policies.check_fit(policy, forex(folders, fill="next_close"))
     with pytest.raises(ConfigError, match="observations of shape"):
-        policies._check_fit(policy, forex(folders, lookback=2))
+        policies.check_fit(policy, forex(folders, lookback=2))
 
 
 def test_actions_of_another_kind_are_refused(folders):
     policy = trained_on(forex(folders, action="continuous"))
     policy.observation_shape = forex(folders).spec.observation_shape
     with pytest.raises(ConfigError, match=r"acts in .*box.*discrete"):
-        policies._check_fit(policy, forex(folders))
+        policies.check_fit(policy, forex(folders))
 
 
 def test_parameters_and_unknown_keys():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.reader import is_there
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.environments.self_play.config import SNAPSHOTS
@@ -23,7 +24,7 @@ from slipstream.runs.policies import (
     other_data,
     seen_rows,
 )
-from slipstream.runs.run import Run
+from slipstream.runs.run import CONFIG, Run
 
 if TYPE_CHECKING:
     from slipstream.runs.games import Games
@@ -41,7 +42,8 @@ def evaluate(
     """Tracks of the best policies by split, member and episode: deterministic, with traces.
 
     Args:
-        path: a run; or a study's folder or its `policy` folder, for the policy that it deployed.
+        path: a run; a study's folder or its `policy` folder, for the policy that it deployed; or
+            the name of a deployment, whose paper account's bars are scored unless `data` is given.
         data: a folder of other prices of the same kind, scored as one window.
         symbols: which of them; those of the run unless given.
         start, stop: of that window (ISO dates, UTC), half open.
@@ -51,10 +53,11 @@ def evaluate(
     Raises:
         TrustError: such code would run, and `trust` does not allow it.
     """
+    path, data, start = placed(path, data, start)
     deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
     if deployed is not None:
         found = DeployedPolicy.open(deployed, trust)
-        return found.evaluate(found.environment(data, symbols, _moment(start), _moment(stop)))
+        return found.evaluate(found.environment(data, symbols, moment(start), moment(stop)))
     run = path if isinstance(path, Run) else Run.open(path, trust=trust)
     environment = environment_of(run, data=data, symbols=symbols, start=start, stop=stop)
     if "test" in environment.splits():
@@ -133,8 +136,9 @@ def write_report(
     """
     from slipstream.report.run import report  # Matplotlib: not on the way to a first update
 
+    path, data, start = placed(path, data, start)
     deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
-    bars: Any = {"data": data, "symbols": symbols, "start": _moment(start), "stop": _moment(stop)}
+    bars: Any = {"data": data, "symbols": symbols, "start": moment(start), "stop": moment(stop)}
     if deployed is not None:
         found = DeployedPolicy.open(deployed, trust)
         return report.report_deployed(found, **bars, out=out, say=say)
@@ -212,18 +216,40 @@ def environment_of(
         ConfigError: the environment has no prices, or a date cannot be read.
     """
     carried = carried_settings(run.provenance)
-    window = PriceWindow(data, symbols, _moment(start), _moment(stop), carried)
+    window = PriceWindow(data, symbols, moment(start), moment(stop), carried)
     return chosen_environment(run.config.env_name, run.config.env_settings, window)
 
 
-def _moment(text: str | None) -> int | None:
+def placed(
+    path: str | Path | Run, data: str | Path | None = None, start: str | None = None
+) -> tuple[str | Path | Run, str | Path | None, str | None]:
+    """Path, prices and first moment to score; of a deployment's name its policy and its bars."""
+    known = isinstance(path, Run) or is_there(Path(path) / CONFIG)
+    if known or deployed_folder(Path(path)) is not None:
+        return path, data, start
+    from slipstream.live.deployment import Deployment
+    from slipstream.live.paper import kept_bars
+
+    try:
+        found = Deployment.of(path)
+    except ConfigError:  # a name that none has
+        return path, data, start
+    if not found.exists:
+        return path, data, start
+    if data is None:
+        data, first = kept_bars(found)
+        start = start or datetime.fromtimestamp(first, UTC).isoformat()
+    return found.version(found.current), data, start
+
+
+def moment(text: str | None) -> int | None:
     """UTC seconds of an ISO date or time; without a zone it is UTC."""
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
             f"{text!r} is not a date: write 2024-01-31 or 2024-01-31T12:00."
         ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())

@@ -77,7 +77,7 @@ def evaluate_policies(
         splits.remove("train")  # random starts: the whole window says more
     tracks: dict[str, list[list[Track]]] = {}
     for policy in policies:
-        _check_fit(policy, environment)
+        check_fit(policy, environment)
     for split in splits:
         evaluator = Evaluator(
             environment,
@@ -96,7 +96,7 @@ def evaluate_policies(
     return tracks
 
 
-def _check_fit(policy: Policy, environment: Environment) -> None:
+def check_fit(policy: Policy, environment: Environment) -> None:
     """Refuses data that mean something else to the policy than what it was trained on."""
     check_conditions(policy.conditions, environment.conditions)
     here = environment.spec.observation_shape
@@ -130,7 +130,7 @@ def seen_rows(
         environment: its own, or one of the same kind.
         most: rows, about.
     """
-    _check_fit(policy, environment)
+    check_fit(policy, environment)
     split, seen = environment.splits()[0], list[Seen]()
     episodes = environment.episodes(split, most)
     copies = min(episodes, 8)

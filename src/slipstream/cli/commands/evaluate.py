@@ -56,13 +56,16 @@ def evaluate(
 ) -> None:
     """Scores a run's best policies on every split, or on newer bars, and writes the report.
 
-    A study's folder, or the folder of the policy that it deployed, on other prices or newer bars.
+    A study's folder, or the folder of the policy that it deployed, on other prices or newer bars;
+    a deployment's name: its policy, on the bars of its paper account.
     """
     from slipstream import api
     from slipstream.runs.policies import deployed_folder
     from slipstream.runs.run import Run
 
     progress = console()
+    place, bars, start = api.evaluation.placed(run, data, start)
+    run = Path(str(place))
     deployed = deployed_folder(run)
     if deployed is not None and (games is not None or opponent or video is not None):
         raise ConfigError(
@@ -82,7 +85,7 @@ def evaluate(
         return
     path = api.write_report(
         opened or run,
-        data=data,
+        data=bars,
         symbols=_names(symbols),
         start=start,
         stop=stop,

@@ -1,0 +1,52 @@
+"""A paper account that decides on one more bar."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.environments.factory import make_environment
+from slipstream.live.account import PaperAccount
+from slipstream.live.feed import Told
+from slipstream.live.store import Shape, moments_of
+from slipstream.market.config import DataConfig
+from slipstream.market.market import load_market
+from slipstream.market.planted.forex import PlantedForex
+from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import pack, unpack
+from slipstream.runs.policies import DeployedPolicy
+from slipstream.settings.config import RunConfig
+
+_TIMES = 20
+
+
+def decision(bars: int, seconds: float) -> dict[str, float]:
+    """Median seconds of keeping a bar, replaying all kept ones and keeping the decision.
+
+    Args:
+        bars: kept.
+        seconds: not used; so many decisions are timed.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        prices = Path(place) / "prices"
+        PlantedForex().write(prices, bars + _TIMES, 0, bar_seconds=900)
+        data = {"folder": str(prices), "spread_pips": 0.5}
+        config = RunConfig.from_mapping({"env": {"name": "forex", "data": data}})
+        environment = make_environment("forex", config.env_settings)
+        tensors, manifest = pack(Policy([environment.spec], [0]), 0, environment.conditions)
+        policy = DeployedPolicy(Path(place), unpack(tensors, manifest), config, {})
+        market = load_market(DataConfig.model_validate(data))
+        shape = Shape(market.symbols, (), market.bar_seconds, market.kind, (), "auto")
+        moments = moments_of(market.bars, shape)
+        account = PaperAccount(Path(place) / "account", policy, shape, None, longest_gap=bars)
+        account.take(Told(moments[:bars], market.bars, moments[bars - 1].time))
+        spent = []
+        for moment in moments[bars : bars + _TIMES]:
+            begun = time.perf_counter()
+            account.take(Told([moment], market.bars, moment.time))
+            spent.append(time.perf_counter() - begun)
+        account.close()
+    return {"seconds": float(np.median(spent)), "bars": float(bars)}

@@ -1,0 +1,139 @@
+"""`slipstream deploy`, `rollback` and `paper`: a policy under a name, and its paper account."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.arguments import Trust
+from slipstream.cli.output import show_table, tell
+from slipstream.core.errors import ConfigError
+
+app = typer.Typer()
+WORKS = ("deploy", "paper")
+
+Name = Annotated[str, typer.Argument(help="Of a deployment below ./deployments, or its folder.")]
+
+
+@app.command()
+def deploy(
+    source: Annotated[Path, typer.Argument(help="Folder of a study, of its policy, or of a run.")],
+    name: Annotated[str, typer.Option("--as", help="Name, below ./deployments.")],
+    force: Annotated[
+        list[str] | None, typer.Option(help="A gate that may fail; may be repeated.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why; every page says so.")] = "",
+    trust: Trust = False,
+) -> None:
+    """Puts a policy in force under a name, where every gate holds."""
+    from slipstream.live import deployment
+
+    if force and not reason.strip():
+        raise ConfigError('--force needs its reason: give --reason "...", which is kept with it.')
+    forced = dict.fromkeys(force or (), reason)
+    found = deployment.deploy(source, name, forced, say=tell, trust=trust)
+    tell(f"Version {found.current} of {found.path.name} is in force: {found.path}")
+
+
+@app.command()
+def rollback(
+    name: Name,
+    to: Annotated[
+        int | None, typer.Option(help="Number of a version; the one before unless given.")
+    ] = None,
+) -> None:
+    """Puts an earlier version of a deployment in force; its own account goes on."""
+    from slipstream.live.deployment import Deployment
+
+    found = Deployment.open(name)
+    found.switch(found.current - 1 if to is None else to, "rollback")
+    tell(f"Version {found.current} of {found.path.name} is in force.")
+
+
+@app.command()
+def paper(
+    words: Annotated[
+        list[str], typer.Argument(metavar="NAME", help="Of a deployment; or: report NAME.")
+    ],
+    feed: Annotated[str | None, typer.Option(help="replay:DIR or tail:FILE.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DATE", help="First moment of a new account, UTC."),
+    ] = None,
+    longest_gap: Annotated[
+        int, typer.Option(min=0, help="Missing bars after which the account stands still.")
+    ] = 12,
+    grace: Annotated[
+        float, typer.Option(min=0.0, help="Seconds after a bar's end at which it has closed.")
+    ] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="End when what has closed is done.")] = False,
+    trust: Trust = False,
+) -> None:
+    """Leads a deployment's paper account bar by bar; `paper report NAME` shows it.
+
+    A replay ends with its bars, a file that grows is watched until Ctrl-C. `report` compares the
+    account with what `slipstream evaluate NAME` makes of the same bars, bit for bit.
+    """
+    from slipstream.api.evaluation import moment
+    from slipstream.live.paper import paper as lead
+
+    if words[0] == "report" and len(words) == 2 and feed is None:
+        _report(words[1], trust)
+        return
+    if len(words) != 1 or feed is None:
+        raise ConfigError(
+            "Write `slipstream paper NAME --feed replay:DIR`, or tail:FILE; or `slipstream paper "
+            "report NAME`."
+        )
+    decided = lead(
+        words[0],
+        feed,
+        start=moment(start),
+        longest_gap=longest_gap,
+        grace=grace,
+        once=once,
+        say=tell,
+        trust=trust,
+    )
+    tell(f"Decisions: {decided:,}. `slipstream paper report {words[0]}` shows the account.")
+
+
+def _report(name: str, trust: bool) -> None:
+    """Gates, then a row for each pass beside `evaluate`; exit code 1 where a bit differs."""
+    from slipstream.live.deployment import Deployment
+    from slipstream.live.paper import compared
+
+    found = Deployment.open(name)
+    passes = compared(name, trust)  # refuses what is no account
+    facts = found.policy(trust).facts
+    tell(f"{found.path.name}, version {found.current}: {facts.get('label', '')}")
+    for gate in facts["gates"]:
+        forced = f"; FORCED: {gate['forced']}" if gate["forced"] and not gate["passed"] else ""
+        tell(f"  gate {gate['name']}: {gate['figure']}{forced}")
+    begun, until = min(one.rows[0].time for one in passes), facts.get("trained_until")
+    if until is not None and begun < until:
+        tell(f"  The policy was trained or chosen on bars up to {_day(until)}: this begins before.")
+    rows = [
+        (
+            one.name,
+            _day(one.rows[0].time),
+            _day(one.rows[-1].time),
+            f"{len(one.rows):,}",
+            f"{one.rows[-1].equity:,.2f}",
+            f"{one.closed:,.2f}",
+            f"{one.equal:,} of {one.both:,}"
+            + ("" if one.first is None else f", {_day(one.first)}"),
+        )
+        for one in passes
+    ]
+    columns = ("pass", "from", "to", "decisions", "equity", "evaluate, sold out", "equal")
+    show_table(columns, rows, "equal: decisions with the same action and equity, bit for bit")
+    if any(one.equal < one.both for one in passes):
+        raise typer.Exit(1)
+
+
+def _day(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M")

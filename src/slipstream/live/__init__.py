@@ -1,0 +1,1 @@
+"""Live: bars come in, a deployed policy decides, a paper account follows."""

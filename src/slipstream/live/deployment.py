@@ -1,0 +1,291 @@
+"""Deployment: a policy under a name, in versions of which one is current, and what let it in.
+
+::
+
+    deployments/NAME/versions/N/   the policy; its manifest holds config, frozen inference, gates
+    deployments/NAME/current       the number of the version in force, replaced at once
+    deployments/NAME/accounts/N/   the paper account of that version
+    deployments/NAME/audit.jsonl   what was done when; every line holds the hash of the one before
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.reader import is_there
+from slipstream.core.text import printable
+from slipstream.environments.environment import Environment, PriceWindow
+from slipstream.environments.factory import carried_settings, kind_of
+from slipstream.files import checkpoint
+from slipstream.files.files import AppendedFile, make_folder, plain, write_bytes, write_text
+from slipstream.files.lock import take_lock
+from slipstream.live.account import BARS
+from slipstream.live.store import Shape
+from slipstream.market.config import DataConfig
+from slipstream.market.market import load_market
+from slipstream.runs.policies import DeployedPolicy, deployed_folder
+from slipstream.runs.run import Run
+
+if TYPE_CHECKING:
+    from slipstream.live.gates import Gate
+
+DEPLOYMENTS, CURRENT, AUDIT = "deployments", "current", "audit.jsonl"
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A name's folder.
+
+    Attributes:
+        path: absolute.
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, name: str | Path) -> Deployment:
+        """``deployments/NAME``, or the folder itself where a path is given.
+
+        Raises:
+            ConfigError: a name that cannot be a folder's.
+        """
+        path, text = Path(name), str(name)
+        odd = not path.name.isprintable() or len(path.name) > _LONGEST_NAME
+        if not path.name or path.name.startswith((".", "-")) or odd:
+            raise ConfigError(
+                f"{printable(text[:40])!r} cannot be a deployment's name: use letters, digits, "
+                "dots, dashes and underscores."
+            )
+        if len(path.parts) == 1:
+            path = Path(DEPLOYMENTS) / path
+        return cls(path.expanduser().absolute())
+
+    @classmethod
+    def open(cls, name: str | Path) -> Deployment:
+        """An existing one.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        found = cls.of(name)
+        if not found.exists:
+            names = sorted(one.parent.name for one in found.path.parent.glob(f"*/{CURRENT}"))
+            known = f"those there: {', '.join(names)}" if names else "there is none there"
+            raise CheckpointError(
+                f"There is no deployment {found.path.name} in {found.path.parent}; {known}. Make "
+                f"one with `slipstream deploy STUDY --as {found.path.name}`."
+            )
+        return found
+
+    @property
+    def exists(self) -> bool:
+        """Whether a version is in force."""
+        return is_there(self.path / CURRENT)
+
+    @property
+    def current(self) -> int:
+        """Number of the version in force; 0 before the first."""
+        path = self.path / CURRENT
+        try:
+            return int(path.read_text()) if path.is_file() else 0
+        except ValueError:
+            raise CheckpointError(
+                f"{path} must hold the number of a version, such as 1: write it there."
+            ) from None
+
+    @property
+    def versions(self) -> list[int]:
+        """Numbers of those that are whole, ascending."""
+        found = (self.path / "versions").glob(f"*/{checkpoint.MANIFEST}")
+        return sorted(int(one.parent.name) for one in found if one.parent.name.isdigit())
+
+    def version(self, number: int) -> Path:
+        """The folder of a version's policy, which `slipstream evaluate` takes, too."""
+        return self.path / "versions" / str(number)
+
+    def account(self, number: int) -> Path:
+        """The folder of a version's paper account."""
+        return self.path / "accounts" / str(number)
+
+    def policy(self, trust: bool = False) -> DeployedPolicy:
+        """That of the version in force."""
+        return DeployedPolicy.open(self.version(self.current), trust)
+
+    def switch(self, number: int, event: str, **facts: Any) -> None:
+        """Puts a version in force, after a line of the audit says so.
+
+        Raises:
+            ConfigError: there is no such version.
+        """
+        if number not in self.versions:
+            listed = ", ".join(map(str, self.versions)) or "none"
+            raise ConfigError(
+                f"{self.path.name} has no version {number}: it has {listed}. Name one with --to."
+            )
+        done = self.audit()
+        if done and done[-1]["to"] != self.current:  # a kill between the line and the switch
+            self._note("not switched", self.current, {})
+        self._note(event, number, facts)
+        write_text(self.path / CURRENT, f"{number}\n")
+
+    def audit(self) -> list[dict[str, Any]]:
+        """Every line, oldest first.
+
+        Raises:
+            CheckpointError: a line was changed or taken away.
+        """
+        found, before = [], ""
+        for number, line in enumerate(self._lines(), 1):
+            try:
+                facts = json.loads(line)
+                broken = facts["previous"] != before
+            except (ValueError, KeyError, TypeError):
+                broken = True
+            if broken:
+                raise CheckpointError(
+                    f"{self.path / AUDIT} was changed: line {number} does not follow from the one "
+                    "before it. Bring back the file of before."
+                )
+            before = hashlib.sha256(line).hexdigest()
+            found.append(facts)
+        return found
+
+    def _lines(self) -> list[bytes]:
+        path = self.path / AUDIT
+        return path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+
+    def _note(self, event: str, to: int, facts: Mapping[str, Any]) -> None:
+        """Appends a line; one that a kill left unfinished is taken away first."""
+        path, lines = self.path / AUDIT, self._lines()
+        whole = b"".join(line + b"\n" for line in lines)
+        if path.is_file() and path.stat().st_size != len(whole):
+            write_bytes(path, whole)
+        before = hashlib.sha256(lines[-1]).hexdigest() if lines else ""
+        said = {"time": time.time(), "event": event, "to": to, **facts, "previous": before}
+        with closing(AppendedFile(path)) as file:
+            file.write(json.dumps(plain(said)).encode() + b"\n")
+            file.sync()
+
+
+def deploy(
+    source: str | Path,
+    name: str,
+    force: Mapping[str, str],
+    *,
+    say: Callable[[str], None] = lambda sentence: None,
+    trust: bool = False,
+) -> Deployment:
+    """Makes the policy of a study or run the version in force under a name.
+
+    Args:
+        source: folder of a study, of its policy, or of a run.
+        name: of the deployment, below ./deployments.
+        force: gates that may fail, and why.
+        say: told how every gate went.
+        trust: as for `slipstream evaluate`.
+
+    Raises:
+        ConfigError: a gate fails that nobody forced; the policy trades no prices.
+    """
+    from slipstream.live.gates import judged  # pages and studies, which an account never needs
+
+    path = Path(source)
+    tensors, facts = _source(path, trust)
+    section = facts["run"]["env"]
+    data = section.get("data")
+    if not isinstance(data, Mapping):
+        raise ConfigError(
+            f"{path} was trained on {section.get('name')}, which has no prices: only a market's "
+            "policy can be deployed."
+        )
+    found = Deployment.of(name)
+    make_folder(found.path / "versions")
+    with take_lock(found.path, f"Another process deploys {name}: wait for it."):
+        number = max(found.versions, default=0) + 1
+        shape = _shape(_whole(facts), data)
+        store = shape.section(found.account(number) / BARS)
+        run = {**facts["run"], "env": {**section, "data": store}}
+        feed = {key: value for key, value in data.items() if key not in ("folder", "symbols")}
+        made = {**facts, "run": run, "feed": feed, "shape": shape._asdict()}
+        gates = judged(path, tensors, made, shape, data)
+        _pass(gates, force, say)
+        told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
+        checkpoint.save(found.version(number), tensors, {**made, "gates": told})
+        found.switch(number, "deploy", source=str(path.absolute()), gates=told)
+    return found
+
+
+def _source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]]:
+    """A policy's tensors, and what its version must know: nothing else of the source is needed."""
+    folder = deployed_folder(path)
+    if folder is not None:
+        DeployedPolicy.open(folder, trust)  # refuses what cannot be used
+        tensors, manifest = checkpoint.load(folder)
+        known = ("study", "id", "trial", "label", "promoted")
+        environment = manifest.get("environment") or {}
+        windows = environment.get("windows_utc_seconds") or {}
+        kept = {key: manifest[key] for key in known if manifest.get(key) is not None}
+        kept |= {"policy": manifest["policy"], "run": manifest["run"]}
+    else:
+        run = Run.open(path, trust=trust)
+        config, member = run.config, run.best.highest
+        tensors, manifest = run.best.load(member)
+        environment = run.provenance.get("environment") or {}
+        windows = environment.get("windows_utc_seconds") or {}
+        kept = {"policy": manifest["policy"], "run": config.as_mapping()}
+        kept |= {"id": run.provenance.get("id"), "label": f"member {member} of {path.name}"}
+    # Windows would forbid to score the deployment on bars of its own folder: they are told apart.
+    kept["environment"] = {"carried": carried_settings({"environment": environment})}
+    kept["trained_until"] = max((int(window[1]) for window in windows.values()), default=None)
+    return tensors, kept
+
+
+def _whole(facts: Mapping[str, Any]) -> Environment:
+    """All bars of the source as one window."""
+    section = dict(facts["run"]["env"])
+    name = str(section.pop("name"))
+    return kind_of(name).load_window(name, section, PriceWindow(carried=carried_settings(facts)))
+
+
+def _shape(environment: Environment, data: Mapping[str, Any]) -> Shape:
+    """What inference found, to be frozen."""
+    known, facts = environment.conditions, environment.provenance
+    symbols = tuple(known["symbols"])
+    pairs = (facts.get("converted_by") or {}).values()
+    converting = sorted({pair for pair in pairs if pair is not None and pair not in symbols})
+    chosen = {**data, "symbols": list(symbols)}
+    market = load_market(DataConfig.model_validate(chosen))
+    extra = tuple(one["column"] for one in known["features"] if "column" in one)
+    return Shape(symbols, tuple(converting), market.bar_seconds, market.kind, extra, data["market"])
+
+
+def _pass(gates: Sequence[Gate], force: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Says how each gate went.
+
+    Raises:
+        ConfigError: one failed that nobody forced, or none has that name.
+    """
+    names = [gate.name for gate in gates]
+    for name in force:
+        if name not in names:
+            raise ConfigError(f"--force {name}: there is no such gate, but {', '.join(names)}.")
+    for gate in gates:
+        forced = "" if gate.passed or gate.name not in force else f"; forced: {force[gate.name]}"
+        say(f"{'passed' if gate.passed else 'FAILED'}  {gate.name}: {gate.figure}{forced}")
+    failed = [gate.name for gate in gates if not gate.passed and gate.name not in force]
+    if failed:
+        options = " ".join(f"--force {name}" for name in failed)
+        raise ConfigError(
+            f"Nothing was deployed: {', '.join(failed)} failed. What a study has not shown, a "
+            f'deployment does not claim; `{options} --reason "..."` deploys it all the same, and '
+            "every page says so."
+        )

@@ -1,0 +1,208 @@
+"""Gates: what a policy must have shown before it is deployed; each with its figure.
+
+The first four are what its study measured, the fifth replays the hold-out under three times the
+costs, the last one sends bars of the past through the live path. What was not computed fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace as with_fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from slipstream.core.errors import DataError, SlipstreamError
+from slipstream.environments.episodes import replay
+from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.files.checkpoint import Tensors
+from slipstream.live.account import passes_over
+from slipstream.live.store import Shape, with_ahead
+from slipstream.market.bars import Bars
+from slipstream.market.config import DataConfig
+from slipstream.market.folds import HOLDOUT
+from slipstream.market.market import Market, load_market, market_of
+from slipstream.nets.policy_file import unpack
+from slipstream.report.portfolio.passes import passes_of
+from slipstream.report.study.replay import daily_returns, study_environment
+from slipstream.runs.policies import DeployedPolicy
+from slipstream.settings.config import RunConfig
+from slipstream.studies.record.folder import StudyFolder
+
+MOST_PBO, LEAST_DSR, COSTS = 0.2, 0.95, 3.0
+CUTS, STRETCHES, STRETCH = 300, 10, 400  # cuts, and the stretches of so many bars they lie in
+_YEAR = 365 * 86_400
+_NO_STUDY = "not computed: a run has no study behind it"
+_INCOMPLETE = "not computed: the study is not complete"
+
+
+class Gate(NamedTuple):
+    """One of them.
+
+    Attributes:
+        name: in a word, as `--force` takes it.
+        passed: whether it holds.
+        figure: what was measured, in words.
+    """
+
+    name: str
+    passed: bool
+    figure: str
+
+
+def judged(
+    source: Path,
+    tensors: Tensors,
+    facts: Mapping[str, Any],
+    shape: Shape,
+    data: Mapping[str, Any],
+) -> list[Gate]:
+    """Every gate, in order.
+
+    Args:
+        source: folder of a study, of its policy, or of a run.
+        tensors, facts: of the policy, as they will be deployed.
+        shape, data: of the source's bars, and the section that reads them.
+    """
+    policy = unpack(tensors, facts["policy"])
+    deployed = DeployedPolicy(source, policy, RunConfig.from_mapping(facts["run"]), facts)
+    study = next((one for one in (source, source.parent) if (one / "ledger.db").is_file()), None)
+    folder = None if study is None else StudyFolder(study)
+    return [*_measured(folder), _costs(folder, deployed), _cuts(deployed, shape, data)]
+
+
+def _measured(folder: StudyFolder | None) -> list[Gate]:
+    """What a study's result says."""
+    result = (folder.result if folder is not None else None) or {}
+    if not result:
+        why = _NO_STUDY if folder is None else _INCOMPLETE
+        return [Gate(name, False, why) for name in ("confirmed", "holdout", "pbo", "dsr")]
+    winner, confirmation = result["confirmation"].get("winner"), result["confirmation"]
+    confirmed = winner is not None and not (result.get("winner") or {}).get("forced")
+    why = f"trial {winner}" if confirmed else confirmation.get("reason") or "no winner"
+    evidence = result.get("evidence") or {}
+    pbo, dsr = evidence.get("pbo") or {}, evidence.get("deflated_sharpe") or {}
+    return [
+        Gate("confirmed", confirmed, str(why)),
+        _holdout(result.get("holdout") or {}),
+        _figure("pbo", pbo, "at most", MOST_PBO),
+        _figure("dsr", dsr, "at least", LEAST_DSR),
+    ]
+
+
+def _holdout(facts: Mapping[str, Any]) -> Gate:
+    """At least not contradicted: means above equal weight's, where there is one, and cash."""
+    if "mean_return" not in facts:
+        return Gate("holdout", False, "not computed: it was not opened")
+    rival = facts.get("benchmark_return")
+    figure = f"{100 * facts['mean_return']:+.2f} %"
+    figure += "" if rival is None else f" beside {100 * rival:+.2f} % of equal weight"
+    passed = bool(facts["beats_cash"] and facts.get("beats_equal_weight", True))
+    word = "promoted" if facts.get("promoted") else "not contradicted"
+    return Gate("holdout", passed, f"{figure}: {word if passed else 'contradicted'}")
+
+
+def _figure(name: str, facts: Mapping[str, Any], side: str, limit: float) -> Gate:
+    value = facts.get("value")
+    if value is None:
+        return Gate(name, False, f"not computed: {facts.get('reason', 'nothing was measured')}")
+    passed = value <= limit if side == "at most" else value >= limit
+    return Gate(name, bool(passed), f"{value:.3f}, {side} {limit:g}")
+
+
+def _costs(folder: StudyFolder | None, deployed: DeployedPolicy) -> Gate:
+    """Net return of the hold-out's decisions at three times the costs."""
+    result = None if folder is None else folder.result
+    if folder is None or not result:
+        return Gate("costs", False, _NO_STUDY if folder is None else _INCOMPLETE)
+    overrides = (result.get("winner") or {}).get("overrides") or {}
+    environment, why = study_environment(folder, overrides)
+    if not isinstance(environment, KernelEnvironment) or environment.prices is None:
+        return Gate("costs", False, f"not computed: {why or 'it declares no prices'}")
+    records = environment.records(HOLDOUT)
+    kernel = environment.kernel
+    if kernel.market_pass is None or "cost_multiple" not in records[0]._fields:
+        return Gate("costs", False, "not computed: this environment's costs cannot be multiplied")
+    backend = deployed.config.training.chosen_backend
+    tracks = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
+    dear = tuple(one._replace(cost_multiple=COSTS * one.cost_multiple) for one in records)
+    again = replay(environment, HOLDOUT, [one.actions for one in tracks], params=dear)
+    passes = passes_of(kernel, environment.loaded, HOLDOUT, backend)
+    net = float(np.prod(1.0 + daily_returns(passes, again)[1]) - 1.0)
+    return Gate("costs", net > 0.0, f"{100 * net:+.2f} % on the hold-out at costs x {COSTS:g}")
+
+
+def _cuts(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> Gate:
+    """Whether the last year, cut off anywhere, gives the decisions of the whole."""
+    try:
+        equal, tried, where = equal_cuts(deployed, shape, _bars(shape, data), CUTS)
+    except SlipstreamError as error:
+        return Gate("cuts", False, f"not computed: {error}")
+    figure = f"{equal} of {tried} cuts of the last year give the same bits"
+    return Gate("cuts", tried > 0 and equal == tried, figure + (f", not {where}" if where else ""))
+
+
+def _bars(shape: Shape, data: Mapping[str, Any]) -> list[Bars]:
+    found: list[Bars] = []
+    for names in (shape.symbols, shape.converting):
+        if names:
+            section = DataConfig.model_validate({**data, "symbols": list(names)})
+            found += load_market(section).bars
+    return found
+
+
+def equal_cuts(
+    deployed: DeployedPolicy, shape: Shape, bars: list[Bars], cuts: int
+) -> tuple[int, int, str]:
+    """Cuts that decide as the whole does, those that were tried, and the first that does not.
+
+    The whole is a stretch of bars with the warm-up before it. Action and equity of every bar
+    are compared bit for bit.
+    """
+    known = deployed.policy.conditions
+    memory = int(known["warm_up_bars"]) + int(known["lookback"]) + 2
+    times = np.unique(np.concatenate([one.time for one in bars[: len(shape.symbols)]]))
+    last = len(times) - 2
+    first = max(int(np.searchsorted(times, times[-1] - _YEAR)), memory)
+    if last - first < 2:
+        raise DataError(f"{len(times):,} bars are too few to warm up and be cut, too.")
+    length = min(STRETCH, last - first)
+    starts = np.unique(np.linspace(first, max(last - length, first), STRETCHES).astype(int))
+    draw = np.random.default_rng(0)
+    equal, tried, where = 0, 0, ""
+    for start in starts.tolist():
+        begin, end = int(times[start - memory]), min(start + length, last)
+        part = [one.between(begin, int(times[end + 1]) + 1) for one in bars]
+        begun = int(times[start])
+        try:
+            whole = {one.name: one for one in passes_over(deployed, _market(part, shape), begun)}
+        except DataError:  # a hole that ends a pass, or a symbol that is not there yet
+            continue
+        kept = {name: one.action for name, one in whole.items()}
+        warm = max(int(np.searchsorted(times, one.time[0])) for one in whole.values()) + 2
+        if warm >= end:
+            continue
+        for row in draw.integers(warm, end, -(-cuts // len(starts))).tolist():
+            seen = [one.between(begin, int(times[row]) + 1) for one in part]
+            ahead = [with_ahead(one, shape.next_open(int(times[row]))) for one in seen]
+            before = {
+                name: actions[: np.count_nonzero(whole[name].time < times[row])]
+                for name, actions in kept.items()
+            }
+            same = True
+            for own in passes_over(deployed, _market(ahead, shape), begun, before):
+                full, n = whole[own.name], len(own.time)
+                same &= n == int(np.count_nonzero(full.time <= times[row]))
+                for mine, theirs in zip(own[1:4], full[1:4], strict=True):
+                    same &= mine.tobytes() == theirs[:n].tobytes()
+            equal, tried = equal + same, tried + 1
+            where = where or ("" if same else str(np.datetime64(int(times[row]), "s")))
+    return equal, tried, where
+
+
+def _market(bars: list[Bars], shape: Shape) -> Market:
+    traded = len(shape.symbols)
+    market = market_of(tuple(bars[:traded]), shape.bar_seconds, shape.kind)
+    return with_fields(market, converting=tuple(bars[traded:]))

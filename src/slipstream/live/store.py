@@ -1,0 +1,277 @@
+"""The bars that an account has seen: one file a symbol that only grows, and the same in memory.
+
+What reading a vendor's files inferred (zone, units, side, length) is settled before a bar comes
+here: stamps are UTC and say so, prices are mid, spreads are in price units. The folder is one that
+`slipstream evaluate --data` reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from slipstream.core.errors import DataError
+from slipstream.files.files import AppendedFile, make_folder, write_bytes
+from slipstream.market.bars import NUMBERS, Bars, FloatArray, IntArray
+from slipstream.market.calendar import in_weekend
+from slipstream.market.finding import ACCEPTABLE, plural, stamp
+from slipstream.market.market import Market, market_of
+from slipstream.market.symbols import MarketKind
+
+
+class Shape(NamedTuple):
+    """What inference found where the policy was trained, frozen.
+
+    Attributes:
+        symbols: traded, in the order of an observation.
+        converting: pairs that only convert profits.
+        bar_seconds, kind: as of a `Market`.
+        extra: further columns that features read.
+        market: `market` of the config's data section.
+    """
+
+    symbols: tuple[str, ...]
+    converting: tuple[str, ...]
+    bar_seconds: int
+    kind: MarketKind
+    extra: tuple[str, ...]
+    market: str
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Shape:
+        """From plain values."""
+        lists = {name: tuple(facts[name]) for name in ("symbols", "converting", "extra")}
+        return cls(**{**facts, **lists})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All symbols that bars are kept of."""
+        return (*self.symbols, *self.converting)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Numbers of a bar, in the order of the files."""
+        return (*NUMBERS, *self.extra)
+
+    def section(self, folder: Path) -> dict[str, Any]:
+        """The `data` section that reads a store's folder: nothing is left to be inferred."""
+        return {
+            "folder": str(folder),
+            "symbols": list(self.symbols),
+            "timeframe": f"{self.bar_seconds}s",
+            "market": self.market,
+            "accept": list(ACCEPTABLE),  # readings that were judged when they were frozen
+        }
+
+    def missing(self, last: int, now: int) -> int:
+        """Bars between two opens that are not there although the market was open."""
+        between = np.arange(last + self.bar_seconds, now, self.bar_seconds, dtype=np.int64)
+        closed = in_weekend(between) if self.kind == "fx" and len(between) else np.zeros(0, bool)
+        return len(between) - int(np.count_nonzero(closed))
+
+    def next_open(self, last: int) -> int:
+        """When the next bar would open, by the calendar."""
+        following = last + self.bar_seconds
+        while self.kind == "fx" and in_weekend(np.array([following]))[0]:
+            following += self.bar_seconds
+        return following
+
+
+class Moment(NamedTuple):
+    """The bars that open together.
+
+    Attributes:
+        time: UTC seconds.
+        bars: numbers in the order of `Shape.columns`, by symbol.
+    """
+
+    time: int
+    bars: Mapping[str, tuple[float, ...]]
+
+
+def moments_of(bars: Sequence[Bars], shape: Shape) -> list[Moment]:
+    """The bars of all symbols by their opens, oldest first."""
+    found: dict[int, dict[str, tuple[float, ...]]] = {}
+    for one in bars:
+        lacking = [name for name in shape.extra if name not in one.extra]
+        if lacking:
+            raise DataError(
+                f"{one.symbol} must have the column {lacking[0]}, which a feature of the policy "
+                "reads: add it to the file."
+            )
+        table = one.columns()
+        rows = np.stack([table[name] for name in shape.columns], axis=1).tolist()
+        for time, row in zip(one.time.tolist(), rows, strict=True):
+            found.setdefault(time, {})[one.symbol] = tuple(row)
+    return [Moment(time, found[time]) for time in sorted(found)]
+
+
+def with_ahead(bars: Bars, when: int) -> Bars:
+    """The bars and a flat one without volume: what an order would be filled at if nothing moved."""
+    last = {name: column[-1] for name, column in bars.columns().items()}
+    last |= {**dict.fromkeys(("open", "high", "low"), last["close"])}
+    last |= {"volume": np.float64(0.0), "time": np.int64(when)}
+    table = {name: np.append(column, last[name]) for name, column in bars.columns().items()}
+    extra = {name: table.pop(name) for name in bars.extra}
+    return Bars(bars.symbol, **table, extra=extra)
+
+
+class Store:
+    """Bars of all symbols, on the disk and in memory, and a hash of all of them after each moment.
+
+    Attributes:
+        folder: of the files.
+        shape: what they hold.
+        times: opens of the moments so far, ascending.
+        digests: hex SHA-256 of the one before and the moment's own bars, one a moment.
+    """
+
+    def __init__(self, folder: Path, shape: Shape) -> None:
+        self.folder, self.shape = folder, shape
+        make_folder(folder)
+        self.times: list[int] = []
+        self.digests: list[str] = []
+        self._files: dict[str, AppendedFile] = {}
+        self._opens: dict[str, IntArray] = {}
+        self._rows: dict[str, FloatArray] = {}  # [n, columns]
+        for name in shape.names:
+            self._opens[name], self._rows[name] = self._read(name)
+        self._chain(-1)
+
+    def _read(self, name: str) -> tuple[IntArray, FloatArray]:
+        """What a file holds; a line that a kill left unfinished is taken away."""
+        path, columns = self._path(name), self.shape.columns
+        if not path.is_file():
+            return np.zeros(0, np.int64), np.zeros((0, len(columns)))
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            write_bytes(path, whole)
+        lines = [line.split(",") for line in whole.decode().splitlines()[1:]]
+        try:
+            stamps = [line[0].removesuffix("Z") for line in lines]
+            opens = np.array(stamps, dtype="datetime64[s]").astype(np.int64)
+            rows = np.array([[float(cell) for cell in line[1:]] for line in lines])
+            rows = rows.reshape(len(lines), len(columns))
+        except ValueError as error:
+            raise DataError(
+                f"{path} is not as slipstream wrote it ({error}): bring back the file of before, "
+                "or deploy again, which begins a new account."
+            ) from None
+        return opens, rows
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.csv"
+
+    def append(self, moments: Sequence[Moment]) -> None:
+        """Keeps new moments; they are on the disk when this returns.
+
+        What a kill left half written is completed: bars that are there are not repeated.
+        """
+        for name in self.shape.names:
+            last = self._opens[name][-1] if len(self._opens[name]) else -1
+            new = [(m.time, m.bars[name]) for m in moments if name in m.bars and m.time > last]
+            if not new:
+                continue
+            file = self._files.get(name)
+            if file is None:
+                file = self._files[name] = AppendedFile(self._path(name))
+            lines = [
+                f"{np.datetime64(time, 's')}Z,{','.join(map(repr, row))}\n" for time, row in new
+            ]
+            if self._path(name).stat().st_size == 0:
+                lines.insert(0, f"time,{','.join(self.shape.columns)}\n")
+            file.write("".join(lines).encode())
+            file.sync()
+            self._opens[name] = np.append(self._opens[name], [time for time, _ in new])
+            self._rows[name] = np.concatenate([self._rows[name], [row for _, row in new]])
+        self._chain(moments[0].time)
+
+    def _chain(self, since: int) -> None:
+        """Hashes all moments from one on."""
+        place = bisect_left(self.times, since)
+        del self.times[place:], self.digests[place:]
+        rows: dict[int, bytes] = {}
+        for name in self.shape.names:
+            first = int(np.searchsorted(self._opens[name], since))
+            for time, row in zip(self._opens[name][first:], self._rows[name][first:], strict=True):
+                rows[int(time)] = rows.get(int(time), b"") + name.encode() + row.tobytes()
+        for time in sorted(rows):
+            before = self.digests[-1] if self.digests else ""
+            text = before.encode() + time.to_bytes(8, "little") + rows[time]
+            self.times.append(time)
+            self.digests.append(hashlib.sha256(text).hexdigest())
+
+    def refuse_revised(self, bars: Sequence[Bars], decided: int) -> list[str]:
+        """Compares a feed's bars with those that are kept.
+
+        Args:
+            bars: as the feed tells them now.
+            decided: time of the last moment that was decided on.
+
+        Returns:
+            Sentences about bars that came too late to be kept.
+
+        Raises:
+            DataError: one has other numbers than it had.
+        """
+        late = []
+        for one in bars:
+            opens, known, table = self._opens[one.symbol], self._rows[one.symbol], one.columns()
+            if len(opens) == 0:
+                continue
+            _, mine, theirs = np.intersect1d(opens, one.time, return_indices=True)
+            for k, name in enumerate(self.shape.columns):
+                other = np.asarray(table[name], np.float64)[theirs]
+                differs = np.flatnonzero(known[mine, k] != other)
+                if len(differs):
+                    row = differs[0]
+                    raise DataError(
+                        f"{one.symbol}: the bar of {stamp(int(opens[mine[row]]))} UTC was revised: "
+                        f"its {name} was {float(known[mine[row], k])!r} when it was kept and "
+                        f"is {float(other[row])!r} now. Nothing is overwritten: the account stands "
+                        "still until the feed tells the old bar again, or you deploy anew."
+                    )
+            inside = (one.time >= opens[0]) & (one.time <= decided)
+            strange = np.setdiff1d(one.time[inside], opens)
+            if len(strange):
+                late.append(
+                    f"{one.symbol}: {plural(len(strange), 'bar')} came after their moment had been "
+                    f"decided on, the first of {stamp(int(strange[0]))} UTC: left out."
+                )
+        return late
+
+    def market(self, ahead: bool = False) -> Market:
+        """All bars in memory.
+
+        Args:
+            ahead: add a flat bar at the next open, so that orders decided on the last one can be
+                tried. No rule lets an asset trade in it that was not listed before.
+
+        Raises:
+            DataError: a symbol has no bar yet.
+        """
+        lacking = [name for name in self.shape.names if not len(self._opens[name])]
+        if lacking:
+            raise DataError(f"The feed has told no bar of {', '.join(lacking)} yet.")
+        made = [self._bars(name, ahead) for name in self.shape.names]
+        traded = len(self.shape.symbols)
+        market = market_of(tuple(made[:traded]), self.shape.bar_seconds, self.shape.kind)
+        return replace(market, converting=tuple(made[traded:]))
+
+    def _bars(self, name: str, ahead: bool) -> Bars:
+        table = dict(zip(self.shape.columns, self._rows[name].T, strict=True))
+        extra = {key: table.pop(key) for key in self.shape.extra}
+        bars = Bars(name, self._opens[name], **table, extra=extra)
+        return with_ahead(bars, self.shape.next_open(self.times[-1])) if ahead else bars
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._files.values():
+            file.close()

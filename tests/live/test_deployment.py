@@ -1,0 +1,106 @@
+"""Versions, the one in force, gates with their figures, and the audit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_markets import GATES, Make, table, week, write
+
+from slipstream.cli import main
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.files import checkpoint
+from slipstream.live.deployment import Deployment, deploy
+from slipstream.live.gates import _figure, _holdout
+
+FEATURES = ["log_return_1", "rsi_14"]
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    return write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
+
+
+def command(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as left:
+        main([str(one) for one in arguments])
+    return int(str(left.value.code))
+
+
+def test_versions_are_switched_and_rolled_back(make: Make, prices: Path) -> None:
+    found = make("forex", prices, features=FEATURES)
+    assert make("forex", prices, features=FEATURES).current == 2
+    assert found.versions == [1, 2] and found.policy().path == found.version(2)
+    assert command("rollback", "demo") == 0
+    assert found.current == 1
+    assert command("rollback", "demo", "--to", 7) == 2
+    assert command("rollback", "demo", "--to", 2) == 0
+    events = [(line["event"], line["to"]) for line in found.audit()]
+    assert events == [("deploy", 1), ("deploy", 2), ("rollback", 1), ("rollback", 2)]
+
+
+def test_a_gate_that_fails_deploys_nothing(make: Make, prices: Path, tmp_path: Path) -> None:
+    found = make("forex", prices, features=FEATURES)
+    study, said = tmp_path / "studies" / "first", list[str]()
+    with pytest.raises(ConfigError, match=r"confirmed, holdout, pbo, dsr, costs failed"):
+        deploy(study, "demo", {}, say=said.append)
+    assert found.versions == [1] and len(found.audit()) == 1
+    assert [line.split()[0] for line in said] == ["FAILED"] * 5 + ["passed"]
+    assert "cuts of the last year give the same bits" in said[-1]
+    with pytest.raises(ConfigError, match=r"no such gate, but confirmed, holdout"):
+        deploy(study, "demo", {"luck": "why not"})
+    assert command("deploy", study, "--as", "demo", "--force", "pbo") == 2  # without a reason
+
+
+def test_what_was_forced_stays_written(make: Make, prices: Path) -> None:
+    found = make("forex", prices, features=FEATURES)
+    gates: list[dict[str, Any]] = checkpoint.read_manifest(found.version(1))["gates"]
+    assert [gate["name"] for gate in gates] == list(GATES)
+    assert [gate["forced"] for gate in gates] == ["a test"] * 5 + [None]
+    assert all(gate["figure"].startswith("not computed") for gate in gates[:5])
+    assert gates[5]["passed"]
+    assert found.audit()[0]["gates"] == gates
+
+
+def test_an_audit_that_was_changed_is_refused(make: Make, prices: Path) -> None:
+    found = make("forex", prices, features=FEATURES)
+    found.switch(1, "rollback")
+    path = found.path / "audit.jsonl"
+    lines = path.read_text().splitlines()
+    changed = json.loads(lines[0]) | {"source": "elsewhere"}
+    path.write_text("\n".join([json.dumps(changed), *lines[1:]]) + "\n")
+    with pytest.raises(CheckpointError, match="line 2 does not follow"):
+        found.audit()
+
+
+def test_a_kill_between_the_audit_and_the_switch_is_written_down(make: Make, prices: Path) -> None:
+    found = make("forex", prices, features=FEATURES)
+    found._note("deploy", 2, {})  # and no more
+    with (found.path / "audit.jsonl").open("a") as file:
+        file.write('{"half a line')
+    assert found.current == 1
+    found.switch(1, "rollback")
+    assert [line["event"] for line in found.audit()] == [
+        *("deploy", "deploy", "not switched", "rollback")
+    ]
+
+
+def test_what_a_study_measured_is_judged() -> None:
+    assert _figure("pbo", {"value": 0.2}, "at most", 0.2).passed
+    assert not _figure("pbo", {"value": 0.21}, "at most", 0.2).passed
+    assert not _figure("dsr", {"reason": "few days"}, "at least", 0.95).passed
+    facts = {"mean_return": 0.02, "beats_cash": True}
+    assert _holdout(facts).passed  # forex: cash alone
+    rival = {"benchmark_return": 0.03, "beats_equal_weight": False}
+    assert not _holdout(facts | rival).passed
+    assert not _holdout({}).passed
+
+
+def test_names_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match=r"There is no deployment demo .*slipstream deploy"):
+        Deployment.open("demo")
+    assert command("paper", "demo", "--feed", "replay:here") == 2
+    assert command("paper", "report", "demo") == 2

@@ -1,0 +1,249 @@
+"""A paper account is what `evaluate` makes of the same bars, whatever happens on the way."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from live_markets import GATES, Make, table, week, write
+
+import slipstream
+from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.live.account import JOURNAL
+from slipstream.live.deployment import Deployment, deploy
+from slipstream.live.journal import Journal
+from slipstream.live.paper import compared, paper
+
+FEATURES = ["log_return_1", "rsi_14"]
+FOREX: dict[str, Any] = {"features": FEATURES}
+COINS = 1_641_081_000 + 300 * np.arange(660)
+
+
+def forex_tables(bars: int = 420) -> dict[str, pl.DataFrame]:
+    """EURGBP, whose profits GBPUSD converts, lacks 6 bars and ends 20 bars before the others."""
+    time_ = week(bars)
+    hole = np.ones(bars, np.bool_)
+    hole[380:386] = hole[400:] = False
+    pairs = {"EURGBP": 0.85, "GBPUSD": 1.25, "USDJPY": 150.0}
+    made = {name: table(time_, price, k) for k, (name, price) in enumerate(pairs.items())}
+    made["EURGBP"] = made["EURGBP"].filter(pl.Series(hole))
+    return made
+
+
+def coin_tables() -> dict[str, pl.DataFrame]:
+    """LTC begins late, lacks 20 bars and returns; ETH is gone 35 bars before the end."""
+    made = {
+        name: table(COINS, 10.0**k, k, 3e-3)
+        for k, name in enumerate(("BTCUSD", "ETHUSD", "LTCUSD"))
+    }
+    keep = np.ones(len(COINS), np.bool_)
+    keep[:30] = keep[600:620] = False
+    made["LTCUSD"] = made["LTCUSD"].filter(pl.Series(keep))
+    made["ETHUSD"] = made["ETHUSD"][:625]
+    return made
+
+
+def decisions(found: Deployment) -> dict[str, list[Any]]:
+    journal = Journal(found.account(found.current) / JOURNAL)
+    rows = {name: journal.rows(name) for name in journal.names()}
+    journal.close()
+    return rows
+
+
+def check_equal(name: str, least: int) -> None:
+    """Every decision and equity as `evaluate` has them, over both ways to it."""
+    for one in compared(name):
+        assert one.both >= least and one.equal == one.both
+        assert len(one.rows) == one.both + 1  # the last one waits for its bar
+    tracks = slipstream.evaluate(name)["window"][0]
+    rows = decisions(Deployment.open(name))
+    for track in tracks:
+        own = rows[track.name]
+        assert [list(row.action) for row in own[:-1]] == track.actions.tolist()
+        equity = [float(one) for one in track.trace["equity"]]
+        assert [row.equity for row in own[1:-1]] == equity[:-1]
+        assert len({row.action for row in own}) > 1  # it does something
+        assert any(row.wanted != own[0].wanted for row in own)
+
+
+@pytest.mark.parametrize("action", ["discrete", "continuous"])
+def test_forex_equals_evaluate_bar_by_bar(make: Make, tmp_path: Path, action: str) -> None:
+    prices = write(tmp_path / "prices", forex_tables())
+    data = {"folder": str(prices), "symbols": ["EURGBP", "USDJPY"]}
+    make("forex", data, action=action, **FOREX)
+    begin = int(week(420)[375])
+    assert paper("demo", f"replay:{prices}", start=begin) == 45 + 19
+    check_equal("demo", 18)
+    row = decisions(Deployment.open("demo"))["EURGBP"][0]
+    assert row.time == begin and row.equity == 100_000.0
+
+
+@pytest.mark.parametrize("universe", ["common", "union"])
+def test_a_portfolio_equals_evaluate_bar_by_bar(make: Make, tmp_path: Path, universe: str) -> None:
+    tables = coin_tables()
+    if universe == "common":
+        del tables["ETHUSD"]
+    prices = write(tmp_path / "prices", tables)
+    make("portfolio", prices, universe=universe, features=FEATURES)
+    paper("demo", f"replay:{prices}", start=int(COINS[592]))
+    check_equal("demo", 65)
+
+
+def test_wanted_units_are_those_that_the_next_fill_brings(make: Make, tmp_path: Path) -> None:
+    """Where nothing moves until the fill, the trial on a flat bar is the fill itself."""
+    frame = table(week(420), 1.1, 0)
+    opened = frame["close"].shift(1, fill_value=1.1)
+    prices = write(tmp_path / "prices", {"EURUSD": frame.with_columns(open=opened)})
+    make("forex", prices, **FOREX)
+    paper("demo", f"replay:{prices}", start=int(week(420)[380]))
+    track = slipstream.evaluate("demo")["window"][0][0]
+    rows = decisions(Deployment.open("demo"))["EURUSD"]
+    held = track.trace["units"]
+    moved = [k for k in range(1, len(held) - 1) if held[k] != held[k - 1]]
+    assert moved and all(rows[k].wanted == pytest.approx((held[k],), rel=1e-3) for k in moved)
+
+
+def test_a_new_start_goes_on_and_a_different_one_is_refused(make: Make, tmp_path: Path) -> None:
+    tables = forex_tables()
+    prices = write(tmp_path / "prices", tables)
+    make("forex", {"folder": str(prices), "symbols": ["USDJPY"]}, **FOREX)
+    begin = int(week(420)[350])
+    write(prices, {"USDJPY": tables["USDJPY"]}, slice(0, 380))
+    paper("demo", f"replay:{prices}", start=begin)
+    first = decisions(Deployment.open("demo"))["USDJPY"]
+    write(prices, tables)
+    assert paper("demo", f"replay:{prices}") == 40
+    rows = decisions(Deployment.open("demo"))["USDJPY"]
+    assert rows[: len(first)] == first and len(rows) == 70
+    check_equal("demo", 69)
+    with pytest.raises(ConfigError, match="keeps that start"):
+        paper("demo", f"replay:{prices}", start=begin + 900)
+
+
+def test_a_file_that_grows(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As MetaTrader exports: the broker's clock, a bar that is still open, lines that end late."""
+    time_ = week(420)
+    broker = table(time_ + 7_200, 1.1, 0).with_columns(
+        pl.col("time").str.replace("Z", "").str.replace("T", " ").str.replace_all("-", ".")
+    )
+    prices = tmp_path / "EURUSD.csv"
+    broker.write_csv(prices)
+    data = {"folder": str(prices), "time_zone": "Etc/GMT-2"}
+    make("forex", data, **FOREX)
+    now = [float(time_[400]) + 60.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    broker[:401].write_csv(prices)  # the last one has just opened
+    feed = f"tail:{prices}"
+    assert paper("demo", feed, once=True) == 1
+    assert decisions(Deployment.open("demo"))["EURUSD"][0].time == time_[399]
+    now[0] += 900.0
+    broker[:402].write_csv(prices)
+    assert paper("demo", feed, once=True) == 1
+    assert paper("demo", feed, once=True) == 0  # nothing new, nothing twice
+    now[0] += 3 * 900.0
+    broker[:405].write_csv(prices)
+    assert paper("demo", feed, once=True) == 3
+    rows = decisions(Deployment.open("demo"))["EURUSD"]
+    assert [row.time for row in rows] == time_[399:404].tolist()
+    assert rows[1].decided - (rows[1].time + 900) == 60.0 and rows[2].wanted == ()
+    check_equal("demo", 4)
+
+
+def test_a_bar_that_is_revised_stops_the_account_and_overwrites_nothing(
+    make: Make, tmp_path: Path
+) -> None:
+    tables = {"EURUSD": table(week(420), 1.1, 0)}
+    prices = write(tmp_path / "prices", tables)
+    found = make("forex", prices, **FOREX)
+    write(prices, tables, slice(0, 400))
+    paper("demo", f"replay:{prices}", start=int(week(420)[380]))
+    before = decisions(found)
+    kept = (found.account(1) / "bars" / "EURUSD.csv").read_bytes()
+    other = tables["EURUSD"].with_columns(
+        close=pl.when(pl.int_range(pl.len()) == 390).then(pl.col("open")).otherwise(pl.col("close"))
+    )
+    write(prices, {"EURUSD": other})
+    with pytest.raises(DataError, match=r"EURUSD: the bar of 2025-02-27 .* was revised: its close"):
+        paper("demo", f"replay:{prices}")
+    assert decisions(found) == before
+    assert (found.account(1) / "bars" / "EURUSD.csv").read_bytes() == kept
+    write(prices, tables)
+    assert paper("demo", f"replay:{prices}") == 20
+
+
+def test_a_hole_is_said_and_a_long_one_stops(make: Make, tmp_path: Path, capsys: Any) -> None:
+    tables = {"EURUSD": table(week(420), 1.1, 0)}
+    prices = write(tmp_path / "prices", tables)
+    make("forex", prices, **FOREX)
+    keep = np.ones(420, np.bool_)
+    keep[385:388] = keep[395:410] = False
+    write(prices, {"EURUSD": tables["EURUSD"].filter(pl.Series(keep))})
+    said: list[str] = []
+    with pytest.raises(DataError, match=r"15 bars missing after .*--longest-gap 15"):
+        paper("demo", f"replay:{prices}", start=int(week(420)[380]), say=said.append)
+    assert any("3 bars missing after" in one for one in said)
+    assert paper("demo", f"replay:{prices}", longest_gap=15) == 10
+    check_equal("demo", 20)
+
+
+def test_kept_bars_that_changed_are_named_at_the_start(make: Make, tmp_path: Path) -> None:
+    prices = write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
+    found = make("forex", prices, **FOREX)
+    paper("demo", f"replay:{prices}", start=int(week(420)[400]))
+    kept = found.account(1) / "bars" / "EURUSD.csv"
+    lines = kept.read_text().splitlines(keepends=True)
+    lines[405] = lines[405].replace(".", ".1", 1)
+    kept.write_text("".join(lines))
+    with pytest.raises(CheckpointError, match=r"bars up to it have changed|differs at 2025-"):
+        paper("demo", f"replay:{prices}")
+
+
+@pytest.mark.parametrize("word", ["replay", "ftp:there", "tail:", ""])
+def test_what_is_no_feed(make: Make, tmp_path: Path, word: str) -> None:
+    prices = write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
+    make("forex", prices, **FOREX)
+    with pytest.raises(ConfigError, match=r"is no feed: write replay:DIR"):
+        paper("demo", word)
+
+
+@pytest.mark.long
+def test_killed_at_random_it_ends_as_if_it_never_was(make: Make, tmp_path: Path) -> None:
+    prices = write(tmp_path / "prices", forex_tables())
+    data = {"folder": str(prices), "symbols": ["EURGBP", "USDJPY"]}
+    found = make("forex", data, **FOREX)
+    begin = int(week(420)[360])
+    paper("demo", f"replay:{prices}", start=begin)
+    whole = decisions(found)
+    deploy(tmp_path / "studies" / "first", "killed", dict.fromkeys(GATES, "a test"))
+    command = [sys.executable, "-m", "slipstream", "paper", "killed", "--feed", f"replay:{prices}"]
+    at = np.datetime64(begin, "s")
+    draw, kills = random.Random(1), 0
+    for tries in range(9):
+        account = Deployment.open("killed").account(1)
+        more = [] if (account / "account.json").is_file() else ["--from", str(at)]
+        process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        if tries < 5:
+            for _ in range(draw.randrange(8)):  # decisions that it tells
+                process.stdout.readline()
+            time.sleep(0.05 * draw.random())
+            process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=120)
+        kills += process.returncode == -signal.SIGKILL
+        if process.returncode == 0:
+            break
+    assert kills >= 3 and process.returncode == 0
+    assert decisions(Deployment.open("killed")) == whole
+    for name in ("EURGBP", "USDJPY", "GBPUSD"):
+        one, two = (
+            Deployment.open(n).account(1) / "bars" / f"{name}.csv" for n in ("demo", "killed")
+        )
+        assert one.read_bytes() == two.read_bytes()
