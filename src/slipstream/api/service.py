@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +12,15 @@ from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.files.files import make_folder, write_text
 from slipstream.files.status import Status, read_status
+from slipstream.jobs.memory import run_memory
 from slipstream.jobs.overview import state_of
 from slipstream.jobs.process import let_go, place, start
-from slipstream.jobs.queue import STOPPED, JobQueue
+from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import is_supervised, stop_process
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.vectorized import VectorizedEnvConfig
+from slipstream.training.learner import copies_of, last_copies
 
 _SECONDS = 0.2  # between two looks of `wait`
 
@@ -61,34 +64,64 @@ class AgentTrainingService:
         Raises:
             ConfigError: the config is none, or asks for more copies than the smallest
                 `max_concurrent_envs` of the jobs under way, or its own.
+            ResourceError: this machine's memory cannot hold it.
         """
         if not isinstance(vectorized, VectorizedEnvConfig):
             vectorized = validate(VectorizedEnvConfig, vectorized or {}, "vectorized")
-        resolved = resolve(config, {f"training.{name}": value for name, value in training.items()})
-        resolved = resolved.with_training(**vectorized.training(resolved.env_name))
-        limits = [(vectorized.max_concurrent_envs, "its own max_concurrent_envs")]
-        for job in self._queue.jobs(ended=False):
-            limits.append((job.place["vectorized"]["max_concurrent_envs"], f"job {job.id}'s"))
-        most, whose = min(limits)
-        if vectorized.num_envs > most:
+        if told := {"num_envs", "backend"} & training.keys():
             raise ConfigError(
-                f"num_envs is {vectorized.num_envs}, and {whose} allows {most} copies at once: ask "
-                "for fewer, or wait for that job."
+                f"{min(told)} is said by `vectorized`: write VectorizedEnvConfig(num_envs=..., "
+                "env_type=...)."
             )
+        changes = {f"training.{name}": value for name, value in training.items()}
+        own = vectorized.training(resolve(config, changes).env_name)
+        resolved = resolve(config, {**changes, **{f"training.{k}": v for k, v in own.items()}})
+        self._check_copies(vectorized)
+        memory = run_memory(resolved)
         stem = f"{resolved.short_name}-{time.time_ns()}"
-        configs = self.folder / "queue" / "configs"
-        make_folder(configs)
-        write_text(configs / f"{stem}.yaml", resolved.to_yaml())
         folder = self.folder / "runs" / stem
         job = self._queue.add(
             "run",
             folder,
-            ["train", f"--out={folder}", "--", str(configs / f"{stem}.yaml")],
+            self._command(resolved, folder),
             ["resume", str(folder)],
             {**place(), "vectorized": vectorized.model_dump()},
+            memory=memory,
         )
         self._supervise()
         return job.id
+
+    def scale(self, job: int, num_envs: int) -> None:
+        """Goes on with another number of copies; returns once that is settled.
+
+        A job at work is stopped at a checkpoint, and goes on from it: copies that it keeps go on,
+        more begin, an agent's replay begins empty. From there on results are those of another
+        training, which the run's notes and `results` say.
+
+        Raises:
+            ConfigError: the job has ended, or cannot have so many copies: then it is left alone.
+        """
+        found = self._open_job(job)
+        asked = {**found.place["vectorized"], "num_envs": num_envs}
+        vectorized = validate(VectorizedEnvConfig, asked, "vectorized")
+        self._check_copies(vectorized, job)
+        config = resolve(found.command[-1]).with_copies(num_envs)
+        memory = run_memory(config)
+        self.cancel(job)
+        while (handle := self._queue.take(found)) is None:  # nobody begins it meanwhile
+            time.sleep(_SECONDS)
+        try:
+            found = self._open_job(job)
+            self._queue.replace(
+                found,
+                self._command(config, Path(found.folder)),
+                ["resume", f"--num-envs={num_envs}", found.folder],
+                {**found.place, "vectorized": vectorized.model_dump()},
+                memory,
+            )
+        finally:
+            os.close(handle)
+        self._supervise()
 
     def status(self, job: int) -> tuple[str, Status | None]:
         """Where a job stands, as `slipstream jobs` says it, and what its run last said of itself.
@@ -125,7 +158,9 @@ class AgentTrainingService:
 
     def retry(self, job: int) -> None:
         """Wants a job again that failed or was cancelled; it goes on where it was."""
-        self._queue.retry(self._queue.job(job))
+        found = self._queue.job(job)
+        self._check_copies(VectorizedEnvConfig(**found.place["vectorized"]), job)
+        self._queue.retry(found)
         self._supervise()
 
     def results(self, job: int) -> dict[str, Any]:
@@ -133,8 +168,10 @@ class AgentTrainingService:
 
         Returns:
             ``scores`` (a dict for each member), ``backend`` (what stepped the copies),
-            ``env_type`` and ``num_envs`` (what was asked for), ``fallback`` (whether it was
-            another one), ``steps_per_second``, ``folder``; with `enable_monitoring` the run's
+            ``env_type`` (what was asked for), ``fallback`` (whether it was another one),
+            ``num_envs``, and ``copies``: from which step on there were how many, more than one
+            row where it was scaled; ``steps_per_second``, ``folder``, ``notes`` (what there is to
+            know about the scores); with `enable_monitoring` the run's
             means ``cpu_percent`` and ``memory_gib``, of cards ``gpu_percent`` and
             ``vram_gib`` (None where there is none).
 
@@ -153,12 +190,43 @@ class AgentTrainingService:
             "scores": run.result["members"],
             "backend": backend,
             "env_type": asked["env_type"],
-            "num_envs": asked["num_envs"],
+            "num_envs": last_copies(run),
+            "copies": copies_of(run),
             "fallback": backend not in (wanted, "compiled"),
             "steps_per_second": run.result.get("steps_per_second"),
             "folder": run.path,
+            "notes": run.provenance.get("notes", []),
         }
         return {**results, **_taken(run)} if asked["enable_monitoring"] else results
+
+    def _command(self, config: RunConfig, folder: Path) -> list[str]:
+        """What begins a training, from a config that is kept beside the queue."""
+        kept = self.folder / "queue" / "configs" / f"{folder.name}-{config.num_envs}.yaml"
+        make_folder(kept.parent)
+        write_text(kept, config.to_yaml())
+        return ["train", f"--out={folder}", "--", str(kept)]
+
+    def _open_job(self, job: int) -> QueuedJob:
+        found = self._queue.job(job)
+        if found.ended:
+            raise ConfigError(
+                f"Job {job} is {found.ended}, and its copies stay as they were: submit another."
+            )
+        return found
+
+    def _check_copies(self, vectorized: VectorizedEnvConfig, job: int | None = None) -> None:
+        """Refuses more copies than any job under way allows, or its own config."""
+        limits = [(vectorized.max_concurrent_envs, "its own max_concurrent_envs")]
+        for other in self._queue.jobs(ended=False):
+            if other.id != job and (other.wanted != STOPPED or self._queue.held(other)):
+                own = other.place["vectorized"]["max_concurrent_envs"]
+                limits.append((own, f"that of job {other.id}, which has not ended,"))
+        most, whose = min(limits)
+        if vectorized.num_envs > most:
+            raise ConfigError(
+                f"num_envs is {vectorized.num_envs}, and {whose} allows {most} copies at once: ask "
+                "for fewer, or wait for that job."
+            )
 
     def _supervise(self) -> None:
         """Sees to it that a supervisor works while there are jobs."""

@@ -27,7 +27,7 @@ from slipstream.settings.target import Overrides, parse_overrides, passed_over
 from slipstream.training import trainer
 from slipstream.training.backend import as_measured, resolve_backend
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
-from slipstream.training.learner import check_learner, last_device
+from slipstream.training.learner import check_learner, going_on
 
 
 def train(
@@ -99,6 +99,7 @@ def resume(
     path: str | Path | Run,
     *,
     device: str | None = None,
+    num_envs: int | None = None,
     cluster: str | ClusterOptions | None = None,
     listeners: Sequence[Listener] | None = None,
     report: bool = True,
@@ -113,6 +114,9 @@ def resume(
     Args:
         path: a run.
         device: cpu or cuda:N; where it was trained last unless given.
+        num_envs: copies per member from now on, as until now unless given. Another number makes
+            another training from there on, which is said and recorded: copies that are there
+            already go on, and a replay begins empty.
         cluster, listeners: as for `train`.
         report: write `report.html` at the end.
         trust: as for `evaluate`.
@@ -131,13 +135,12 @@ def resume(
     if other:
         run.say(other)
         run.record(notes=list(dict.fromkeys([*facts.get("notes", []), other])))
-    environment, measured = as_measured(run.config, environment)
+    config = going_on(run, device, num_envs)
+    environment, measured = as_measured(config, environment)
     if measured:
         run.say(measured)
-    device = device or last_device(run)
-    training = run.config.with_training(device=device).training
-    check_learner(training, environment.spec.is_image)
-    begin = partial(trainer.resume, device=device, cluster=cluster_of(cluster))
+    check_learner(config.training, environment.spec.is_image)
+    begin = partial(trainer.resume, device=device, num_envs=num_envs, cluster=cluster_of(cluster))
     return _finish(run, environment, begin, listeners, report)
 
 

@@ -108,7 +108,10 @@ class JobQueue:
         make_folder(folder)
         with self._errors():
             self._table = sqlite3.connect(
-                folder / _TABLE, timeout=_PATIENCE_SECONDS, isolation_level=None
+                folder / _TABLE,
+                timeout=_PATIENCE_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,  # SQLite lets one in at a time
             )
             self._table.row_factory = sqlite3.Row
             self._table.execute("PRAGMA journal_mode=WAL")
@@ -175,6 +178,19 @@ class JobQueue:
     def want(self, job: QueuedJob, wanted: str) -> None:
         """From now on the job is to be ``complete`` or ``stopped``; tries count anew."""
         self._set(job, wanted=wanted, reason="", tries=0)
+
+    def replace(
+        self,
+        job: QueuedJob,
+        command: Sequence[str],
+        again: Sequence[str],
+        place: Mapping[str, Any],
+        memory: int,
+    ) -> None:
+        """Wants the job with other commands from now on; arguments as the fields of `QueuedJob`."""
+        said = {"command": list(command), "again": list(again), "place": dict(place)}
+        texts = {name: json.dumps(value) for name, value in said.items()}
+        self._set(job, **texts, memory=memory, wanted=COMPLETE, reason="", tries=0, progress=-1)
 
     def retry(self, job: QueuedJob) -> None:
         """Wants a job again that failed or was stopped.

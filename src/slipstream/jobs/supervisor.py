@@ -133,6 +133,9 @@ class Supervisor:
         if handle is None:  # somebody else was faster
             return False
         try:
+            job = self._queue.job(job.id)  # as it is now that nobody else may begin it
+            if job.wanted != COMPLETE or job.ended:
+                return False
             there = progress_of(Path(job.folder), job.kind)
             tries = job.tries + 1 if there <= job.progress else 0
             if tries > MOST_TRIES:

@@ -50,7 +50,13 @@ _SHAPES: dict[str, Any] = {
         **{"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
         **{"updates_per_step?": (int, float), "update_rows?": int},
     },
-    PROVENANCE: {"test_reads?": int, "environment?": {}, "notes?": [str], "device?": str},
+    PROVENANCE: {
+        "test_reads?": int,
+        "environment?": {},
+        "notes?": [str],
+        "device?": str,
+        "copies?": [{"steps": int, "num_envs": int}],
+    },
 }
 _PROGRESS = {
     **dict.fromkeys(("budget", "steps", "iterations", "updates"), int),

@@ -128,6 +128,15 @@ class RunConfig:
         config.check_sizes()
         return config
 
+    def with_copies(self, num_envs: int) -> RunConfig:
+        """The same with N copies per member; a minibatch that then does not fit gives way.
+
+        Raises:
+            ConfigError: the agent's other sizes do not fit.
+        """
+        agent = self.agent.give_way(num_envs, ())
+        return replace(self, agent=agent).with_training(num_envs=num_envs)
+
     def seated(self) -> tuple[RunConfig, str | None]:
         """The same with somebody in a game's second seat, where the section `env` leaves it open.
 

@@ -24,10 +24,10 @@ class VectorizedEnvConfig(Config):
     )
     num_envs: Count = Field(4, description="copies, per member")
     max_concurrent_envs: Count = Field(
-        8, description="copies that this job and those beside it may have together"
+        8, description="copies that no job may have more of while this one has not ended"
     )
     enable_monitoring: bool = Field(
-        True, description="results say what the job took of the machine"
+        True, description="results say what the job took of memory, processor and cards"
     )
 
     def training(self, env_name: str) -> dict[str, Any]:

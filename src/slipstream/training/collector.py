@@ -23,7 +23,7 @@ from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.kernel.fused import Acting, FusedLoop
 from slipstream.vector.vector_env import Episodes, Finals, VectorEnv, join_episodes, join_finals
 
-_REPLAY = "replay."
+REPLAY = "replay."
 _TIMED_BLOCKS = 64  # of a loop that acts and steps at once, from one whose first row is timed
 
 
@@ -381,8 +381,8 @@ class ReplayCollector(Collector):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """State of all copies, and the small part of the replay's."""
-        own = {f"{_REPLAY}{name}": value for name, value in self.replay.state_dict().items()}
-        return {**super().get_state(), **own, f"{_REPLAY}learned": self.learned.copy()}
+        own = {f"{REPLAY}{name}": value for name, value in self.replay.state_dict().items()}
+        return {**super().get_state(), **own, f"{REPLAY}learned": self.learned.copy()}
 
     def set_state(
         self,
@@ -394,12 +394,12 @@ class ReplayCollector(Collector):
         Where a copy does not come back to where it stood, its episode was cut short there.
         """
         own = {
-            name.removeprefix(_REPLAY): values
+            name.removeprefix(REPLAY): values
             for name, values in state.items()
-            if name.startswith(_REPLAY)
+            if name.startswith(REPLAY)
         }
         fresh = super().set_state(
-            {name: values for name, values in state.items() if not name.startswith(_REPLAY)}
+            {name: values for name, values in state.items() if not name.startswith(REPLAY)}
         )
         self.learned[:] = own.pop("learned")
         self.replay.load_state_dict(own)

@@ -7,6 +7,7 @@ from typing import Literal
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require_torch
 from slipstream.runs.run import Run
+from slipstream.settings.config import RunConfig
 from slipstream.settings.sections import TrainingConfig
 
 Learner = Literal["compiled", "torch"]
@@ -56,6 +57,49 @@ def check_learner(training: TrainingConfig, image: bool) -> Learner:
 def last_device(run: Run) -> str:
     """Where a run was trained last: it goes on there unless another device is asked for."""
     return str(run.provenance.get("device", run.config.training.device))
+
+
+def going_on(run: Run, device: str | None = None, num_envs: int | None = None) -> RunConfig:
+    """A run's config with the device and the copies per member that it goes on with.
+
+    Args:
+        run: it began with its config, and its provenance says what was changed since.
+        device, num_envs: as until now unless given.
+
+    Raises:
+        ConfigError: the agent's sizes do not fit so many copies.
+    """
+    config = run.config.with_copies(last_copies(run) if num_envs is None else num_envs)
+    return config.with_training(device=device or last_device(run))
+
+
+def last_copies(run: Run) -> int:
+    """Copies per member that a run was trained with last."""
+    return int(copies_of(run)[-1]["num_envs"])
+
+
+def copies_of(run: Run) -> list[dict[str, int]]:
+    """From which step on a run had how many copies per member: ``steps`` and ``num_envs``."""
+    first = [{"steps": 0, "num_envs": run.config.num_envs}]
+    return run.provenance.get("copies") or first
+
+
+def note_copies(run: Run, config: RunConfig, steps: int) -> None:
+    """Says and records that a run goes on with another number of copies, from so many steps on."""
+    before, now = last_copies(run), config.num_envs
+    if now == before:
+        return
+    begins = " and its replay begins empty" if config.agent.replay(now) is not None else ""
+    sentence = (
+        f"From step {steps:,} on this run has {now} copies per member, before that it had "
+        f"{before}: {'more begin' if now > before else 'those beyond are dropped'}{begins}, and "
+        "its results differ from those of any run whose copies were not changed."
+    )
+    run.say(sentence)
+    run.record(
+        copies=[*copies_of(run), {"steps": steps, "num_envs": now}],
+        notes=[*run.provenance.get("notes", []), sentence],
+    )
 
 
 def note_device(run: Run, device: str, steps: int) -> None:

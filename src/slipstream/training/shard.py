@@ -23,7 +23,7 @@ from slipstream.files.interruption import StoppedError
 from slipstream.machine.gate import RunTasks, in_sequence
 from slipstream.nets.policy_file import Tensors, pack
 from slipstream.runs.listeners.recent_episodes import RecentEpisodes
-from slipstream.training.collector import make_collector
+from slipstream.training.collector import REPLAY, make_collector
 from slipstream.training.learner import learner_of
 from slipstream.vector.vector_env import member_indices
 
@@ -278,9 +278,15 @@ class Shard:
             bulk: folder and files of `save_bulk`.
             chunks: instead of files, each member's own, by name.
 
+        Of a state with another number of copies, those that are here, too, go on; others begin, and
+        a replay, which is kept by copy, begins empty.
+
         Returns:
             Copies of a foreign environment that begin a fresh episode instead.
         """
+        if len(state["cut"]) != len(self.members) * self._num_envs:
+            self.reset()
+            state, bulk = resized(state, self.get_state(), len(self.members)), None
         self.agent.load_state_dict(_below("agent.", state))
         if self._opponents is not None:
             self._opponents.load_state_dict(_below("opponents.", state))
@@ -317,6 +323,35 @@ def state_of(
         each = len(values) // total
         rows[name] = values[members.start * each : members.stop * each]
     return rows
+
+
+def resized(
+    state: Mapping[str, NDArray[Any]], fresh: Mapping[str, NDArray[Any]], members: int
+) -> dict[str, NDArray[Any]]:
+    """A state as it is with another number of copies per member.
+
+    Args:
+        state: of n copies; what has a place for each has the shape [m n, ...] or [m, n, ...].
+        fresh: of N copies that have just begun; theirs are the places that `state` lacks.
+        members: m.
+    """
+    made = dict(state)
+    for name, rows in fresh.items():
+        own = state.get(name, rows)
+        if own.shape == rows.shape:
+            continue
+        made[name] = rows
+        if name.startswith(f"env.{REPLAY}"):
+            continue
+        flat = len(own) != len(rows)
+        if flat:
+            own, rows = (v.reshape(members, len(v) // members, *v.shape[1:]) for v in (own, rows))
+        wide = np.maximum(own.shape[2:], rows.shape[2:])  # actions of an episode: more, or fewer
+        joined = np.zeros((*rows.shape[:2], *wide), rows.dtype)
+        for part in (rows, own[:, : rows.shape[1]]):
+            joined[tuple(map(slice, part.shape))] = part
+        made[name] = joined.reshape(-1 if joined.size else 0, *wide) if flat else joined
+    return made
 
 
 def _below(prefix: str, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

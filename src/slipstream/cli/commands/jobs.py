@@ -65,8 +65,9 @@ def add(
         int | None, typer.Option(min=1, help="Of these; a fair share unless given.")
     ] = None,
     memory: Annotated[
-        float, typer.Option(min=0, help="GiB that it takes; it waits until they are free.")
-    ] = 0.0,
+        float | None,
+        typer.Option(min=0, help="GiB that it takes, forecast unless given; it waits for them."),
+    ] = None,
 ) -> None:
     """Adds a command to the queue: slipstream jobs add -- tune my.yaml --study-name night.
 
@@ -91,8 +92,9 @@ def add(
     if wanted is not None and wanted > (os.cpu_count() or 1):
         raise ConfigError(f"--cores {wanted}: this machine has {os.cpu_count()}.")
     there = psutil.virtual_memory().total / 2**30
-    if memory > there:
+    if memory is not None and memory > there:
         raise ConfigError(f"--memory {memory:g}: this machine has {there:.1f} GiB.")
+    size = _forecast(command[0], given) if memory is None else int(memory * 2**30)
     with own_queue() as queue:
         if "target" in given:
             given["target"] = _frozen(str(given["target"]), queue.folder / "configs")
@@ -101,8 +103,9 @@ def add(
         if command[0] == "train":
             kept = {name: given[name] for name in _GOES_ON}
             again = command_line(known["resume"], {**kept, "run": folder})
-        job = queue.add(kind, folder, first, again, place(), wanted, int(memory * 2**30))
-    tell(f"Job {job.id}: {folder}. `slipstream jobs run` works the queue off.")
+        job = queue.add(kind, folder, first, again, place(), wanted, size)
+    takes = f", about {size / 2**30:.1f} GiB of memory" if size else ""
+    tell(f"Job {job.id}: {folder}{takes}. `slipstream jobs run` works the queue off.")
 
 
 @app.command()
@@ -193,6 +196,30 @@ def _fixed(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, An
 
     folder, study = lookup(given["run"])
     return "run" if study is None else "study", folder, {"run": folder}
+
+
+def _forecast(command: str, given: dict[str, Any]) -> int:
+    """Bytes that a command's training will take of this machine, as it will say itself."""
+    from slipstream.cli.commands import train, tune
+    from slipstream.jobs.memory import run_memory, study_memory
+    from slipstream.runs.run import Run
+    from slipstream.settings.config import resolve
+    from slipstream.settings.target import read_config
+    from slipstream.studies.record.status import lookup
+    from slipstream.studies.start import prepare
+    from slipstream.training.learner import going_on
+
+    if given["cluster"]:  # other machines'
+        return 0
+    if command == "train":
+        return run_memory(resolve(given["target"], train.overrides_of(given)))
+    if command == "tune":
+        return study_memory(*prepare(given["target"], *tune.given_of(given)), given["workers"])
+    folder, study = lookup(given["run"])
+    if study is None:
+        run = Run.open(folder, trust=given["trust"])
+        return run_memory(going_on(run, num_envs=given["num_envs"]))
+    return study_memory(*prepare(read_config(study.config), {}, {}), given["workers"])
 
 
 def _frozen(target: str, folder: Path) -> str:

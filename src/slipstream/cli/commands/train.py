@@ -88,7 +88,7 @@ def train(
         if set_aside_and_detach(context, folder, out=folder):
             return
         out = folder
-    overrides = _overrides(context.params)
+    overrides = overrides_of(context.params)
     with closing(console()) as progress:
         run = api.train(
             target,
@@ -111,6 +111,10 @@ def resume(
         str | None, typer.Option(help="Goes on there; where the run was until now unless given.")
     ] = None,
     gpu: Gpu = None,
+    num_envs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Copies per member from now on, which is another training then."),
+    ] = None,
     cluster: ClusterAddress = None,
     max_workers: MaxWorkers = None,
     gpu_share: GpuShare = None,
@@ -127,7 +131,8 @@ def resume(
 ) -> None:
     """Goes on with a run or study that was stopped or killed, to the same weights bit for bit.
 
-    On another device the last bits differ: that is said, and recorded in the run.
+    On another device the last bits differ; with --num-envs everything does from there on. That is
+    said, and recorded in the run.
     """
     from slipstream import api
     from slipstream.runs.run import Run
@@ -139,7 +144,7 @@ def resume(
     options = cluster_named(cluster, max_workers, gpu_share, insecure_cluster)
     progress = console()
     if study is not None:
-        _only(context, "of a run", "device", "gpu")
+        _only(context, "of a run", "device", "gpu", "num_envs")
         with closing(progress):
             api.resume_study(
                 study.handle,
@@ -163,6 +168,7 @@ def resume(
         api.resume(
             opened,
             device=device_named(device, gpu),
+            num_envs=num_envs,
             cluster=options,
             listeners=[progress],
             report=not no_report,
@@ -196,14 +202,14 @@ def run_folder(given: Mapping[str, Any], replace: bool = False) -> Path:
     from slipstream.runs.run import free_path
     from slipstream.settings.config import resolve
 
-    config = resolve(given["target"], _overrides(given))
+    config = resolve(given["target"], overrides_of(given))
     out = given["out"] or config.training.out
     if replace and out:
         return Path(out).expanduser().absolute()
     return free_path(config, out)
 
 
-def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
+def overrides_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """What `train`'s options say, by dotted path."""
     from slipstream.files import yaml_file
     from slipstream.settings.target import parse_overrides

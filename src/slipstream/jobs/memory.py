@@ -1,0 +1,55 @@
+"""The memory that a job will take: what training and studies forecast, before they begin."""
+
+from __future__ import annotations
+
+import psutil
+
+from slipstream.environments.environment import Environment
+from slipstream.environments.factory import resolve_environment
+from slipstream.settings.config import RunConfig
+from slipstream.settings.sizing import check_memory, resolve_num_envs
+from slipstream.studies.config import StudyConfig
+from slipstream.studies.search import forecast
+from slipstream.studies.search.machinery import Pools
+from slipstream.studies.search.plan import StudyPlan
+from slipstream.studies.space.space import SearchSpace
+
+_LIBRARIES = 192 * 2**20  # bytes: processes that trained a little took 130 to 145 MiB
+
+
+def run_memory(config: RunConfig) -> int:
+    """Bytes of a run; loads its data.
+
+    Raises:
+        SlipstreamError: the environment cannot be made.
+        ResourceError: this machine can never hold it.
+    """
+    config, _ = config.seated()
+    environment = resolve_environment(config.env_name, config.env_settings)
+    config, _ = resolve_num_envs(config, environment)
+    return _beside(environment) + check_memory(config, environment, psutil.virtual_memory().total)
+
+
+def study_memory(
+    base: RunConfig, study: StudyConfig, space: SearchSpace, workers: int | None
+) -> int:
+    """Bytes of a study; loads its data.
+
+    Args:
+        base, study, space: see `prepare` of `studies/start.py`.
+        workers: processes; None: one per core.
+
+    Raises:
+        SlipstreamError, ResourceError: as for `run_memory`.
+    """
+    survey = Pools(workers, None).survey(base, study)
+    plan = StudyPlan(base, study, space, survey.folds, survey.spec.market)
+    seen, there = survey.observed_bytes, psutil.virtual_memory().total
+    forecast.check_memory(plan, survey.spec, seen, memory=there)
+    data = _beside(resolve_environment(base.env_name, base.env_settings))
+    return data + forecast.needs(plan, survey.spec, seen, workers).memory
+
+
+def _beside(environment: Environment) -> int:
+    """Bytes of libraries, and of the data that all copies share."""
+    return _LIBRARIES + sum(int(array.nbytes) for array in environment.data or ())
