@@ -61,5 +61,5 @@ def test_a_replay_that_cannot_fit_is_refused_with_its_size():
         check_memory(config, resolve_environment(config.env_name, config.env_settings))
 
     check(buffer_size=10_000)
-    with pytest.raises(ResourceError, match=r"replays of 100,000,000,000 .*Lower .*buffer_size"):
+    with pytest.raises(ResourceError, match=r"replays of 100,000,000,000 .*lower .*buffer_size"):
         check(buffer_size=100_000_000_000)

@@ -33,6 +33,7 @@ def options() -> Iterator[Case]:
         "--workers": ("-1", "text", "1.5"),
         "--group-size": ("0", "-3", "text"),
         "--hours": ("text", "-1", "nan", "0"),
+        "--fit": ("soon", "-1h", "0", "nan", "", "1.2.3d"),
         "--seed": ("-1", "text", str(2**63)),
         "--n-envs": ("0", "-1", "text"),
         "--timeframe": ("5m", "soon", "-5m", ""),
@@ -59,6 +60,9 @@ def options() -> Iterator[Case]:
         yield Case(f"dash {name[:20]!r}", ("dash", "--", name))
     for option, value in (("--port", "0"), ("--port", "70000"), ("--listen", "no such host")):
         yield Case(f"dash {option} {value!r}", ("dash", option, value))
+    for value in ("0", "-1", "text", "nan", "1e30"):
+        argv = ("resume", "absent", "--num-envs", value)
+        yield Case(f"resume --num-envs {value!r}", argv)
     for command in ("stop", "retry"):
         for name in ("absent", "/dev/null", "", LONG, "0", "99999999999999999999", "-1"):
             yield Case(f"jobs {command} {name[:20]!r}", ("jobs", command, "--", name))

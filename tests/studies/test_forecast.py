@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from fake_pool import MARKET, FakePool, plan
 
-from slipstream.core.errors import ResourceError
+from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.environments.factory import resolve_environment
 from slipstream.settings.config import resolve
 from slipstream.settings.target import parse_overrides
@@ -21,6 +21,7 @@ from slipstream.studies.search.forecast import (
     forecast,
     measure,
     minutes,
+    needs,
     rival_sentence,
     round_trip,
 )
@@ -28,6 +29,7 @@ from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.session import Meter
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.start import base_config, prepare
+from slipstream.studies.study import hours_of
 
 SPEC = resolve_environment("cartpole", {}).spec
 RATES = {"low": 0.9, "high": 0.99}
@@ -172,6 +174,64 @@ def test_a_short_disk_is_refused(tmp_path, monkeypatch):
         forecast(plan(n_trials=500), SPEC, SliceSpeed(1e5, 0.1, None, 12), {}, tmp_path / "new")
 
 
+def test_a_refusal_names_its_main_term_and_what_would_mend_it(tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    setup = plan(n_trials=20, confirmation={"top": 10, "seeds": 10})
+    free = 256 * 2**20 + needs(setup, SPEC, None, 2).disk // 2
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, free))
+    with pytest.raises(ResourceError) as refused:
+        forecast(setup, SPEC, SliceSpeed(1.0, 0.1, None, 12), {}, tmp_path / "new", workers=2)
+    text = " ".join(str(refused.value).split())
+    assert "states of 305 members of the confirmation (top x seeds x folds)" in text
+    assert "For 24 h: " in text  # beside what would end in time
+    told = dict(re.findall(r"(study\.[\w.]+) to ([\d,]+)", text))
+    assert {"study.n_trials", "study.confirmation.seeds"} <= told.keys()
+    for path, most in told.items():
+        less = setup.limited(path, int(most.replace(",", "")))
+        assert needs(less, SPEC, None, 2).disk <= needs(setup, SPEC, None, 2).disk // 2
+
+
+def test_a_state_on_the_disk_is_budgeted_once(tmp_path):
+    """What is replaced is replaced file by file; of whom nobody trains now, what acts is kept."""
+    setup = plan(n_trials=10, confirmation={"top": 10, "seeds": 10})
+    weights = setup.base.agent.weight_bytes(SPEC)
+    small = needs(setup, SPEC, None, workers=1).on_disk
+    (states,) = (size for name, size in small.items() if "confirmation" in name)
+    assert "of which 64 are trained at a time" in " ".join(small)
+    assert states == pytest.approx(64 * 4 * weights + 2 * 305 * weights, rel=0.7)
+    assert needs(setup, SPEC, None, workers=2).disk > sum(small.values())
+
+
+def test_what_would_end_in_time_is_told(tmp_path):
+    """30 trials of 3 folds, 1,200 steps at 10 steps/s: 3 h, and the confirmation on top."""
+    setup = plan(n_trials=30, confirmation={"top": 1, "seeds": 1}, final_seeds=1)
+    speed = SliceSpeed(10.0, 0.0, None, 12, {"env": 0.1, "policy": 0.1, "update": 0.8})
+    whole = forecast(setup, SPEC, speed, {}, tmp_path, hours=24)
+    assert whole.fitting == ""
+    hours = (whole.search_minutes + whole.confirm_minutes) / 60 / 2
+    found = forecast(setup, SPEC, speed, {}, tmp_path, hours=hours).fitting
+    assert found in forecast(setup, SPEC, speed, {}, tmp_path, hours=hours).sentences
+    trials, steps, width = re.findall(
+        r"([\d,]+) trials, or ([\d,]+) steps a fold, or width (\d+)", found
+    )[0]
+    assert int(trials) == 14 and int(width) == 32  # 93 members are 46 at most: 14 x 3 + 4
+    assert int(steps.replace(",", "")) <= 320 and found.endswith(
+        f"these settings need {minutes(2 * hours * 60)}."
+    )
+    assert setup.base.training.total_steps == 640  # nothing was changed
+
+
+@pytest.mark.parametrize(("time", "hours"), [("24h", 24), ("90min", 1.5), ("2d", 48), (3, 3)])
+def test_times_of_fit(time, hours):
+    assert hours_of(time) == hours
+
+
+@pytest.mark.parametrize("time", ["", "soon", "-3h", "0h", "1.2.3h"])
+def test_what_is_no_time_is_refused(time):
+    with pytest.raises(ConfigError, match="such as 90min, 24h or 2d"):
+        hours_of(time)
+
+
 REPLAY = {"env": "cartpole", "agent": {"name": "dqn"}, "training": {"total_steps": 200_000}}
 
 
@@ -204,7 +264,7 @@ def test_a_study_keeps_less_than_a_run_unless_told():
 
 def test_a_replay_that_memory_cannot_hold_is_refused():
     setup = _with_replay(replay_size=10**12)
-    with pytest.raises(ResourceError, match=r"one member needs .* GiB.*Lower agent.replay_size"):
+    with pytest.raises(ResourceError, match=r"for its replay.*lower agent.replay_size to \d"):
         check_memory(setup, SPEC, None)
     check_memory(_with_replay(), SPEC, None)
 
@@ -212,11 +272,14 @@ def test_a_replay_that_memory_cannot_hold_is_refused():
 @pytest.mark.parametrize("setting", ["training.num_envs=1_000_000_000", "agent.widths=[9e5,9e5]"])
 def test_a_member_that_memory_cannot_hold_is_refused(setting):
     base, study, space = prepare("cartpole", parse_overrides([setting]), {})
-    with pytest.raises(ResourceError, match=r"One member of the study needs .*training.num_envs"):
+    path = setting.partition("=")[0]
+    with pytest.raises(ResourceError, match=rf"One member of the study needs .*{path} to \d"):
         check_memory(StudyPlan(base, study, space, 3, None), SPEC, None)
 
 
-@pytest.mark.parametrize(("value", "told"), [(0.5, "30 s"), (12.2, "12 min"), (150, "2.5 h")])
+@pytest.mark.parametrize(
+    ("value", "told"), [(0.5, "30 s"), (12.2, "12 min"), (150, "2.5 h"), (46_080, "32.0 days")]
+)
 def test_minutes_are_told(value, told):
     assert minutes(value) == told
 

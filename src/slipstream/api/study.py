@@ -27,6 +27,7 @@ def tune(
     cluster: str | ClusterOptions | None = None,
     group_size: int | None = None,
     hours: float | None = None,
+    fit: str | float | None = None,
     force_deploy: bool = False,
     report: bool = True,
     say: Callable[[str], None] | None = None,
@@ -48,6 +49,8 @@ def tune(
             everything, to the same bits. Changes no result.
         group_size: members of a population; measured unless given. Changes no result.
         hours: ends by then: cuts the search and keeps the confirmation's share.
+        fit: a time such as ``24h``, or hours: where these settings are forecast to take longer,
+            nothing is begun, and the error says which would fit.
         force_deploy: deploy the best candidate even when nothing is recommended.
         report: write `study.html` at the end.
         say: told in sentences; standard error unless given.
@@ -62,7 +65,7 @@ def tune(
         Interrupted: a signal stopped it; the study can be resumed.
     """
     from slipstream.studies import start
-    from slipstream.studies.study import Resources
+    from slipstream.studies.study import Resources, hours_of
 
     with _shown(show) as shown:
         return start.tune(
@@ -70,7 +73,10 @@ def tune(
             study_name,
             parse_overrides(overrides),
             dict(study or {}),
-            Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+            Resources(
+                *(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+                fit=hours_of(fit),
+            ),
             say,
             shown,
             report_study if report else None,

@@ -15,6 +15,8 @@ from slipstream.files.machine import Cards
 from slipstream.machine.cache import cache_folder
 from slipstream.settings.sizing import MIN_ITERATIONS
 
+_CARD_GIB = 16.0  # where this machine has no card
+
 
 def checkup() -> list[tuple[str, str]]:
     """(what, found) rows about the machine, the libraries, the cache and the choices of auto."""
@@ -69,6 +71,27 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
         for copies, way in sorted(measured.ways.items())
     )
     return [*rows, ("fastest here", f"{ways}, as measured on {measured.date}")]
+
+
+def copies_rows(target: str) -> list[tuple[str, str]]:
+    """How many copies fit this machine's memory and its card's; a few of them are stepped."""
+    from slipstream.settings.config import resolve
+    from slipstream.training.tuning.findings import fit_sentence, on_card, rollout_each
+    from slipstream.training.tuning.tuner import measure_memory
+
+    found = measure_memory(resolve(target).seated()[0])
+    why = "; ".join(found.problems.values())
+    cards = Cards().describe()
+    size = float(cards[0]["memory_gib"]) if cards else _CARD_GIB
+    most = on_card(found, size * 2**30)
+    here = f"a card of {size:.0f} GiB" + ("" if cards else " (there is none here)")
+    card = "a replay and its copies stay with the processor: the card limits no number of copies"
+    if most is not None:
+        card = (
+            f"{here}: about {float(f'{most:.2g}'):,.0f}, 0.8 x its memory / "
+            f"{rollout_each(found) / 2**10:,.0f} KiB, a copy's rollout and update by their arrays"
+        )
+    return [("copies that fit", fit_sentence(found) or f"not measured: {why}"), ("on a card", card)]
 
 
 def run_rows(path: str, trust: bool) -> list[tuple[str, str]]:

@@ -56,6 +56,12 @@ class CurriculumConfig(Config):
 
     phases: tuple[Phase, ...] = Field((), description="one after another")
 
+    @property
+    def episodes(self) -> int | None:
+        """Of a member, in all phases; None where not every phase ends after some."""
+        each = [phase.episodes for phase in self.phases if phase.episodes is not None]
+        return sum(each) if each and len(each) == len(self.phases) else None
+
     @model_validator(mode="after")
     def _all_but_the_last_end(self) -> CurriculumConfig:
         for i, phase in enumerate(self.phases[:-1]):

@@ -6,6 +6,13 @@ from slipstream.environments.environment import Environment
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
 
+UPDATE_SHARE = 0.95  # of training, from which on that is said
+_LESS = {
+    "batch": "smaller batches (agent.batch)",
+    "updates_per_step": "fewer updates a step (agent.updates_per_step; train_freq elsewhere)",
+    "epochs": "fewer epochs (agent.epochs)",
+    "widths": "smaller networks (agent.widths)",
+}
 _MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
 
 
@@ -51,6 +58,16 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
             "the rewards until then."
         )
     return tuple(found)
+
+
+def update_takes(config: RunConfig, share: float) -> str:
+    """Where nearly all time goes into learning: what will help, and what will not."""
+    ways = [way for name, way in _LESS.items() if hasattr(config.agent, name)]
+    ways += ["PPO"] if config.agent.replay(config.num_envs) is not None else []
+    ways += ["a card (training.device)"] if config.training.device == "cpu" else []
+    listed = f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else "".join(ways)
+    will = f"; {listed} will" if ways else ""
+    return f"The update takes {share:.0%} of the time: more copies will not help{will}."
 
 
 def began_anew(copies: int, total: int, name: str) -> str:

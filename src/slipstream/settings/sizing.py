@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import psutil
@@ -13,6 +14,7 @@ from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.environments.environment import LONGEST, Environment
 from slipstream.experience.replay.plan import replay_bytes
 from slipstream.settings.config import RunConfig
+from slipstream.settings.mending import limited, mended, mends, size_of
 
 LEAST_EPISODES = 4  # whole ones that a validation has time for, else there are fewer validations
 _SHORTEST = 100  # steps of an episode without a time limit
@@ -168,27 +170,49 @@ class EvaluationPlan:
         return asdict(self)
 
 
-def check_memory(config: RunConfig, environment: Environment) -> int:
+def check_memory(config: RunConfig, environment: Environment, memory: int | None = None) -> int:
     """Bytes that the experience of all members and their updates take.
 
+    Args:
+        config, environment: of a run.
+        memory: bytes that it may have, most of them; those that are free unless given.
+
     Raises:
-        ResourceError: they cannot fit into this machine's memory; nothing has been allocated.
+        ResourceError: they cannot fit into that memory; nothing has been allocated.
     """
-    agent, members, n = config.agent, config.training.members, int(config.training.num_envs)
-    kept = kept_bytes(agent, environment, members, n)
-    plan = agent.replay(n)
-    size = agent.bytes(environment.spec, members, n) + kept
-    sizes = ", ".join(["training.members", *(f"agent.{name}" for name in agent.SIZES)])
-    free = psutil.virtual_memory().available
+    terms = _terms(config, environment)
+    size = sum(terms.values())
+    free = psutil.virtual_memory().available if memory is None else memory
     if size > _MEMORY_SHARE * free:
-        held = ""
-        if plan is not None:
-            held = f", {_gib(kept)} of it for replays of {plan.capacity:,} transitions a member"
+
+        def enough(path: str, most: int) -> bool:
+            less = limited(config, path, most)
+            return less is not None and (
+                sum(_terms(less, environment).values()) <= _MEMORY_SHARE * free
+            )
+
+        sizes = (f"agent.{name}" for name in config.agent.SIZES)
+        paths = ("training.members", *sizes, "training.num_envs")
+        main, training = max(terms, key=lambda name: terms[name]), config.training
         raise ResourceError(
-            f"Training {members} members x {n} copies x {agent.iteration_steps(n)} steps needs "
-            f"{_gib(size)}{held}, and {_gib(free)} are free. Lower {sizes} or training.num_envs."
+            f"Training {training.members} members x {training.num_envs} copies needs {_gib(size)}, "
+            f"{_gib(terms[main])} of it for {main}, and {_gib(free)} are free. "
+            f"{mended(mends(paths, partial(size_of, config), enough))}"
         )
     return size
+
+
+def _terms(config: RunConfig, environment: Environment) -> dict[str, int]:
+    """Bytes of a run by what takes them."""
+    agent, members, n = config.agent, config.training.members, config.num_envs
+    spec, plan = environment.spec, agent.replay(n)
+    alone = members * agent.bytes(spec, 1, 1)
+    kept = f"replays of {plan.capacity:,} transitions a member" if plan else "replays"
+    return {
+        kept: kept_bytes(agent, environment, members, n),
+        "networks and what an update needs": alone,
+        f"rollouts of {agent.iteration_steps(n)} steps": agent.bytes(spec, members, n) - alone,
+    }
 
 
 def kept_bytes(agent: AgentConfig, environment: Environment, members: int, num_envs: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -32,11 +33,13 @@ from slipstream.studies.record.folder import (
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, shown, storage_url
 from slipstream.studies.search.forecast import (
+    DAY,
     check_disk,
     check_memory,
     confirm_members,
     forecast,
     measure,
+    minutes,
     rival_sentence,
 )
 from slipstream.studies.search.judge import Judge, RungLog
@@ -61,6 +64,7 @@ class Resources:
         hours: that the study may take; the search is cut so that the confirmation fits.
         force_deploy: deploys the best candidate although nothing was recommended.
         cluster: who trains instead of processes of this machine.
+        fit: hours; a study that is forecast to take longer is not begun, but told what would fit.
     """
 
     storage: str | None = None
@@ -69,6 +73,7 @@ class Resources:
     hours: float | None = None
     force_deploy: bool = False
     cluster: ClusterOptions | None = None
+    fit: float | None = None
 
     def __post_init__(self) -> None:
         if self.hours is not None and not self.hours > 0.0:
@@ -78,6 +83,27 @@ class Resources:
                 "--workers counts processes of this machine alone, and with --cluster there are "
                 "none: leave it out, or give --max-workers."
             )
+
+
+def hours_of(time: str | float | None) -> float | None:
+    """Hours of a time such as ``24h``, ``90min``, ``2d`` or a number of hours.
+
+    Raises:
+        ConfigError: it is none, or not above 0.
+    """
+    if time is None:
+        return None
+    found = re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h|d)?\s*", str(time))
+    try:
+        hours = float(found[1]) * _HOURS[found[2] or "h"] if found else 0.0
+    except ValueError:
+        hours = 0.0
+    if not hours > 0.0:
+        raise ConfigError(f"--fit {time}: give a time above 0, such as 90min, 24h or 2d.")
+    return hours
+
+
+_HOURS = {"s": 1 / 3600, "min": 1 / 60, "h": 1.0, "d": 24.0}
 
 
 @dataclass
@@ -193,7 +219,7 @@ class Study:
     def _begin(self, survey: Survey) -> Path:
         """Writes the folder's first files, or renews what may change."""
         if not self.folder.exists:
-            check_disk(self.folder.path, 0)
+            check_disk(self.folder.path)
             self.folder.record(
                 **provenance.describe(),
                 identity=self._identity,
@@ -284,17 +310,30 @@ class Study:
 
         told = ledger.fact("forecast")
         if told is None:
-            check_memory(plan, survey.spec, survey.observed_bytes)
+            # What cannot even be measured; the rest is refused with what would fit beside it.
+            check_memory(plan.of([plan.base]), survey.spec, survey.observed_bytes)
             self._enter("measuring")
             self._tell(
                 "Training a slice to forecast minutes, memory and disk; what is compiled for the "
                 "first time takes up to a minute."
             )
             speed = measure(pool, plan, tick)
+            hours = self.resources.fit
             found = forecast(
-                plan, survey.spec, speed, survey.facts, self.folder.path, survey.observed_bytes
+                plan,
+                survey.spec,
+                speed,
+                survey.facts,
+                self.folder.path,
+                survey.observed_bytes,
+                self.resources.workers,
+                hours or DAY,
             )
             told = asdict(found)
+            needed = found.search_minutes + found.confirm_minutes
+            if hours is not None and needed > 60 * hours:
+                self._tell(found.sentences[0])
+                raise ConfigError(f"{found.fitting} Nothing was begun: --fit changes no setting.")
             ledger.record(forecast=told)
             others = [
                 rival_sentence(
@@ -304,6 +343,10 @@ class Study:
             ]
             for sentence in (*found.sentences, *others):
                 self._tell(sentence)
+            if hours is not None:
+                self._tell(f"It fits: {minutes(needed)} of {minutes(60 * hours)}.")
+        elif self.resources.fit is not None:
+            self._tell("--fit is for the beginning of a study: this one has begun, and goes on.")
         for warning in told["warnings"]:
             self._tell(f"Warning: {warning}")
 

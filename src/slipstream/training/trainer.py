@@ -36,14 +36,17 @@ from slipstream.runs.policies import best_policy
 from slipstream.runs.result import Scores, finite, result_of, scores_of
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig
-from slipstream.settings.remarks import began_anew, remarks
+from slipstream.settings.remarks import UPDATE_SHARE, began_anew, remarks, update_takes
 from slipstream.settings.sizing import EvaluationPlan, check_memory
 from slipstream.training.backend import note_faults
 from slipstream.training.cluster.cluster import ClusterOptions
-from slipstream.training.learner import last_device, note_device
+from slipstream.training.learner import going_on, note_copies, note_device
 from slipstream.training.make_workers import make_workers
 from slipstream.training.processes.workers import Workers
 from slipstream.training.shard import join_states, state_of
+
+_MEASURED = 3  # iterations from which it is known where time goes
+_TRAINING_SECONDS = ("seconds_env", "seconds_policy", "seconds_update")
 
 
 def train(
@@ -74,17 +77,18 @@ def resume(
     environment: Environment | None = None,
     device: str | None = None,
     cluster: ClusterOptions | None = None,
+    num_envs: int | None = None,
 ) -> dict[str, Any]:
     """Goes on from a run's newest valid checkpoint, to the weights of a run that never stopped.
 
     Args:
         run, listeners, environment, cluster: as for `train`.
-        device: where it is trained from now on; where it was unless given.
+        device, num_envs: where, and with how many copies per member, it is trained from now on; as
+            until now unless given.
     """
-    config = run.config.with_training(device=device or last_device(run))
+    config = going_on(run, device, num_envs)
     trainer = Trainer(config, run, listeners, environment, cluster)
     trainer.restore()
-    note_device(run, config.training.device, trainer.progress.steps)
     return trainer.train()
 
 
@@ -132,6 +136,7 @@ class Trainer:
         self._began = time.perf_counter()
         self._pace = StepClock()
         self._validation_seconds: float | None = None  # that the last one took
+        self._first: Progress | None = None  # after the iteration that compiled the update
 
     @property
     def validation(self) -> str:
@@ -158,6 +163,7 @@ class Trainer:
                 metrics = self._iterate(workers)
                 everyone, now = tuple(range(self.members)), self._snapshot(workers)
                 self._pace.add(now)
+                self._say_ceiling(now)
                 seen = (workers.nodes, self._sampler.look(), self._eta(), policy_of)
                 self.events.emit(Updated(now, everyone, metrics, *seen))
                 self._report_failures(metrics["failed"])
@@ -176,6 +182,8 @@ class Trainer:
 
     def _start(self, workers: Workers) -> None:
         self._began = time.perf_counter()
+        note_device(self.run, self.config.training.device, self.progress.steps)
+        note_copies(self.run, self.config, self.progress.steps)
         if self._state is None:
             workers.call("reset")
         else:
@@ -193,6 +201,8 @@ class Trainer:
             resumed=self._state is not None,
             notes=(*self.environment.notes, *remarks(self.config, self.environment)),
             best=float(self.best.max()),
+            episodes=self.config.curriculum.episodes,
+            ended=int(self._episodes.sum()),
         )
         self._state = None
         self.run.record(backend=started.backend)
@@ -208,6 +218,17 @@ class Trainer:
             notes=[*self.run.provenance.get("notes", []), sentence],
             fresh_episodes=copies + int(self.run.provenance.get("fresh_episodes", 0)),
         )
+
+    def _say_ceiling(self, now: Progress) -> None:
+        """Says once a run, after its first updates, where more copies cannot help."""
+        if self._first is None and now.updates and not self._before.updates:
+            self._first = now
+        if self._first is None or now.iterations != self._first.iterations + _MEASURED:
+            return
+        spent = [getattr(now, name) - getattr(self._first, name) for name in _TRAINING_SECONDS]
+        share = spent[-1] / max(sum(spent), 1e-9)
+        if share >= UPDATE_SHARE:
+            self.run.say(update_takes(self.config, share))
 
     def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:
         """One rollout and update of every shard; members' metrics in order."""
@@ -242,11 +263,19 @@ class Trainer:
             every = now.steps * settings.every_episodes / max(float(self._episodes.min()), 1.0)
         else:
             every = plan.every * now.budget
-        left, tests = max(0, now.budget - now.steps), 1.0
+        left, tests = self._steps_left(), 1.0
         if spec.market is None:  # best and last policies, on other numbers of episodes
             tests = 2 * plan.final / (plan.lanes if plan.steps is None else plan.most)
         validations = math.ceil(max(0, now.budget - self._validated) / every)
         return left * step + (validations + tests) * one
+
+    def _steps_left(self) -> float:
+        """Of a member; where phases end by episodes, by the lengths of those that were."""
+        now, ended = self.progress, float(self._episodes.min())
+        left, episodes = float(max(0, now.budget - now.steps)), self.config.curriculum.episodes
+        if episodes is None or not ended:
+            return left
+        return min(left, max(0.0, episodes - ended) * now.steps / ended)
 
     def _validation_due(self) -> bool:
         settings, now, plan = self.config.evaluation, self.progress, self.plan

@@ -6,7 +6,7 @@ import pytest
 
 from slipstream.environments.factory import resolve_environment
 from slipstream.settings.config import resolve
-from slipstream.training.tuning import findings
+from slipstream.training.tuning import cells, findings
 from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
 from slipstream.training.tuning.tuner import Findings
 
@@ -44,6 +44,38 @@ def test_processes_must_be_clearly_faster(found):
 
 def test_the_knee_is_the_fewest_copies_that_are_nearly_fastest():
     assert findings.knee({4: 80.0, 8: 95.0, 16: 100.0}) == 8
+
+
+def test_a_busy_machine_is_said_before_anything_else(found):
+    stepped(found, "serial", 4, 1, 1000.0)
+    assert not any("Other programs" in one for one in findings.sentences(found))
+    found.others = 1.4
+    first = findings.sentences(found)[0]
+    assert first.startswith("Other programs took 1.4 of ") and "measure again" in first
+
+
+def test_time_that_others_took_is_no_waiting(monkeypatch):
+    """One stepper on two cores, of which others took 1.75: of its time 0.75 was not its to use."""
+    monkeypatch.setattr(cells, "usable_cores", lambda: 2)
+    monkeypatch.setattr(cells.psutil, "cpu_count", lambda: 2)
+    now = {"machine": 10.0, "own": 5.0, "clock": 0.0}
+    monkeypatch.setattr(cells, "_machine_seconds", lambda: now["machine"])
+    monkeypatch.setattr(cells, "_own_seconds", lambda: now["own"])
+    monkeypatch.setattr(cells.time, "perf_counter", lambda: now["clock"])
+    others = cells.Others()
+    now.update(machine=30.0, own=7.5, clock=10.0)
+    assert others.took() == pytest.approx(1.75)
+    assert cells.busy_sentence(others.took()) and not cells.busy_sentence(0.1)
+
+
+def test_copies_on_a_card_are_those_whose_rollout_fits(found):
+    each = findings.rollout_each(found)
+    agent, spec = found.config.agent, found.environment.spec
+    assert each == pytest.approx((agent.bytes(spec, 1, 2048) - agent.bytes(spec, 1, 1024)) / 1024)
+    most = findings.on_card(found, 16 * 2**30)
+    assert agent.bytes(spec, 1, most) < 16 * 2**30 < agent.bytes(spec, 1, 2 * most)
+    replay = resolve("gym:CartPole-v1", {"agent.name": "dqn", "training.num_envs": 4})
+    assert findings.on_card(Findings(replay, found.environment), 16 * 2**30) is None
 
 
 def test_memory_of_a_copy_is_what_one_more_takes(found, monkeypatch):

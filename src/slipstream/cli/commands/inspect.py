@@ -71,14 +71,14 @@ def doctor(
     trust: Trust = False,
 ) -> None:
     """Says what this machine offers and what auto would choose, and why; or why a run was slow."""
-    from slipstream.cli.checkup import checkup, kernel_rows, run_rows, sizing_rows
+    from slipstream.cli.checkup import checkup, copies_rows, kernel_rows, run_rows, sizing_rows
 
     if target is not None and (Path(target) / "config.yaml").is_file():
         rows = run_rows(target, trust)
     else:
         rows = checkup()
         if target is not None:
-            rows += kernel_rows(target) + sizing_rows(target)
+            rows += kernel_rows(target) + sizing_rows(target) + copies_rows(target)
     show_table(("what", "found"), rows)
 
 

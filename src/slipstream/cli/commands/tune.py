@@ -81,6 +81,10 @@ def tune(
     gpu_share: GpuShare = None,
     insecure_cluster: Insecure = False,
     hours: Hours = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(help="Time such as 24h: begins only what ends by then, and says what would."),
+    ] = None,
     final_refit: Annotated[
         bool, typer.Option("--final-refit", help="Also train the winner on everything.")
     ] = False,
@@ -100,7 +104,7 @@ def tune(
         if set_aside_and_detach(context, folder, study_name=folder):
             return
         study_name = str(folder)
-    overrides, section = _given(context.params)
+    overrides, section = given_of(context.params)
     with closing(console()) as shown:
         api.tune(
             target,
@@ -112,6 +116,7 @@ def tune(
             cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
             group_size=group_size,
             hours=hours,
+            fit=fit,
             force_deploy=force_deploy,
             report=not no_report,
             say=shown.say,
@@ -124,11 +129,11 @@ def study_folder(given: Mapping[str, Any]) -> Path:
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.start import fresh_name, prepare
 
-    base, _, _ = prepare(given["target"], *_given(given))
+    base, _, _ = prepare(given["target"], *given_of(given))
     return StudyFolder.of(given["study_name"] or fresh_name(base)).path
 
 
-def _given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def given_of(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `tune`'s options say: overrides by dotted path, and fields of the study."""
     from slipstream.files import yaml_file
     from slipstream.settings.target import parse_overrides

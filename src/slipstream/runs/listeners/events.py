@@ -118,6 +118,10 @@ class Started:
     """Sentences that the user must see (what loading did, what was chosen and why)."""
     best: float = -math.inf
     """Score of the best policy of the sessions before."""
+    episodes: int | None = None
+    """Of each member, where a curriculum's phases end after so many in all."""
+    ended: int = 0
+    """Episodes of all members in the sessions before."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ class Telling:
     def __init__(self, voice: Voice, clock: Callable[[], float] = time.monotonic) -> None:
         self._voice, self._clock = voice, clock
         self._members = 1
+        self._episodes: int | None = None  # of each member, where they end the run
+        self._ended = 0  # episodes of all members
         self._marks: list[tuple[float, int]] = []  # seconds and steps of all members, lately
         self._status = Status("run")
 
@@ -49,13 +51,15 @@ class Telling:
         steps = progress.steps * self._members
         if isinstance(event, on.Updated):
             self._mark(steps)
+            self._ended = int(sum(event.metrics.get("episodes", ())))
             compiled = self._status.phase == "compiling"  # until now
             if voice.due or progress.finished or compiled:
                 self._show(progress, compiled, **self._news(event))
         elif isinstance(event, on.Entered):
             self._show(progress, phase=event.phase)
         elif isinstance(event, on.Started):
-            self._members = event.members
+            self._members, self._episodes = event.members, event.episodes
+            self._ended = event.ended
             for note in event.notes:
                 voice.say(f"Note: {note}", "yellow")
             for line in started_lines(event):
@@ -86,6 +90,9 @@ class Telling:
     def _show(self, progress: Progress, at_once: bool = True, **changes: Any) -> None:
         done = progress.steps * self._members  # the last rollout may end beyond the budget
         of = max(done, progress.budget * self._members)
+        if self._episodes is not None:
+            done = min(self._ended, of := self._episodes * self._members)
+            changes |= {"unit": "episodes"}
         changes |= {"done": done, "of": of, "phases": phases_of(progress)}
         self._status = replace(self._status, **changes)
         self._voice.show(self._status, at_once)
@@ -120,9 +127,12 @@ def phases_of(progress: Progress) -> dict[str, float]:
 def started_lines(event: on.Started) -> tuple[str, str]:
     """What begins, in words."""
     progress, each = event.progress, "" if event.members == 1 else " each"
+    long = (
+        f"{progress.budget:,} steps" if event.episodes is None else f"{event.episodes:,} episodes"
+    )
     begins = f"Resuming at {progress.steps:,} steps:" if event.resumed else "Training"
     return (
-        f"{begins} {many(event.members, 'member')}, {progress.budget:,} steps{each}, "
+        f"{begins} {many(event.members, 'member')}, {long}{each}, "
         f"{many(event.shards, 'shard')}, {event.device}",
         vectorized_line(event.num_envs, event.backend) + (each and ", for each member"),
     )

@@ -179,7 +179,7 @@ def next_batch(
         by_shape.setdefault(job.shape, []).append(job)
     jobs = max(by_shape.values(), key=_load)
     fair = (_load(waiting) + sum(others)) / workers
-    room = max(1, _BYTES // max(1, max(job.memory for job in jobs)))
+    room = most_members(max(job.memory for job in jobs))
     most = group_size or min(pace(jobs[0].shape), room)
     taken: list[Job] = []
     for job in jobs[:most]:
@@ -187,6 +187,11 @@ def next_batch(
             break
         taken.append(job)
     return MemberBatch(taken)
+
+
+def most_members(size: int) -> int:
+    """Members of a batch at most, each of which takes so many bytes while it is trained."""
+    return max(1, min(SIZES[0], _BYTES // max(1, size)))
 
 
 def _load(jobs: Sequence[Job]) -> float:

@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 import psutil
 
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
 from slipstream.experience.replay.plan import replay_bytes
 from slipstream.market.finding import plural
 from slipstream.settings.config import RunConfig
+from slipstream.settings.mending import mended
+from slipstream.studies.engine.batches import most_members
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.record.ledger import Slot
@@ -28,7 +31,18 @@ from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.statistics.overfitting import findable, findable_sentence, tested_years
 
+DAY = 24.0  # hours
 _SPARE = 256 * 2**20  # bytes that a disk must have left
+# What a study may have less of: to end sooner, and how that is told; to take less of a disk.
+_IN_TIME = {
+    "study.n_trials": "{:,} trials",
+    "training.total_steps": "{:,} steps a fold",
+    "agent.widths": "width {:,}",
+}
+_ON_DISK = (
+    *("study.n_trials", "study.trials_in_flight", "study.confirmation.top"),
+    *("study.confirmation.seeds", "agent.widths", "agent.replay_size"),
+)
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
 _WARM, _MEASURED = 1, 2  # milestones of the measured slice
 _WORK = ("env", "policy", "update")  # phases of training
@@ -36,49 +50,73 @@ _OUTCOME_BYTES = 600  # a row of the ledger without its days
 _POLL_SECONDS = 0.5
 
 
-def check_disk(folder: Path, needed: int) -> None:
+def check_disk(folder: Path, needs: Needs | None = None, advice: str = "") -> None:
     """Refuses to begin what the disk cannot hold.
+
+    Args:
+        folder: of the study.
+        needs: what it takes; None: little.
+        advice: what would need less, in sentences.
 
     Raises:
         ResourceError: with what is free and what is needed.
     """
-    place = folder
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    needed = needs.disk if needs else 0
+    free = free_disk(folder)
     if free < needed + _SPARE:
+        main = f", {needs.main[1] / 2**30:.2f} GiB of it for {needs.main[0]}" if needs else ""
         raise ResourceError(
             f"The study needs about {(needed + _SPARE) / 2**30:.2f} GiB in {folder} (of it "
-            f"{_SPARE / 2**30:.2f} to spare), and {free / 2**30:.2f} GiB are free there. Free some "
-            "space, run it from a folder on another disk, or lower --n-trials (of an agent with a "
-            "replay, agent.replay_size)."
+            f"{_SPARE / 2**30:.2f} to spare{main}), and {free / 2**30:.2f} GiB are free there. "
+            f"Free some space, or run it from a folder on another disk. {advice}".rstrip()
         )
 
 
-def check_memory(plan: StudyPlan, spec: Spec, observed: int | None) -> None:
+def free_disk(folder: Path) -> int:
+    """Bytes that are free where a folder is, or will be."""
+    place = folder
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def check_memory(
+    plan: StudyPlan,
+    spec: Spec,
+    observed: int | None,
+    advice: str = "",
+    memory: int | None = None,
+) -> None:
     """Refuses to begin where a single member does not fit, or its replay: batches are made to.
 
     Args:
         plan, spec: of the study; observed: bytes that a replay may keep in
             place of an observation, see `Environment`.
+        advice: what else would need less, in sentences.
+        memory: bytes that it may have; those that are free unless given.
 
     Raises:
         ResourceError: with the size and what to lower.
     """
-    free = psutil.virtual_memory().available
+    free = psutil.virtual_memory().available if memory is None else memory
     kept = max(kept_bytes(config, spec, observed) for config in plan.draws)
-    if kept > free:
-        raise ResourceError(
-            f"The replay of one member needs {kept / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of "
-            "memory are free. Lower agent.replay_size (or its range in study.space)."
-        )
-    alone = max(config.agent.bytes(spec, 1, config.num_envs) for config in plan.draws) + kept
+    alone = _member_bytes(plan, spec, observed)
     if alone > free:
+        sizes = (*(AGENT + name for name in plan.base.agent.SIZES), NUM_ENVS)
+        found = plan.mends(sizes, lambda less: _member_bytes(less, spec, observed) <= free)
+        replay = f", {kept / 2**30:,.1f} GiB of it for its replay" if kept else ""
         raise ResourceError(
-            f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies, and "
-            f"{free / 2**30:.1f} GiB of memory are free. Lower training.num_envs or the sizes of "
-            "the agent (or their ranges in study.space)."
+            f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies{replay}, and "
+            f"{free / 2**30:.1f} GiB of memory are free. {mended(found)} {advice}".rstrip()
         )
+
+
+def _member_bytes(plan: StudyPlan, spec: Spec, observed: int | None) -> int:
+    """Of the largest member while it is trained."""
+    return max(
+        config.agent.bytes(spec, 1, config.num_envs) + kept_bytes(config, spec, observed)
+        for config in plan.draws
+    )
 
 
 def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
@@ -120,15 +158,47 @@ class SliceSpeed:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a study takes.
+
+    Attributes:
+        search, confirm: minutes: the mean over the space, without pruning; of all after the search.
+        memory: bytes if as many as can be are trained at once; data and libraries come on top.
+        on_disk: bytes of the whole folder at its largest, by what takes them.
+    """
+
+    search: float
+    confirm: float
+    memory: int
+    on_disk: Mapping[str, int]
+
+    @property
+    def minutes(self) -> float:
+        """To the end."""
+        return self.search + self.confirm
+
+    @property
+    def disk(self) -> int:
+        """Bytes of the folder."""
+        return sum(self.on_disk.values())
+
+    @property
+    def main(self) -> tuple[str, int]:
+        """What takes most of the disk, and its bytes."""
+        return max(self.on_disk.items(), key=lambda one: one[1])
+
+
+@dataclass(frozen=True)
 class Forecast:
     """Minutes, bytes and sentences.
 
     Attributes:
         search_minutes: without pruning, for the mean over the space; with pruning less.
         confirm_minutes: confirmation, final training and hold-out.
-        memory_bytes: if all in flight were trained at once; data and libraries come on top.
+        memory_bytes: if as many as can be are trained at once; data and libraries come on top.
         disk_bytes: of the whole folder at its largest.
         sentences: for the user.
+        fitting: of them what would end in time, where these settings do not; else empty.
         warnings: for the user, to be heeded.
     """
 
@@ -138,6 +208,7 @@ class Forecast:
     disk_bytes: int
     sentences: tuple[str, ...]
     warnings: tuple[str, ...]
+    fitting: str = ""
 
 
 def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None) -> SliceSpeed:
@@ -194,26 +265,33 @@ def forecast(
     provenance: Mapping[str, Any],
     folder: Path,
     observed: int | None = None,
+    workers: int | None = None,
+    hours: float = DAY,
 ) -> Forecast:
     """Adds it up.
 
     Args:
         plan, spec, speed, provenance, folder: of the study.
         observed: bytes that a replay may keep in place of an observation, see `Environment`.
+        workers: processes; None: one per core.
+        hours: for which it says what would fit, where these settings do not.
 
     Raises:
-        ResourceError: the disk cannot hold it.
+        ResourceError: memory or the disk cannot hold it.
     """
     study, draws = plan.study, plan.draws
-    confirmed = confirm_members(plan, study.n_trials)
-    train, test = _mean_seconds(plan, plan.base, spec, speed)
-    search = _search_minutes(plan, plan.base, spec, speed)
-    confirm = confirmed * (train + test) / 60
+
+    def needed(less: StudyPlan) -> Needs:
+        return needs(less, spec, observed, workers, speed)
+
+    found = needed(plan)
+    fitting = _fitting(plan, found, needed, hours)
+    check_memory(plan, spec, observed, fitting)
+    room = free_disk(folder) - _SPARE
+    if found.disk > room:
+        less = plan.mends(_ON_DISK, lambda one: needed(one).disk <= room)
+        check_disk(folder, found, f"{mended(less)} {fitting}")
     kept = max(kept_bytes(config, spec, observed) for config in draws)
-    alone = max(config.agent.bytes(spec, 1, config.num_envs) for config in draws)
-    memory = speed.members * (alone + kept)
-    disk = _disk(plan, spec, speed.passes, kept)
-    check_disk(folder, disk)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
     budgets = sorted({steps_of(config) for config in draws})
     steps = f"{budgets[0]:,} steps"
@@ -225,15 +303,29 @@ def forecast(
     if any(config.agent.weight_bytes(spec) != own for config in draws):
         measured += " with the config's own networks, scaled by size"
     sentences = [
-        f"Forecast: search {minutes(search)} ({size}; {measured}), "
-        f"confirmation to hold-out {minutes(confirm)}{pruning}.",
-        f"Memory at most {memory / 2**30:.1f} GiB beside data and libraries, "
-        f"disk about {disk / 2**30:.2f} GiB.",
+        f"Forecast: search {minutes(found.search)} ({size}; {measured}), "
+        f"confirmation to hold-out {minutes(found.confirm)}{pruning}.",
+        *([fitting] if fitting else []),
+        f"Memory at most {found.memory / 2**30:.1f} GiB beside data and libraries, "
+        f"disk about {found.disk / 2**30:.2f} GiB.",
         *([kept_sentence(draws, kept)] if kept else []),
         *_learning(plan, provenance),
         *_findable(plan, speed, provenance),
     ]
-    return Forecast(search, confirm, memory, disk, tuple(sentences), _warnings(plan))
+    told = found.search, found.confirm, found.memory, found.disk
+    return Forecast(*told, tuple(sentences), _warnings(plan), fitting)
+
+
+def _fitting(
+    plan: StudyPlan, found: Needs, needed: Callable[[StudyPlan], Needs], hours: float
+) -> str:
+    """What would end within so many hours, where these settings do not."""
+    if found.minutes <= 60 * hours:
+        return ""
+    less = plan.mends(_IN_TIME, lambda one: needed(one).minutes <= 60 * hours)
+    named = [_IN_TIME[path].format(most) for path, most in less.items()]
+    fits = ", or ".join(named) if named else "none of trials, steps and width is enough alone"
+    return f"For {minutes(60 * hours)}: {fits}; these settings need {minutes(found.minutes)}."
 
 
 def rival_sentence(
@@ -360,20 +452,61 @@ def _seconds(
     return steps_of(config) / speed.steps * step, speed.test_seconds * test
 
 
-def _disk(plan: StudyPlan, spec: Spec, passes: DailyReturns | None, kept: int) -> int:
-    """The folder at its largest: final weights, live states (with replays `kept`), ledger."""
-    study = plan.study
-    sizes = [config.agent.weight_bytes(spec) for config in plan.draws]
-    members = study.n_trials * plan.folds + confirm_members(plan, study.n_trials)
+def needs(
+    plan: StudyPlan,
+    spec: Spec,
+    observed: int | None,
+    workers: int | None = None,
+    speed: SliceSpeed | None = None,
+) -> Needs:
+    """What a study takes.
+
+    On the disk, every finished member leaves its weights; members under way have a state, which
+    is replaced one at a time: in the search all that are in flight, for they wait for each other at
+    rungs, in the confirmation those that are being trained, and of all others what acts, twice.
+
+    Args:
+        plan, spec, observed: as for `forecast`.
+        workers: processes; None: one per core.
+        speed: None where minutes are not asked for.
+    """
+    study, draws, count = plan.study, plan.draws, plan.study.n_trials
+    searched, confirmed = count * plan.folds, confirm_members(plan, count)
+    in_flight = min(study.trials_in_flight, count) * plan.folds
+    alone = _member_bytes(plan, spec, observed)
+    together = (workers or usable_cores()) * most_members(alone)
+    search = confirm = days = 0.0
+    stages = len(plan.stages(plan.base).milestones)
+    if speed is not None:
+        train, test = _mean_seconds(plan, plan.base, spec, speed)
+        search = _search_minutes(plan, plan.base, spec, speed)
+        confirm = confirmed * (train + test) / 60
+        days = 32 * len(speed.passes.days) if speed.passes is not None else 0
     observation = 4 * int(np.prod(spec.observation_shape))
-    live = max(study.trials_in_flight * plan.folds, confirm_members(plan, study.n_trials))
-    days = 32 * len(passes.days) if passes is not None else 0
-    rows = members * len(plan.stages(plan.base).milestones)
-    return int(
-        members * float(np.mean(sizes))
-        + 2 * live * (4 * max(sizes) + plan.base.num_envs * (observation + 1_000) + kept)
-        + 2 * rows * (_OUTCOME_BYTES + days)
+    state = max(
+        config.agent.bytes(spec, 1, 1)
+        + config.num_envs * (observation + 1_000)
+        + kept_bytes(config, spec, observed)
+        for config in draws
     )
+    weights = [config.agent.weight_bytes(spec) for config in draws]
+    searching = f"states of {in_flight:,} members in flight (study.trials_in_flight x folds)"
+    confirming = (
+        f"states of {confirmed:,} members of the confirmation (top x seeds x folds), of which "
+        f"{min(together, confirmed):,} are trained at a time"
+    )
+    live = {
+        searching: in_flight * state,
+        confirming: min(together, confirmed) * state + 2 * confirmed * max(weights),
+    }
+    states, members = max(live, key=lambda name: live[name]), searched + confirmed
+    disk = {
+        states: live[states],
+        f"the weights of {members:,} members": members * int(np.mean(weights)),
+        "results": int(2 * members * stages * (_OUTCOME_BYTES + days)),
+    }
+    memory = min(together, max(in_flight, confirmed)) * alone
+    return Needs(search, confirm, memory, disk)
 
 
 def minutes(value: float) -> str:

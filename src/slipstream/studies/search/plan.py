@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from slipstream.core.config import Config
 from slipstream.core.spec import MarketSpec
 from slipstream.market.folds import DEVELOPMENT, EVERYTHING, FOLD, HOLDOUT, test_split
 from slipstream.settings.config import RunConfig, resolve
+from slipstream.settings.mending import limited, mends, size_of
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import Member
 from slipstream.studies.record.ledger import Slot
@@ -53,6 +55,42 @@ class StudyPlan:
     def draws(self) -> tuple[RunConfig, ...]:
         """Configs of random trials: what they cost is what trials cost on average."""
         return tuple(self.config(values) for values in self.space.draws(self.base))
+
+    def of(self, draws: Sequence[RunConfig], study: StudyConfig | None = None) -> StudyPlan:
+        """The same with other configs as its random trials, and with other fields of the study."""
+        made = replace(self, study=study or self.study)
+        vars(made)["draws"] = tuple(draws)
+        return made
+
+    def limited(self, path: str, most: int) -> StudyPlan | None:
+        """The same with a setting of at most that value; None where sizes do not agree with it.
+
+        Args:
+            path: of a run's setting, or of a field of the study, such as study.confirmation.top.
+            most: draws of the space that have more have that.
+        """
+        if path.startswith("study."):
+            return self.of(self.draws, _lowered(self.study, path.split(".")[1:], most))
+        found = [limited(config, path, most) for config in self.draws]
+        draws = [config for config in found if config is not None]
+        return self.of(draws) if len(draws) == len(found) else None
+
+    def mends(self, paths: Iterable[str], enough: Callable[[StudyPlan], bool]) -> dict[str, int]:
+        """What each setting may be at most so that the study is small enough; see `mends`."""
+
+        def size(path: str) -> int:
+            if path.startswith("study."):
+                value: Any = self.study
+                for name in path.split(".")[1:]:
+                    value = getattr(value, name)
+                return int(value)
+            return max(size_of(config, path) for config in self.draws)
+
+        def fits(path: str, most: int) -> bool:
+            less = self.limited(path, most)
+            return less is not None and enough(less)
+
+        return mends(paths, size, fits)
 
     @cached_property
     def mean_steps(self) -> float:
@@ -98,6 +136,13 @@ class StudyPlan:
     def trial_slots(self, trial: int) -> list[Slot]:
         """The members of a trial in the search, by fold."""
         return [Slot("search", trial, 0, fold) for fold in range(self.folds)]
+
+
+def _lowered(part: Config, names: Sequence[str], most: int) -> Any:
+    """A section with one of its numbers lowered."""
+    name, *rest = names
+    value = getattr(part, name)
+    return part.model_copy(update={name: _lowered(value, rest, most) if rest else most})
 
 
 def iterations(config: RunConfig) -> int:

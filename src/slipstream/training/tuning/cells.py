@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
+from slipstream.core.capacity import usable_cores
 from slipstream.environments.environment import Environment
 from slipstream.settings.config import RunConfig
 from slipstream.training.make_workers import make_workers
@@ -22,6 +23,7 @@ from slipstream.vector.vector_env import VectorEnv, blank, member_indices
 
 _PIECE = 0.1  # share of the time to measure for, between two joints of threads
 _MOST_ROWS = 64
+BUSY = 0.25  # cores that others take, from which on a measurement says so
 _LEAST_ITERATIONS = 2  # after the first one, which compiles
 
 
@@ -46,7 +48,8 @@ class StepSpeed(NamedTuple):
         rate: steps per second.
         cores: busy on average, of all processes together.
         waiting: share of the time, 0 to 1, in which the processes or threads that step did nothing:
-            they slept in the environment, or waited for each other.
+            they slept in the environment, or waited for each other; not that for which others had
+            their cores.
         memory: bytes of all processes, pages that are shared counted in parts (PSS).
     """
 
@@ -100,17 +103,21 @@ def _run(slices: list[_Slice], crew: Crew, seconds: float) -> StepSpeed:
         one.rows = int(np.clip(_PIECE * seconds / max(each, 1e-9), 1, _MOST_ROWS))
     workers = [pid for one in slices for pid in one.pids]
     stepping, everyone, steps = _busy(workers), _busy(None), 0
+    others = Others()
     began = time.perf_counter()
     while not steps or time.perf_counter() - began < seconds:
         crew.run(tasks)
         steps += sum(one.rows * one.env.num_envs for one in slices)
     wall = time.perf_counter() - began
-    busy = (_busy(workers) - stepping) / (wall * (len(workers) or len(slices)))
+    steppers = len(workers) or len(slices)
+    busy = (_busy(workers) - stepping) / (wall * steppers)
+    left = usable_cores() - others.took()  # cores that steppers could have at once
+    without = max(0.0, min(steppers, usable_cores()) - left) / steppers
     pids = [child.pid for child in psutil.Process().children(recursive=True)]
     return StepSpeed(
         rate=steps / wall,
         cores=(_busy(None) - everyone) / wall,
-        waiting=float(np.clip(1.0 - busy, 0.0, 1.0)),
+        waiting=float(np.clip(1.0 - busy - without, 0.0, 1.0)),
         memory=sum(map(memory_of, [os.getpid(), *pids])),
     )
 
@@ -140,6 +147,44 @@ class _Slice:
         """Numbers of its worker processes."""
         workers = getattr(self.env, "workers", None)
         return [] if workers is None else [link.pid for link in workers.links]
+
+
+class Others:
+    """What other programs take of the cores that this one may use, from now on."""
+
+    def __init__(self) -> None:
+        self._began, self._all, self._own = time.perf_counter(), _machine_seconds(), _own_seconds()
+
+    def took(self) -> float:
+        """Of those cores, how many on average since the beginning; 0.0 to all of them."""
+        wall = max(time.perf_counter() - self._began, 1e-9)
+        busy = _machine_seconds() - self._all - (_own_seconds() - self._own)
+        cores = psutil.cpu_count() or 1
+        # What lies beyond this process's cores takes nothing from it.
+        return float(np.clip(busy / wall - (cores - usable_cores()), 0.0, usable_cores()))
+
+
+def busy_sentence(others: float) -> str:
+    """What to know of a measurement while others took so many cores; empty where they took few."""
+    if others < BUSY:
+        return ""
+    return (
+        f" Other programs took {others:.1f} of {usable_cores()} cores meanwhile, so that not only "
+        "the environment may have been slow: measure again when they have ended."
+    )
+
+
+def _machine_seconds() -> float:
+    """Processor seconds that this machine has given to anybody."""
+    times = psutil.cpu_times()
+    names = ("user", "nice", "system", "irq", "softirq", "steal")
+    return float(sum(getattr(times, name, 0.0) for name in names))
+
+
+def _own_seconds() -> float:
+    """Processor seconds of this process, of the children that have ended and of those that live."""
+    ended = os.times()
+    return _busy(None) + ended.children_user + ended.children_system
 
 
 def _busy(pids: list[int] | None) -> float:

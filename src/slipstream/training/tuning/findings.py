@@ -10,7 +10,7 @@ import psutil
 from slipstream.core.capacity import memory_limit
 from slipstream.environments.machine_file import FastestWays, Way
 from slipstream.settings.sizing import kept_bytes
-from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
+from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed, busy_sentence
 from slipstream.training.tuning.tuner import Findings
 
 GOOD_ENOUGH = 0.9  # of the best: the fewest copies that reach it are the knee
@@ -111,15 +111,29 @@ def fitting(found: Findings) -> tuple[int, float, float] | None:
     own = None if largest is None else each_copy(found, largest)
     if largest is None or own is None:
         return None
-    agent, spec = found.config.agent, found.environment.spec
-
-    def experience(n: int) -> int:
-        return agent.bytes(spec, 1, n) + kept_bytes(agent, found.environment, 1, n)
-
-    n = largest.copies
-    each = max(own + (experience(2 * n) - experience(n)) / n, 1.0)
+    agent, n = found.config.agent, largest.copies
+    kept = [kept_bytes(agent, found.environment, 1, k * n) for k in (1, 2)]
+    each = max(own + rollout_each(found, n) + (kept[1] - kept[0]) / n, 1.0)
     free = min(psutil.virtual_memory().available, memory_limit() or 2**62)
     return int(_MEMORY_SHARE * free / each), each, float(free)
+
+
+def rollout_each(found: Findings, n: int = 1_024) -> float:
+    """Bytes of one more copy's part of a rollout and its update, beside n copies'."""
+    agent, spec = found.config.agent, found.environment.spec
+    return (agent.bytes(spec, 1, 2 * n) - agent.bytes(spec, 1, n)) / n
+
+
+def on_card(found: Findings, memory: float) -> int | None:
+    """Copies whose experience fits a card of so many bytes: 0.8 memory / bytes of a copy's rollout.
+
+    Copies are stepped by the processor, and a replay stays there. None where nothing of a copy lies
+    on the card for longer than a step.
+    """
+    if found.config.agent.replay(1) is not None:
+        return None
+    networks = found.config.agent.bytes(found.environment.spec, 1, 1)
+    return int(_MEMORY_SHARE * (memory - networks) / max(rollout_each(found), 1.0))
 
 
 def measured(found: Findings) -> FastestWays:
@@ -143,7 +157,8 @@ def sentences(found: Findings) -> list[str]:
     if len(trained) > 1:
         said.append(_knee(trained))
     waits = _waiting(found, own)
-    return [*said, *waits, *_fits(found)]
+    busy = busy_sentence(found.others).strip()
+    return [*([busy] if busy else []), *said, *waits, *filter(None, [fit_sentence(found)])]
 
 
 def _fastest(found: Findings, own: Iteration) -> str:
@@ -195,15 +210,16 @@ def _waiting(found: Findings, own: Iteration | None) -> list[str]:
     ]
 
 
-def _fits(found: Findings) -> list[str]:
+def fit_sentence(found: Findings) -> str:
+    """How many copies fit into memory; empty where that was not measured."""
     fit = fitting(found)
     if fit is None:
-        return []
+        return ""
     copies, each, free = fit
-    return [
+    return (
         f"About {float(f'{copies:.2g}'):,.0f} copies fit into the {free / 2**30:.1f} GiB of "
         f"memory that are free ({each / 2**10:,.0f} KiB each, with their share of the experience)."
-    ]
+    )
 
 
 def _copies(n: int) -> str:

@@ -21,7 +21,9 @@ from slipstream.training.processes.child import Child, portable
 from slipstream.training.tuning.cells import (
     Cell,
     LearnSpeed,
+    Others,
     StepSpeed,
+    busy_sentence,
     measure_learning,
     measure_steps,
 )
@@ -53,6 +55,7 @@ class Findings:
         left_out: cells for which no time was left.
         seconds: that all of it took.
         interrupted: Ctrl-C ended it.
+        others: cores that other programs took meanwhile.
     """
 
     config: RunConfig
@@ -63,6 +66,7 @@ class Findings:
     left_out: list[Cell] = field(default_factory=list)
     seconds: float = 0.0
     interrupted: bool = False
+    others: float = 0.0
 
 
 def tune(
@@ -79,15 +83,9 @@ def tune(
         ConfigError: the environment takes too long to be tried out.
         SlipstreamError: it cannot be made, or fails in its first steps.
     """
-    agent = config.agent.select([0], config.training.members)
-    config = replace(config, agent=agent).with_training(members=1, device="cpu")
     say("making one copy")
-    step = _try_out(config, seconds)
-    environment = resolve_environment(config.env_name, config.env_settings)
-    environment = replace(environment, step_seconds=step)
-    config, _ = resolve_num_envs(config, environment)
-    found = Findings(config, environment)
-    began = time.monotonic()
+    others, began = Others(), time.monotonic()
+    found = _findings(config, seconds, others)
     try:
         say("compiling, where that was not done before")
         _compile(found)
@@ -98,11 +96,32 @@ def tune(
             tuner.measure(cell)
     except KeyboardInterrupt:
         found.interrupted = True
-    found.seconds = time.monotonic() - began
+    found.seconds, found.others = time.monotonic() - began, others.took()
     return found
 
 
-def _try_out(config: RunConfig, seconds: float) -> float:
+def measure_memory(config: RunConfig, seconds: float = 30.0) -> Findings:
+    """Steps few copies and many, for what each takes; arguments and errors as for `tune`."""
+    found = _findings(config, seconds, Others())
+    tuner = _Tuner(found, seconds, time.monotonic() + _COMPILING)
+    backend, counts = ("compiled", _KERNEL) if found.environment.compiled else ("serial", _FOREIGN)
+    for copies in (counts[1], counts[-1]):
+        tuner.step(Cell(backend, copies, 1), _COMPILING)
+    return found
+
+
+def _findings(config: RunConfig, seconds: float, others: Others) -> Findings:
+    """None yet, of an environment that was tried out."""
+    agent = config.agent.select([0], config.training.members)
+    config = replace(config, agent=agent).with_training(members=1, device="cpu")
+    step = _try_out(config, seconds, others)
+    environment = resolve_environment(config.env_name, config.env_settings)
+    environment = replace(environment, step_seconds=step)
+    config, _ = resolve_num_envs(config, environment)
+    return Findings(config, environment)
+
+
+def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
     """Makes a foreign environment where it can be ended, for some take for ever; seconds a step."""
     if kind_of(config.env_name).compiled:
         return 0.0
@@ -126,7 +145,7 @@ def _try_out(config: RunConfig, seconds: float) -> float:
             f"One copy of {config.env_name} could not be made and stepped 34 times within "
             f"{limit:.0f} s, which is {_LOADING:.0%} of the budget. If it is slow and does not "
             f"hang, give it more: `slipstream tune-machine {config.env_name} --seconds "
-            f"{10 * seconds:.0f}`."
+            f"{10 * seconds:.0f}`.{busy_sentence(others.took())}"
         )
     return float(step)
 
@@ -174,18 +193,24 @@ class _Tuner:
         if left < expected:
             self.found.left_out.append(cell)
             return
-        environment = self._environment(cell)
-        limit = min(left, self._patience + expected)
+        if self.step(cell, min(left, self._patience + expected)):
+            self._learn(cell, self._environment(cell))
+
+    def step(self, cell: Cell, limit: float) -> bool:
+        """Stepping alone, within so many seconds; whether that was measured."""
+        found, others = self.found, Others()
+        measure = partial(measure_steps, self._environment(cell), cell, self._each)
         try:
-            stepped = _in_child(partial(measure_steps, environment, cell, self._each), limit)
+            stepped = _in_child(measure, limit)
         except (SlipstreamError, RuntimeError) as error:
-            self.found.problems[cell] = str(error)
-            return
+            found.problems[cell] = str(error)
+            return False
         if stepped is None:
-            self.found.problems[cell] = f"not done within {limit:.0f} s"
-            return
-        self.found.stepped[cell] = stepped
-        self._learn(cell, environment)
+            busy = busy_sentence(others.took())
+            found.problems[cell] = f"not done within {limit:.0f} s.{busy}"
+            return False
+        found.stepped[cell] = stepped
+        return True
 
     def _environment(self, cell: Cell) -> Environment:
         """Stepped by so many workers or threads; what fails there ends the measurement."""
