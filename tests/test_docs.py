@@ -32,6 +32,7 @@ ALL_PAGES = (
     "docs/learners.md",
     "docs/rules.md",
     "docs/policies.md",
+    "docs/troubleshooting.md",
 )
 BLOCK = re.compile(r"(?:<!-- file: (?P<file>[\w.]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
 

@@ -18,6 +18,8 @@ SMALLEST = {"07_planted_forex": ["3072", "3000"]}
 OLDER = sorted((FOLDER / "older_systems").glob("*.*"))
 SHORT = {
     "hockey.py": ["2"],
+    "intraday.py": ["2048"],
+    "service.py": ["2048"],
     "crypto.sh": [
         *("--total-steps", "3_072", "--set", "study.confirmation={top: 1, seeds: 1}"),
         *("--set", "study.final_seeds=1", "--no-report"),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from slipstream.api.service import AgentTrainingService
     from slipstream.core.errors import SlipstreamError
+    from slipstream.environments.object_environment import register
     from slipstream.files.interruption import Interrupted
     from slipstream.runs.listeners.console import ConsoleListener
     from slipstream.runs.run import Run
@@ -47,10 +48,23 @@ _HOME = {
     "RunConfig": "slipstream.settings.config",
     "SlipstreamError": "slipstream.core.errors",
     "VectorizedEnvConfig": "slipstream.settings.vectorized",
+    "register": "slipstream.environments.object_environment",
     "status": "slipstream.studies.record.status",
     "stop": "slipstream.studies.record.status",
     "train_run": "slipstream.adapters.hockey_project.single_run",
     "train_single_run": "slipstream.adapters.hockey_project.single_run",
+}
+
+# Names of older systems, and the file of `adapters` that has each.
+_OLDER = {
+    **dict.fromkeys(("TrainerAgent", "TrainerCore", "EnvBuilder"), "intraday"),
+    **dict.fromkeys(
+        ("CryptoEnvAlpaca", "VectorizedCryptoEnvAlpaca", "VectorizedCryptoEnvAlpacaOptimized"),
+        "cappuccino",
+    ),
+    **dict.fromkeys(
+        ("VectorizedHockeyEnv", "VectorizedHockeyEnvOptimized"), "hockey_project.vectorized_env"
+    ),
 }
 
 __all__ = [
@@ -70,6 +84,7 @@ __all__ = [
     "load_policy",
     "make_face",
     "make_vec",
+    "register",
     "report_study",
     "resume",
     "resume_study",
@@ -84,6 +99,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _OLDER:
+        raise ImportError(
+            f"slipstream has {name} in an adapter. Write: from slipstream.adapters.{_OLDER[name]} "
+            f"import {name} (docs/migrating.md)."
+        )
     if name not in __all__:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
     from slipstream.core.system import refusal

@@ -20,4 +20,5 @@ What they stand on, and what has no `make_vec`:
     hockey_player       a trained policy as a player of the original hockey environment
     hockey_project/     config files, calls and vector environments of the hockey project
     cappuccino/         environment classes of Cappuccino and FinRL_Crypto, and their pickled arrays
+    intraday/           config files and calls of IntradayJules, on our trainer
 """

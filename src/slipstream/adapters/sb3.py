@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from slipstream.adapters.copies import (
 from slipstream.adapters.errors import UnreadyError, require
 from slipstream.adapters.sb3_foreign import ForeignVecEnv
 from slipstream.core.errors import ConfigError
+from slipstream.core.spec import Spec
 from slipstream.environments.factory import kind_of
 from slipstream.environments.gymnasium_environment import (
     GymnasiumEnvironment,
@@ -37,8 +39,9 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     """Copies of a kernel as SB3 steps them; reset happens within the step that ends an episode.
 
     Every info has `TimeLimit.truncated`. Where an episode ended it has `terminal_observation`, the
-    kernel's metrics by name, and `episode` (``r``, ``l``, ``t``) as `VecMonitor` writes it, which
-    is why `env_is_wrapped(Monitor)` says yes; a `VecMonitor` around it is superfluous.
+    kernel's metrics by name (of a market `of_market`'s, too), and `episode` (``r``,
+    ``l``, ``t``) as `VecMonitor` writes it, which is why `env_is_wrapped(Monitor)` says yes; a
+    `VecMonitor` around it is superfluous.
 
     Attributes of a copy, for `get_attr` and `set_attr`: what was set before; the kernel's STATE
     fields, which may be written; its Params, which may not.
@@ -53,6 +56,12 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             raise ConfigError(f"{batch.name}: SB3 steps with autoreset SameStep.")
         check_one_player(batch, "SB3 steps")
         known = [metric.name for metric in batch.spec.metrics]
+        self._peaks = batch.spec.market is not None and "peak" in (
+            batch.env.state.dtype.names or ()
+        )
+        if self._peaks:
+            none = np.ones(1)
+            known += of_market(batch.spec, dict.fromkeys(known, none), none)
         unknown = sorted(set(info_keywords) - set(known))
         if unknown:
             raise ConfigError(
@@ -86,15 +95,17 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         actions, self._actions = self._actions, None
         if actions is None:
             raise UnreadyError(f"{self.batch.name}: call `step_async` before `step_wait`.")
+        env = self.batch.env
+        peak = env.read(("peak",))["peak"] if self._peaks else np.zeros(self.num_envs)
         came = self.batch.step(actions)
         dones = came.terminated | came.truncated
         infos = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         if len(came.ended):
-            self._tell(came, infos)
+            self._tell(came, infos, peak)
         return came.obs, came.reward, dones, infos
 
-    def _tell(self, came: FaceStep, infos: list[dict[str, Any]]) -> None:
-        """Completes the infos of episodes that ended."""
+    def _tell(self, came: FaceStep, infos: list[dict[str, Any]], peak: NDArray[Any]) -> None:
+        """Completes the infos of episodes that ended; `peak` [E] is equity's, before the step."""
         cut = (came.truncated & ~came.terminated)[came.ended].tolist()
         for e, limited, final in zip(came.ended.tolist(), cut, each(came.finals), strict=True):
             infos[e]["TimeLimit.truncated"] = limited
@@ -104,7 +115,9 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
                 infos[e]["valid"] = False
         ended = came.episodes
         since = round(time.time() - self._began, 6)
-        metrics = {name: values.tolist() for name, values in ended.metrics.items()}
+        more = of_market(self.batch.spec, ended.metrics, peak[ended.e]) if self._peaks else {}
+        told = {**ended.metrics, **more}
+        metrics = {name: values.tolist() for name, values in told.items()}
         numbers = zip(ended.e.tolist(), ended.ret.tolist(), ended.length.tolist(), strict=True)
         for i, (e, ret, length) in enumerate(numbers):
             own = {name: values[i] for name, values in metrics.items()}
@@ -173,6 +186,27 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             f"{self.batch.name} has no attribute {name!r}: a kernel's copies have its STATE "
             "fields, its Params, and what `set_attr` gave them"
         )
+
+
+def of_market(
+    spec: Spec, metrics: Mapping[str, NDArray[Any]], peak: NDArray[Any]
+) -> dict[str, NDArray[Any]]:
+    """What SB3's users ask of a market's episodes and its metrics do not say by themselves.
+
+    Args:
+        spec, metrics: of the environment, of n episodes that ended.
+        peak: highest equity of each before its last bar, float64 [n].
+
+    Returns:
+        ``sharpe_ratio``, of returns per bar, annualised; ``drawdown`` at the end, a fraction.
+    """
+    if spec.market is None or not {"sharpe", "total_return"} <= metrics.keys():
+        return {}
+    equity = spec.market.initial_equity * (1.0 + metrics["total_return"])
+    return {
+        "sharpe_ratio": metrics["sharpe"] * math.sqrt(spec.market.bars_per_year),
+        "drawdown": 1.0 - equity / np.maximum(peak, equity),
+    }
 
 
 def make_vec(

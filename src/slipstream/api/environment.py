@@ -13,8 +13,9 @@ from slipstream.environments.factory import (
     kind_of,
     make_environment,
 )
+from slipstream.environments.object_environment import Given
 from slipstream.experience.rollout import rollout_bytes
-from slipstream.settings.config import resolve
+from slipstream.settings.config import named, resolve
 from slipstream.vector.vector_env import VectorEnv, member_indices, whole
 
 # Libraries, and the files of `adapters/` that are their faces: each has a `make_vec`.
@@ -45,7 +46,7 @@ def check(target: str | Path | Mapping[str, Any], *, steps: int = 1_000, **env: 
 
 
 def make_vec(
-    target: str | Path | Mapping[str, Any],
+    target: str | Path | Mapping[str, Any] | Given,
     num_envs: int,
     *,
     seed: int = 0,
@@ -73,7 +74,7 @@ def make_vec(
     Raises:
         SlipstreamError: with one paragraph that says what to do.
     """
-    config = resolve(target, {f"env.{name}": value for name, value in env.items()})
+    config = resolve(named(target), {f"env.{name}": value for name, value in env.items()})
     num_envs = check_count("num_envs", num_envs)
     environment = make_environment(config.env_name, config.env_settings)
     check_copies(num_envs, rollout_bytes(environment.spec, 1, 1, 1))

@@ -197,7 +197,7 @@ class AgentTrainingService:
             "folder": run.path,
             "notes": run.provenance.get("notes", []),
         }
-        return {**results, **_taken(run)} if asked["enable_monitoring"] else results
+        return {**results, **run.taken()} if asked["enable_monitoring"] else results
 
     def _command(self, config: RunConfig, folder: Path) -> list[str]:
         """What begins a training, from a config that is kept beside the queue."""
@@ -236,13 +236,3 @@ class AgentTrainingService:
             return
         words = ["jobs", "run", "--until-idle", f"--queue={self._queue.folder}"]
         let_go(start(words, self._queue.folder / "supervisor.txt", place()))
-
-
-def _taken(run: Run) -> dict[str, float | None]:
-    """Means over a run's rows of what it took of the machine."""
-    columns = run.metrics()
-    found: dict[str, float | None] = {}
-    for name in ("cpu_percent", "memory_gib", "gpu_percent", "vram_gib"):
-        known = [value for value in columns.get(name, ()) if isinstance(value, float)]
-        found[name] = sum(known) / len(known) if known else None
-    return found

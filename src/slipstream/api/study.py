@@ -7,8 +7,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.environments.object_environment import Given
 from slipstream.runs.listeners.console import ConsoleListener
 from slipstream.runs.listeners.output import somebody_watches
+from slipstream.settings.config import named
 from slipstream.settings.target import Overrides, parse_overrides
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def tune(
-    target: str | Path | Mapping[str, Any],
+    target: str | Path | Mapping[str, Any] | Given,
     *,
     study_name: str | None = None,
     overrides: Overrides = (),
@@ -69,7 +71,7 @@ def tune(
 
     with _shown(show) as shown:
         return start.tune(
-            target,
+            named(target),
             study_name,
             parse_overrides(overrides),
             dict(study or {}),

@@ -14,13 +14,14 @@ from slipstream.environments.environment import Environment
 from slipstream.environments.factory import (
     resolve_environment,
 )
+from slipstream.environments.object_environment import Given
 from slipstream.files.interruption import Interrupted
 from slipstream.files.provenance import changed_facts, other_bits
 from slipstream.runs.listeners.console import ConsoleListener
 from slipstream.runs.listeners.events import Listener
 from slipstream.runs.listeners.output import somebody_watches
 from slipstream.runs.run import Run, free_path
-from slipstream.settings.config import RunConfig, resolve
+from slipstream.settings.config import RunConfig, named, resolve
 from slipstream.settings.remarks import remarks
 from slipstream.settings.sizing import check_memory, resolve_num_envs
 from slipstream.settings.target import Overrides, parse_overrides, passed_over
@@ -31,7 +32,7 @@ from slipstream.training.learner import check_learner, going_on
 
 
 def train(
-    target: str | Path | Mapping[str, Any] | RunConfig,
+    target: str | Path | Mapping[str, Any] | RunConfig | Given,
     *,
     out: str | Path | None = None,
     overrides: Overrides = (),
@@ -46,7 +47,8 @@ def train(
 
     Args:
         target: a YAML file, a kernel's name, a ``.py`` kernel file, ``gym:ID``, a mapping of
-            sections or a config.
+            sections or a config; or an environment object of any library, a function that makes
+            one, or a list of functions, see `slipstream.register`.
         out: run directory, ``runs/<env>-<date>-<time>`` unless given.
         overrides: ``{"agent.learning_rate": 1e-3}`` or ``["agent.learning_rate=1e-3"]``.
         cluster: as for `tune`: its workers train the members, to the same bits.
@@ -68,6 +70,7 @@ def train(
         **parse_overrides(overrides),
         **{f"training.{name}": v for name, v in training.items()},
     }
+    target = named(target)
     config, seat = resolve(target, changes).seated()
     path = free_path(config, out, overwrite)  # refused before anything takes time
     environment = resolve_environment(config.env_name, config.env_settings)

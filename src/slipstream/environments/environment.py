@@ -1,7 +1,8 @@
 """What everything that trains, evaluates and searches knows of an environment.
 
 There are three kinds: `KernelEnvironment`, `GymnasiumEnvironment` and, of other libraries' vector
-environments, `VectorEnvironment`. `factory.py` chooses by the
+environments, `VectorEnvironment`; and of the latter two those that a program made itself
+(`object_environment.py`). `factory.py` chooses by the
 name; nobody else asks which one it has, but asks the class. What a name means before anything is
 loaded, the class methods say.
 """

@@ -9,6 +9,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
 from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.object_environment import OBJECT, object_kind
 from slipstream.environments.vector_environment import VECTOR, VectorEnvironment
 
 
@@ -16,8 +17,11 @@ def kind_of(name: str) -> type[Environment]:
     """The class that a name means; nothing is loaded, and the name may turn out to be none.
 
     Args:
-        name: a kernel's name, a path ending in ``.py``, ``gym:ID`` or ``vec:MODULE:FUNCTION``.
+        name: a kernel's name, a path ending in ``.py``, ``gym:ID``, ``vec:MODULE:FUNCTION``
+            or what `register` returned, ``object:NAME``.
     """
+    if name.startswith(OBJECT):
+        return object_kind(name)
     if name.startswith(VECTOR):
         return VectorEnvironment
     return GymnasiumEnvironment if name.startswith(GYMNASIUM) else KernelEnvironment

@@ -149,13 +149,18 @@ class GymnasiumEnvironment(Environment):
             )
         kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
         wrappers = wrappers_of(settings)
-        made = maker(name, wrappers)
+        made = cls.maker(name, wrappers)
         shown = make_gymnasium(made, kwargs)
         try:
             spec = foreign_spec(shown, name_of(made), names)
             return cls(name, spec, kwargs, wrappers, source=_source(shown))
         finally:
             shut(shown.close, name)
+
+    @classmethod
+    def maker(cls, name: str, wrappers: tuple[tuple[str, Mapping[str, Any]], ...]) -> Any:
+        """What `make_gymnasium` makes a copy of."""
+        return maker(name, wrappers)
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
@@ -166,7 +171,7 @@ class GymnasiumEnvironment(Environment):
 
     @classmethod
     def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
-        made = maker(name, wrappers_of(settings))
+        made = cls.maker(name, wrappers_of(settings))
         return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
 
     def copies(
@@ -210,7 +215,7 @@ class GymnasiumEnvironment(Environment):
                     return replace(self, step_seconds=step_seconds(env))
             pool = WorkerPool.current()
             crowd = None if pool is None else pool.beside()
-            made = maker(self.name, self.wrappers)
+            made = self.maker(self.name, self.wrappers)
             seconds = first_steps(made, self.kwargs, self.spec, stepping.policy, crowd)
         return replace(self, step_seconds=seconds)
 
@@ -254,7 +259,7 @@ class GymnasiumEnvironment(Environment):
     def _serial(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        made = maker(self.name, self.wrappers)
+        made = self.maker(self.name, self.wrappers)
         return ForeignEnv(made, seeds, indices, kwargs=self.kwargs, spec=self.spec, **more)
 
     def _processes_pay(self, copies: int) -> bool:
@@ -278,7 +283,7 @@ class GymnasiumEnvironment(Environment):
         elif workers is None and way is not None and way.backend == "process":
             workers = way.workers
         return ForeignEnv(
-            maker(self.name, self.wrappers),
+            self.maker(self.name, self.wrappers),
             seeds,
             indices,
             kwargs=self.kwargs,

@@ -383,6 +383,15 @@ class Run(Summarised):
         """Columns of `metrics.csv`."""
         return read(self.path / METRICS, numbers=("member", "steps", "score"))
 
+    def taken(self) -> dict[str, float | None]:
+        """Means over its rows of what it took of the machine; None where nobody measured."""
+        columns = self.metrics()
+        found: dict[str, float | None] = {}
+        for name in ("cpu_percent", "memory_gib", "gpu_percent", "vram_gib"):
+            known = [value for value in columns.get(name, ()) if isinstance(value, float)]
+            found[name] = sum(known) / len(known) if known else None
+        return found
+
     def evaluations(self) -> dict[str, list[float | str | None]]:
         """Columns of `evaluations.csv`."""
         return read(self.path / EVALUATIONS, numbers=("member", "steps", "score"), names=("split",))

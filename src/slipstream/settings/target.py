@@ -21,7 +21,7 @@ CONFIGS = (".yaml", ".yml", ".json")
 STUDY = "study"  # a sixth section, which `slipstream tune` reads and a run passes over
 CRYPTO = "crypto"  # what Cappuccino's command calls a portfolio of coins
 # Modules that read other projects' files, looked up by name: nobody imports the adapters.
-_FORMATS = ("slipstream.adapters.hockey_project.config",)
+_FORMATS = ("slipstream.adapters.hockey_project.config", "slipstream.adapters.intraday.config")
 
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
@@ -85,8 +85,8 @@ def passed_over(target: object) -> str | None:
         return None
     foreign = _format_of(target)
     if foreign is not None:
-        sentence: str | None = foreign.otherwise(target)
-        return sentence
+        reader = foreign.__name__.removesuffix(".config")
+        return f"`{reader}` reads this config. {foreign.otherwise(target) or ''}".strip()
     if STUDY in target:
         return "The section `study` is read by `slipstream tune`; a run passes over it."
     return None

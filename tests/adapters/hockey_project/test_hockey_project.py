@@ -379,6 +379,7 @@ def test_what_is_done_otherwise_than_a_file_says_is_said(tmp_path):
     told = passed_over(SIMPLE)
     assert "a phase ends with the iteration that reaches its episodes" in told
     assert "Huber" not in told
+    assert told.startswith("`slipstream.adapters.hockey_project` reads this config. ")
     assert "here it is Huber's" in passed_over(PUBLISHED["newest test"])
     file = tmp_path / "sac.json"
     file.write_text(json.dumps(PUBLISHED["ab33f0e sac"]))

@@ -197,6 +197,67 @@ class BatchedCopies(VectorEnv):
         return np.array(self.observations.rows(obs)[0], self.spec.observation_dtype)
 
 
+class Lent:
+    """A vector environment that cannot be made again, and who steps it now.
+
+    Attributes:
+        env: the caller's, who closes it.
+        user: the copies that stepped it last.
+    """
+
+    def __init__(self, env: Any, name: str) -> None:
+        check_still(env, name)
+        self.env = env
+        self.user: LentCopies | None = None
+        self.num_envs: int = door_of(env).num_envs
+
+
+class LentCopies(BatchedCopies):
+    """The only copies there are, which training and evaluation step in turn.
+
+    Whoever comes back begins new episodes: the step in which that happens is not valid, and what
+    the copies were in before is dropped.
+
+    Args:
+        lent: what is stepped; it stays open.
+        seeds, indices, name, at_end, limit: as for `BatchedCopies`.
+    """
+
+    def __init__(self, lent: Lent, *who: NDArray[np.uint64], **options: Any) -> None:
+        super().__init__(lent.env, *who, **options)
+        self._lent = lent
+
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        self._lent.user = self
+        super().reset_rows(obs, mask)
+
+    def begin(
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        if self._lent.user is not self:
+            self._lent.user, self._rows = self, None
+        super().begin(copies, episodes, seed, obs, mask)
+
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        if self._lent.user is self:
+            super().step_rows(actions, out, t)
+            return
+        kept = self._finals, self._episodes  # of this block, before the others came
+        self.reset_rows(out.obs)
+        self._finals, self._episodes = kept
+        out.reward[...] = 0.0
+        for ends in (out.terminated, out.truncated, out.valid):
+            ends[...] = False
+
+    def close(self) -> None:
+        """Nothing: the caller may go on with it."""
+
+
 _MOVING = {
     "VecNormalize": "training",
     "NormalizeObservation": "update_running_mean",

@@ -58,7 +58,7 @@ class ForeignEnv(VectorEnv):
         env: an id (``"module:ID"``), or a function or lambda that makes one when it is called. For
             workers an id must be registered by the import of its module, of Gymnasium, or in this
             process by something that can be pickled; what a function reaches must be importable
-            there, or belong to the main program.
+            there, or belong to the main program. A list of these makes the copies in turn.
         seeds: uint64 [E], the seed of each copy's member.
         indices: uint64 [E], each copy's index within its member.
         kwargs: keyword arguments of the environment.
@@ -112,14 +112,14 @@ class ForeignEnv(VectorEnv):
                     shut(first.close, name)
         self.spec = spec
         what = Foreign(
-            (env,),
+            env if isinstance(env, list) else [env],
             name_of(env),
             spec.native_observation,
             spec.native_action,
             spec,
             dict(kwargs or {}),
             limit,
-            registered=registered([env]) if apart else (),
+            registered=registered(env if isinstance(env, list) else [env]) if apart else (),
         )
         restart = apart and policy.on_fault == "restart"
         form = what.form()

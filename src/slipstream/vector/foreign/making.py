@@ -48,8 +48,14 @@ class HangError(BaseException):
     """A call took too long; raised inside it by the signal that a worker's parent sends."""
 
 
+def first_of(env: Any) -> Any:
+    """What makes the first copy: a list has a maker for each row, then from the first again."""
+    return env[0] if isinstance(env, list) else env
+
+
 def name_of(env: Any) -> str:
     """An environment's name in messages: its id, or the name of the function that makes it."""
+    env = first_of(env)
     env = env.env_id if isinstance(env, Wrapped) else env
     return env if isinstance(env, str) else str(getattr(env, "__qualname__", repr(env)))
 
@@ -79,7 +85,8 @@ def make_gymnasium(
 
     Args:
         env: ``"Acrobot-v1"``, or ``"module:ID"`` to import the module that registers it first, or
-            such an id with wrappers, or what makes an environment when it is called with `kwargs`.
+            such an id with wrappers, or what makes an environment when it is called with `kwargs`,
+            or a list of these, of which the first makes it.
         kwargs: keyword arguments of its constructor.
         render_mode: passed on where given.
 
@@ -88,7 +95,7 @@ def make_gymnasium(
         ResourceError: it needs a package that is not installed, or more memory than there is.
         KernelError: its own code raised something else, or asked to end the process.
     """
-    env_id = name_of(env)
+    env, env_id = first_of(env), name_of(env)
     module, _, name = env_id.rpartition(":")
     _check_limit(env_id, dict(kwargs or {}).get("max_episode_steps"))
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
