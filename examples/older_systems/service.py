@@ -11,7 +11,7 @@ steps = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
 
 service = AgentTrainingService("trainings")
 settings = VectorizedEnvConfig(
-    env_type="SubprocVecEnv", num_envs=4, max_concurrent_envs=8, enable_monitoring=True
+    env_type="SubprocVecEnv", num_envs=8, max_concurrent_envs=16, enable_monitoring=True
 )
 jobs = {
     name: service.submit(name, settings, total_steps=steps) for name in ("cartpole", "pendulum")
