@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -23,6 +24,8 @@ from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.suites.gym_defaults import gym_defaults as gym_defaults
 from benchmarks.worker import WorkerError, run_worker
 from slipstream.environments.factory import resolve_environment
+
+_SLIPSTREAM = (sys.executable, "-c", "from slipstream.cli import main; main()")  # the command
 
 
 def time_to_score(settings: SuiteOptions) -> Iterable[Row]:
@@ -75,12 +78,55 @@ def warm_start(settings: SuiteOptions) -> Iterable[Row]:
         yield settings.row(lambda: _first_update(next(names)))
 
 
+def _train_forex(out: Path, steps: int) -> list[str]:
+    """Arguments of `slipstream` that train on forex, 64 copies."""
+    prices = f"env.data={json.dumps(specs_of('env')['_hourly_eurusd'])}"
+    command = ["train", "forex", "--out", str(out), "--total-steps", str(steps)]
+    return [*command, "--num-envs", "64", "--no-report", "--set", prices]
+
+
+def jobs_four(settings: SuiteOptions) -> Iterable[Row]:
+    """Four trainings as jobs of a queue, beside the same four one after another."""
+    steps = settings.spec["steps"]
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+        _first_update(Path(folder) / "cold")
+        names = (Path(folder) / str(i) for i in count())
+        yield settings.row(
+            lambda: _four(next(names), steps, True),
+            lambda: _four(next(names), steps, False),
+            cores=threads(),
+        )
+
+
+def _four(folder: Path, steps: int, queued: bool) -> float:
+    """Seconds that four trainings take, in turn or as a queue's supervisor begins them."""
+    each = [_train_forex(folder / f"run-{i}", steps) for i in range(4)]
+    if queued:
+        for command in each:
+            _slipstream(["jobs", "add", "--", *command], folder)
+        each = [["jobs", "run", "--until-idle"]]
+    began = time.perf_counter()
+    for command in each:
+        _slipstream(command, folder)
+    return time.perf_counter() - began
+
+
+def _slipstream(command: Sequence[str], state: Path) -> None:
+    """Runs a command whose queue is in a folder of its own."""
+    ran = subprocess.run(
+        [*_SLIPSTREAM, *command],
+        env={**os.environ, "XDG_STATE_HOME": str(state)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        raise WorkerError(f"slipstream {command[0]} failed: {ran.stderr[-500:]}")
+
+
 def _first_update(out: Path) -> float:
     """Seconds from starting the process to the first row of its table of metrics."""
-    program = "from slipstream.cli import main; main()"  # what the command `slipstream` does
-    command = [sys.executable, "-c", program, "train", "forex", "--out", str(out)]
-    command += ["--num-envs", "64", "--total-steps", "100000000"]
-    command += ["--set", f"env.data={json.dumps(specs_of('env')['_hourly_eurusd'])}"]
+    command = [*_SLIPSTREAM, *_train_forex(out, 100_000_000)]
     began = time.perf_counter()
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
