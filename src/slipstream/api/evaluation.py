@@ -224,8 +224,9 @@ def placed(
     path: str | Path | Run, data: str | Path | None = None, start: str | None = None
 ) -> tuple[str | Path | Run, str | Path | None, str | None]:
     """Path, prices and first moment to score; of a deployment's name its policy and its bars."""
-    known = isinstance(path, Run) or is_there(Path(path) / CONFIG)
-    if known or deployed_folder(Path(path)) is not None:
+    if isinstance(path, Run) or is_there(Path(path) / CONFIG):
+        return path, data, start
+    if deployed_folder(Path(path)) is not None:
         return path, data, start
     from slipstream.live.deployment import Deployment
     from slipstream.live.paper import kept_bars
