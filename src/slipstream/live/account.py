@@ -8,6 +8,7 @@ new. At the start it decides on everything anew, and must decide as it did.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -268,7 +269,7 @@ class PaperAccount:
         return len(new)
 
     def _digest(self, time: int) -> str:
-        place = int(np.searchsorted(self.store.times, time, side="right")) - 1
+        place = bisect_right(self.store.times, time) - 1
         return self.store.digests[place] if place >= 0 else ""
 
     def _refuse_gap(self, before: int, now: int, clock: float) -> None:
