@@ -517,4 +517,4 @@ def minutes(value: float) -> str:
         return f"{value * 60:.0f} s"
     if value >= 2880:
         return f"{value / 1440:,.1f} days"
-    return f"{value:.0f} min" if value < 120 else f"{value / 60:.1f} h"
+    return f"{value:.0f} min" if value < 120 else f"{value / 60:.3g} h"
