@@ -20,6 +20,7 @@ from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.news import News
 from slipstream.dashboard.overview import id_of
 from slipstream.files.status import Status
+from slipstream.jobs.queue import FAILED, JobQueue
 
 
 @pytest.fixture
@@ -126,8 +127,6 @@ def test_several_runs_come_on_one_stream(serving, run):
 
 
 def test_jobs_are_stopped_and_wanted_again(serving, run, tmp_path):
-    from slipstream.jobs.queue import FAILED, JobQueue
-
     place = {"python": "python", "cwd": "/", "variables": {}}
     with JobQueue(tmp_path / "queue") as queue:
         job = queue.add("run", run, ["train", "cartpole"], ["resume", str(run)], place)
@@ -144,6 +143,16 @@ def test_jobs_are_stopped_and_wanted_again(serving, run, tmp_path):
     assert "nothing to stop" in dash.ask(f"{path}/stop", "POST", own)[2]
     assert "jobs run" in dash.ask(f"{path}/retry", "POST", own)[2]
     assert dash.ask(f"{path}/delete", "POST", own)[0] == 409
+
+
+@pytest.mark.parametrize("kind", ["run", "study"])
+def test_a_job_that_waits_has_a_page_already(serving, tmp_path, kind):
+    place, folder = {"python": "python", "cwd": "/", "variables": {}}, tmp_path / "later"
+    with JobQueue(tmp_path / "queue") as queue:
+        queue.add(kind, folder, ["train", "cartpole"], ["resume", str(folder)], place)
+    (tmp_path / "shown").mkdir()
+    news, _ = serving(tmp_path / "shown").news(kind, folder)
+    assert news["status"][0]["lines"] == ["No process has begun it."] and "problem" not in news
 
 
 def test_what_was_started_by_hand_is_stopped(serving, run):

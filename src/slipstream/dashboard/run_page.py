@@ -40,7 +40,7 @@ def _facts(folder: Path) -> dict[str, Any]:
     """What lies in the directory; what cannot be read is left out and said."""
     facts: dict[str, Any] = {"name": folder.name, "folder": str(folder), "kind": "run"}
     facts["checkpoints"] = [one.name for one in checkpoints(folder / CHECKPOINTS)][-_MOST:]
-    names = sorted(one.name for one in folder.iterdir() if one.suffix in VIDEOS)
+    names = sorted(one.name for kind in VIDEOS for one in folder.glob(f"*{kind}"))
     facts["videos"] = [name for name in names[:_MOST] if small(folder, name)]
     facts["page"] = small(folder, REPORT) is not None
     try:
