@@ -128,6 +128,7 @@ def test_old_imports_say_the_line_to_write(name):
         exec(f"from slipstream import {name}")
 
 
+@pytest.mark.long  # tests/test_examples.py trains the same through their calls
 def test_their_yaml_is_trained_by_the_command(tmp_path):
     """On prices that the example beside it writes."""
     command = [sys.executable, str(EXAMPLES / "intraday.py"), "2048"]
