@@ -207,7 +207,7 @@ def test_a_case_that_is_measured_again_leaves_the_others_of_its_file_alone(
 
 def test_suites_have_the_cases_that_are_asked_for() -> None:
     assert list(cases_of("env")) == [
-        *("forex_vs_sb3", "forex_bandwidth", "cartpole_vs_envpool"),
+        *("forex_vs_sb3", "paper_decision", "forex_bandwidth", "cartpole_vs_envpool"),
         *("cartpole_single", "scaling", "memory"),
     ]
     assert {"cheap_vs_async", "few_copies", "systems", "footprint"} < set(cases_of("vector"))
