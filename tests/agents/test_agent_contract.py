@@ -44,7 +44,12 @@ def test_a_policy_has_one_way_to_act():
     """`act` for people and `act_rows` for inner loops; other names are for adapters."""
     public = {name for name in vars(Policy) if not name.startswith("_")}
     acting = {name for name in public if "act" in name or "predict" in name or "values" in name}
-    assert acting == {"act", "act_rows", "actor"}  # `actor`: buffers of a collector's thread
+    assert acting == {
+        "act",
+        "act_batch",
+        "act_rows",
+        "actor",
+    }  # `actor`: buffers of a collector's thread
 
 
 def test_groups_have_optimisers_of_their_own():

@@ -135,7 +135,18 @@ def test_every_declared_row_has_words_for_what_it_asks(
     tried: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name in a template that nobody fills would be noticed after the measurement."""
-    answers = ("updates_per_second", "nanoseconds", "lost", "cpu", "real", "slowest", "p99")
+    answers = (
+        "updates_per_second",
+        "nanoseconds",
+        "lost",
+        "cpu",
+        "real",
+        "slowest",
+        "p99",
+        "load_ms",
+        "act_us",
+        "numbers",
+    )
     figures = dict.fromkeys(("steps_per_second", "seconds", *answers), 1.0)
     more = {"observation_numbers": 25.0, "updates_per_step": 0.25}
     monkeypatch.setattr(declared, "run_worker", lambda *_, **__: {**figures, **more})
