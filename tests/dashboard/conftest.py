@@ -106,8 +106,9 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def serving(tmp_path):
-    """A callable: Dash of a folder."""
+def serving(tmp_path, monkeypatch):
+    """A callable: Dash of a folder, and of nothing that other tests have registered."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     servers = []
 
     def serve(folder):
