@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.text import printable_lines
+from slipstream.core.text import to_stderr
 from slipstream.environments.curriculum import check_curriculum
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import (
@@ -82,7 +81,7 @@ def train(
     environment, measured = as_measured(config, environment)
     check_memory(config, environment)
     check_curriculum(config.curriculum, environment, config.env_settings)
-    environment.check(config.env_settings, say or _to_stderr)
+    environment.check(config.env_settings, say or to_stderr)
     sentences = (
         *(seat, config.note, config.preset_note, fallback, choice, measured),
         passed_over(target),
@@ -197,7 +196,3 @@ def _report(run: Run) -> Run:
 _AT_ONCE = "Stopped at once: what came after the last checkpoint is done again. Go on with:"
 
 _UNREPORTED = "Training is complete, its report is not. Write it with:"
-
-
-def _to_stderr(message: str) -> None:
-    print(printable_lines(message), file=sys.stderr)

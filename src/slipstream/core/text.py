@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import html
 import math
+import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
@@ -22,6 +23,11 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for a text of several lines, which stay lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def to_stderr(text: str) -> None:
+    """Tells the user on standard error, where a caller named nobody else to be told."""
+    print(printable_lines(text), file=sys.stderr)
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any, TextIO
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import is_there, read_json
-from slipstream.core.text import Summarised, printable_lines
+from slipstream.core.text import Summarised, to_stderr
 from slipstream.files import checkpoint, provenance
 from slipstream.files.best_policies import BEST, BestPolicies
 from slipstream.files.bulk import drop_chunks
@@ -67,7 +66,7 @@ _PROGRESS = {
 
 def _to_stderr(message: str) -> None:
     with suppress(OSError):  # nobody reads it: what is said matters less than what is done
-        print(printable_lines(message), file=sys.stderr)
+        to_stderr(message)
 
 
 class Run(Summarised):

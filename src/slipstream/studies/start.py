@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
-from slipstream.core.text import printable_lines
+from slipstream.core.text import to_stderr
 from slipstream.environments.factory import kind_of
 from slipstream.files.interruption import Interrupted
 from slipstream.files.logbook import Logbook
@@ -166,7 +165,7 @@ def tune(
     report: Report | None = None,
 ) -> StudyFolder:
     """Begins a study, or goes on with it; see `slipstream.tune`."""
-    say = say or _to_stderr
+    say = say or to_stderr
     base, config, space = prepare(target, overrides, study, say)
     name = fresh_name(base) if study_name is None else study_name
     folder = StudyFolder.of(name)
@@ -200,7 +199,7 @@ def resume(
     report: Report | None = None,
 ) -> StudyFolder:
     """Goes on with a study; see `slipstream.resume_study`."""
-    folder, say = StudyFolder.open(name, trust=trust), say or _to_stderr
+    folder, say = StudyFolder.open(name, trust=trust), say or to_stderr
     if folder.result is not None and not resources.force_deploy:
         if report is None or folder.reported:
             if not folder.locked:
@@ -221,7 +220,3 @@ def resume(
 
 def _nobody(status: Status) -> None:
     pass
-
-
-def _to_stderr(message: str) -> None:
-    print(printable_lines(message), file=sys.stderr)

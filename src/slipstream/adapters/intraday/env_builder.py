@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from slipstream.adapters.intraday.config import Vectorized, environment_of, sect
 from slipstream.core.bounds import check_count
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
-from slipstream.core.text import printable_lines
+from slipstream.core.text import to_stderr
 from slipstream.settings.config import resolve
 
 KEYWORDS = ("drawdown", "turnover", "sharpe_ratio", "max_drawdown")
@@ -58,11 +57,11 @@ class EnvBuilder:
         asked = Vectorized.of(config).copies(symbols) if n_envs is None else n_envs
         copies = check_count("n_envs", asked)
         if copies == 1:
-            say("One environment: one symbol, n_envs or max_envs of 1, or `enabled: false`.")
+            to_stderr("One environment: one symbol, n_envs or max_envs of 1, or `enabled: false`.")
         target = {"env": environment_of(config, symbols, data_dir)}
         if importlib.util.find_spec("stable_baselines3") is None:
             lost = f", and no {monitor_path}.monitor.csv is written" if monitor_path else ""
-            say(
+            to_stderr(
                 f"Stable-Baselines3 is not installed: this is Gymnasium's VectorEnv{lost}. "
                 "`pip install 'slipstream[sb3]'` makes it SB3's VecEnv."
             )
@@ -120,8 +119,3 @@ def _whole(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """A whole config of theirs, of which a section `environment` is a part."""
     known = ("environment", "training", "algorithm", "algo_params")
     return config if any(key in config for key in known) else {"environment": config}
-
-
-def say(sentence: str) -> None:
-    """Tells the user, on standard error."""
-    print(printable_lines(sentence), file=sys.stderr)

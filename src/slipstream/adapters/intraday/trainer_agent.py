@@ -9,8 +9,9 @@ from typing import Any
 
 from slipstream import api
 from slipstream.adapters.intraday.config import Vectorized, otherwise, sections_of
-from slipstream.adapters.intraday.env_builder import EnvBuilder, say
+from slipstream.adapters.intraday.env_builder import EnvBuilder
 from slipstream.core.errors import ConfigError
+from slipstream.core.text import to_stderr
 from slipstream.environments.object_environment import register
 from slipstream.nets.policy import Policy
 from slipstream.runs.run import Run
@@ -82,7 +83,7 @@ class TrainerCore:
         else:
             sections = sections_of(self.config, made)
             sections["training"] |= {"num_envs": self._env.num_envs} if made else {}
-            say(otherwise(self.config))
+            to_stderr(otherwise(self.config))
         self.run = api.train(sections, out=out, **training)
         return str(self.run.path)
 
