@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from slipstream.live.deployment import Deployment
 from slipstream.live.feed import PriceFeed
 from slipstream.live.journal import Decision, Journal
 from slipstream.live.store import Shape
+from slipstream.market.finding import stamp
 
 GRACE = 5.0  # seconds
 _LOOK_SECONDS = 1.0
@@ -114,9 +114,7 @@ def _first(source: PriceFeed, start: int | None) -> int | None:
 
 
 def _text(second: int | None) -> str:
-    if second is None:
-        return "the first usable bar"
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return "the first usable bar" if second is None else f"{stamp(second)} UTC"
 
 
 def kept_bars(found: Deployment) -> tuple[Path, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from slipstream.core.reader import read_json
 from slipstream.core.text import printable
 from slipstream.files import checkpoint
 from slipstream.files.best_policies import BEST
+from slipstream.market.finding import stamp
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
 from slipstream.runs.policies import deployed_folder
@@ -47,7 +47,7 @@ def policy_facts(path: Path, member: int | None = None) -> dict[str, str]:
     facts = {"policy": str(folder), **dict(_network(policy, manifest["policy"], config))}
     facts |= dict(_conditions(policy.conditions))
     windows = ((made | manifest).get("environment") or {}).get("windows_utc_seconds") or {}
-    facts |= {f"{name} bars": " to ".join(map(_moment, span)) for name, span in windows.items()}
+    facts |= {f"{name} bars": " to ".join(map(stamp, span)) for name, span in windows.items()}
     facts |= dict(
         _scores(manifest, read_json(above / "result.json", CheckpointError, _REMEDY) or {})
     )
@@ -147,7 +147,3 @@ def _origin(own: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[tuple[s
     commit = (made.get("git") or {}).get("slipstream")
     if commit:
         yield "commit", str(commit)
-
-
-def _moment(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M")

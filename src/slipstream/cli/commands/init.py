@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -223,14 +222,12 @@ def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
 
 def _file_line(one: FileDescription) -> str:
     from slipstream.market.bars import timeframe_name
+    from slipstream.market.finding import stamp
 
     if one.problem is not None:
         return f"{one.file}: cannot be read: {one.problem}"
-    first, last = (
-        datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in (one.first, one.last)
-    )
     bars = f"{one.rows:,} bars of {timeframe_name(one.bar_seconds)}"
-    line = f"{one.file}: {one.symbol}, {bars}, {first} to {last}"
+    line = f"{one.file}: {one.symbol}, {bars}, {stamp(one.first)} to {stamp(one.last)}"
     if one.extra:
         line += f"; columns usable as features: {', '.join(one.extra)}"
     return line

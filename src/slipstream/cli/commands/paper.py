@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -105,6 +104,7 @@ def _report(name: str, trust: bool) -> None:
     """Gates, then a row for each pass beside `evaluate`; exit code 1 where a bit differs."""
     from slipstream.live.deployment import Deployment
     from slipstream.live.paper import compared
+    from slipstream.market.finding import stamp
 
     found = Deployment.open(name)
     passes = compared(name, trust)  # refuses what is no account
@@ -115,17 +115,19 @@ def _report(name: str, trust: bool) -> None:
         tell(f"  gate {gate['name']}: {gate['figure']}{forced}")
     begun, until = min(one.rows[0].time for one in passes), facts.get("trained_until")
     if until is not None and begun < until:
-        tell(f"  The policy was trained or chosen on bars up to {_day(until)}: this begins before.")
+        tell(
+            f"  The policy was trained or chosen on bars up to {stamp(until)}: this begins before."
+        )
     rows = [
         (
             one.name,
-            _day(one.rows[0].time),
-            _day(one.rows[-1].time),
+            stamp(one.rows[0].time),
+            stamp(one.rows[-1].time),
             f"{len(one.rows):,}",
             f"{one.rows[-1].equity:,.2f}",
             f"{one.closed:,.2f}",
             f"{one.equal:,} of {one.both:,}"
-            + ("" if one.first is None else f", {_day(one.first)}"),
+            + ("" if one.first is None else f", {stamp(one.first)}"),
         )
         for one in passes
     ]
@@ -133,7 +135,3 @@ def _report(name: str, trust: bool) -> None:
     show_table(columns, rows, "equal: decisions with the same action and equity, bit for bit")
     if any(one.equal < one.both for one in passes):
         raise typer.Exit(1)
-
-
-def _day(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M")
