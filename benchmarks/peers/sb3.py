@@ -144,7 +144,7 @@ def ppo_gym(env_id: str, steps: int, seed: int, episodes: int) -> dict[str, Any]
     made = (gymnasium.make(env_id) for _ in range(episodes))
     returns = fresh_returns(
         [wrapper(one) if wrapper else one for one in made],
-        lambda rows: model.predict(np.stack(rows), deterministic=True)[0],
+        lambda rows: list(model.predict(np.stack(rows), deterministic=True)[0]),
         seed=seed,
     )
     return {"returns": returns, "seconds": seconds, "trained": model.num_timesteps}
@@ -208,7 +208,7 @@ def _fold(
     env.close()
     parts = range(len(PeerPrices.read(folder).test))
     tests = DummyVecEnv([partial(make_portfolio, folder, part) for part in parts])
-    observations = tests.reset()
+    observations: Any = tests.reset()  # of one box
     began = time.perf_counter()
     for _ in range(test_steps):
         actions, _ = model.predict(observations, deterministic=True)
@@ -245,8 +245,8 @@ class _Watch(BaseCallback):
         if self.tests is not None:
             if self.num_timesteps >= (self.tested + 1) * self.due:
                 self.tested += 1
-                mean, _ = evaluate_policy(self.model, self.tests, 20, deterministic=True)
-                self.reached = float(mean) >= self.score
+                mean: Any = evaluate_policy(self.model, self.tests, 20, deterministic=True)[0]
+                self.reached = mean >= self.score
                 self.test_seconds += time.perf_counter() - self.ended
         elif self.score < math.inf:
             infos = self.locals["infos"]
