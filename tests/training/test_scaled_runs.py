@@ -13,7 +13,6 @@ from slipstream.files import checkpoint
 from slipstream.files.interruption import Interrupted, ask_to_stop
 from slipstream.runs.listeners.events import Updated
 from slipstream.runs.run import Run
-from slipstream.training.learner import copies_of
 from slipstream.training.shard import resized
 
 PPO = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1}
@@ -70,13 +69,15 @@ def test_a_run_goes_on_with_other_copies_and_says_so(tmp_path, case, copies):
     run = stopped(tmp_path / "run", name, settings, members)
     before = state(run)
     seen = []
-    slipstream.resume(run, num_envs=copies, listeners=[seen.append], report=False)
+    slipstream.resume(run, num_envs=copies, listeners=[seen.append])
     after = [event for event in seen if isinstance(event, Updated)]
-    at = copies_of(run)[1]["steps"]
-    assert copies_of(run) == [{"steps": 0, "num_envs": 4}, {"steps": at, "num_envs": copies}]
+    at = run.copies[1]["steps"]
+    assert run.copies == [{"steps": 0, "num_envs": 4}, {"steps": at, "num_envs": copies}]
     each = 16 * copies
     assert [one.progress.steps for one in after][:2] == [at + each, at + 2 * each]
     assert run.result["members"][0]["failed"] is False
+    page = (run.path / "report.html").read_text()
+    assert f"4 copies each, {copies} from step {at:,} on" in page
     (note,) = (one for one in run.provenance["notes"] if "copies per member" in one)
     assert f"From step {at:,}" in note and "differ" in note
     assert ("replay begins empty" in note) == (settings.get("agent.name") in ("dqn", "td3"))
@@ -99,7 +100,7 @@ def test_killed_after_that_it_ends_with_the_same_bits(tmp_path):
                 )
             run = Run.open(path, lambda _: None)
         slipstream.resume(run, num_envs=8 if where is None else None, report=False)
-        assert len(copies_of(run)) == 2
+        assert len(run.copies) == 2
     calm, *others = (bits(Run.open(tmp_path / name)) for name in ("calm", "early", "late"))
     for other in others:
         assert other == calm
@@ -113,7 +114,7 @@ def test_sizes_that_do_not_fit_are_refused_and_nothing_is_changed(tmp_path):
     run = stopped(tmp_path / "run", "cartpole", PPO, 1)
     with pytest.raises(ConfigError, match="num_envs"):
         slipstream.resume(run, num_envs=0, report=False)
-    assert copies_of(run) == [{"steps": 0, "num_envs": 4}]
+    assert run.copies == [{"steps": 0, "num_envs": 4}]
     slipstream.resume(run, report=False)
     assert run.result is not None
 

@@ -20,7 +20,6 @@ from slipstream.jobs.supervisor import is_supervised, stop_process
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.vectorized import VectorizedEnvConfig
-from slipstream.training.learner import copies_of, last_copies
 
 _SECONDS = 0.2  # between two looks of `wait`
 
@@ -190,8 +189,8 @@ class AgentTrainingService:
             "scores": run.result["members"],
             "backend": backend,
             "env_type": asked["env_type"],
-            "num_envs": last_copies(run),
-            "copies": copies_of(run),
+            "num_envs": run.copies[-1]["num_envs"],
+            "copies": run.copies,
             "fallback": backend not in (wanted, "compiled"),
             "steps_per_second": run.result.get("steps_per_second"),
             "folder": run.path,

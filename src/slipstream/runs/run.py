@@ -363,6 +363,12 @@ class Run(Summarised):
         return _read_json(self.path / PROVENANCE) or {}
 
     @property
+    def copies(self) -> list[dict[str, int]]:
+        """From which step on there were how many copies per member: ``steps`` and ``num_envs``."""
+        first = [{"steps": 0, "num_envs": self.config.num_envs}]
+        return self.provenance.get("copies") or first
+
+    @property
     def test_reads(self) -> int:
         """How often the test split was scored: by the end of training, and by every evaluation."""
         return max(0, int(self.provenance.get("test_reads", 0)))

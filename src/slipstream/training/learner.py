@@ -69,24 +69,13 @@ def going_on(run: Run, device: str | None = None, num_envs: int | None = None) -
     Raises:
         ConfigError: the agent's sizes do not fit so many copies.
     """
-    config = run.config.with_copies(last_copies(run) if num_envs is None else num_envs)
+    config = run.config.with_copies(run.copies[-1]["num_envs"] if num_envs is None else num_envs)
     return config.with_training(device=device or last_device(run))
-
-
-def last_copies(run: Run) -> int:
-    """Copies per member that a run was trained with last."""
-    return int(copies_of(run)[-1]["num_envs"])
-
-
-def copies_of(run: Run) -> list[dict[str, int]]:
-    """From which step on a run had how many copies per member: ``steps`` and ``num_envs``."""
-    first = [{"steps": 0, "num_envs": run.config.num_envs}]
-    return run.provenance.get("copies") or first
 
 
 def note_copies(run: Run, config: RunConfig, steps: int) -> None:
     """Says and records that a run goes on with another number of copies, from so many steps on."""
-    before, now = last_copies(run), config.num_envs
+    before, now = run.copies[-1]["num_envs"], config.num_envs
     if now == before:
         return
     begins = " and its replay begins empty" if config.agent.replay(now) is not None else ""
@@ -97,7 +86,7 @@ def note_copies(run: Run, config: RunConfig, steps: int) -> None:
     )
     run.say(sentence)
     run.record(
-        copies=[*copies_of(run), {"steps": steps, "num_envs": now}],
+        copies=[*run.copies, {"steps": steps, "num_envs": now}],
         notes=[*run.provenance.get("notes", []), sentence],
     )
 

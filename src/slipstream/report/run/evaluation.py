@@ -290,9 +290,12 @@ def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequ
 def provenance(run: Run, environment: Environment) -> dict[str, str]:
     """Lines that say where the run comes from, each a fact."""
     training = run.config.training
+    first, *later = run.copies
+    copies = f"{first['num_envs']} copies each"
+    copies += "".join(f", {one['num_envs']} from step {one['steps']:,} on" for one in later)
     work = (
-        f"{training.total_steps:,} steps per member, {training.members} member(s), "
-        f"{training.num_envs} copies each, seed {training.seed}"
+        f"{training.total_steps:,} steps per member, {training.members} member(s), {copies}, "
+        f"seed {training.seed}"
     )
     result = run.result or {}
     if "updates_per_step" in result:
