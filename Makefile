@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev
 # -q: the list of what is installed is the lock file.
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps
 
-.PHONY: demo test test-all check check-cuda bench docs clean
+.PHONY: demo test test-all check check-cuda bench docs package clean
 .DEFAULT_GOAL := test
 
 $(INSTALLED): requirements.lock pyproject.toml
@@ -34,8 +34,12 @@ $(VENV)/.ray: $(DEV) requirements-ray.lock
 	$(PIP) -r requirements-ray.lock
 	@touch $@
 
+$(VENV)/.site: $(DEV) requirements-site.lock
+	$(PIP) -r requirements-site.lock
+	@touch $@
+
 demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2 minutes, set-up included)
-	$(BIN)/slipstream train examples/demo.yaml
+	$(BIN)/slipstream demo
 
 test: $(DEV)  ## everything but long learning and long fault tests (10 minutes on 2 cores, most of them compiling)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=30 --durations-min=4 $(ARGS)
@@ -61,6 +65,11 @@ bench: $(VENV)/.peers  ## measure beside the peers (three suites, at most 10 min
 
 docs: $(INSTALLED)  ## write the tables of docs/performance.md from results/*.json
 	$(BIN)/python -m benchmarks.page docs/performance.md results
+
+package: $(VENV)/.site  ## build the wheel and the source distribution into dist/, and check them
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## remove what make made, but not runs/
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

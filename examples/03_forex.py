@@ -1,6 +1,6 @@
 """Real prices: hourly EURUSD of 2017, an honest report, and the test split read once.
 
-The prices come inside a package: pip install --no-deps gym-anytrading==2.0.0
+The prices come with slipstream, under the MIT licence of gym-anytrading, whose file they are.
 python examples/03_forex.py [STEPS]
 """
 
@@ -15,7 +15,7 @@ run = slipstream.train(
         "env": {
             "name": "forex",
             "data": {
-                "folder": "package:gym_anytrading/datasets/data",
+                "folder": "package:slipstream/demo/prices",
                 "files": {"EURUSD": "FOREX_EURUSD_1H_ASK.csv"},
                 "time_zone": "UTC",  # the file's stamps name no zone
                 "price_side": "ask",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import os
 import re
@@ -103,6 +104,7 @@ def source_files() -> list[Path]:
 def test_the_files_of_a_repository_exist() -> None:
     for name in (
         *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile"),
+        *("CITATION.cff", "SECURITY.md", "MANIFEST.in"),
         *("requirements.lock", "requirements-dev.lock", "requirements-peers.lock"),
         *(".ci/run", "src/slipstream/py.typed"),
         *("docs/start.md", "docs/extending.md", "docs/glossary.md", "docs/performance.md"),
@@ -138,7 +140,7 @@ def test_circles_are_found_wherever_an_import_stands() -> None:
 
 def test_make_has_its_verbs() -> None:
     text = (ROOT / "Makefile").read_text()
-    verbs = {"demo", "test", "test-all", "check", "check-cuda", "bench", "docs", "clean"}
+    verbs = {"demo", "test", "test-all", "check", "check-cuda", "bench", "docs", "clean", "package"}
     assert verbs <= set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
 
 
@@ -146,9 +148,10 @@ def test_the_lock_fits_the_ranges() -> None:
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
     for lock, lines in (
-        ("requirements.lock", (*project["dependencies"], *extras["demo"])),
+        ("requirements.lock", project["dependencies"]),
         ("requirements-dev.lock", (*extras["torch"], *extras["dev"])),
         ("requirements-ray.lock", extras["ray"]),
+        ("requirements-site.lock", extras["site"]),
     ):
         locked = pins(lock)
         for line in lines:
@@ -158,7 +161,10 @@ def test_the_lock_fits_the_ranges() -> None:
 
 
 def test_the_package_has_one_version() -> None:
-    assert PROJECT["project"]["version"] == slipstream.__version__
+    assert "version" in PROJECT["project"]["dynamic"]
+    (place,) = PROJECT["tool"]["setuptools"]["dynamic"]["version"].values()
+    module, _, name = place.rpartition(".")
+    assert getattr(importlib.import_module(module), name) == slipstream.__version__
 
 
 def test_the_product_needs_no_torch() -> None:
@@ -167,7 +173,11 @@ def test_the_product_needs_no_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    "lock", ["requirements.lock", "requirements-dev.lock", "requirements-ray.lock"]
+    "lock",
+    [
+        *("requirements.lock", "requirements-dev.lock", "requirements-ray.lock"),
+        "requirements-site.lock",
+    ],
 )
 def test_the_lock_is_the_whole_closure(lock: str) -> None:
     """What any locked package needs is locked too, at a version it accepts.

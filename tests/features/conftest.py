@@ -15,9 +15,9 @@ from slipstream.market.panel import Panel, load_panel
 
 @pytest.fixture(scope="session")
 def demo_bars() -> Bars:
-    """Hourly EURUSD of 2017 from gym-anytrading, ask prices as they are in the file."""
+    """Hourly EURUSD of 2017 from the demo, ask prices as they are in the file."""
     config = DataConfig(
-        folder="package:gym_anytrading/datasets/data",
+        folder="package:slipstream/demo/prices",
         files={"EURUSD": "FOREX_EURUSD_1H_ASK.csv"},
         time_zone="UTC",
     )

@@ -25,7 +25,7 @@ def test_a_folder_of_named_pairs(folder, frame):
 
 
 def test_the_demos_package_is_described_and_loads():
-    found = describe_folder("package:gym_anytrading/datasets/data")
+    found = describe_folder("package:slipstream/demo/prices")
     one = found.files[0]
     assert (one.symbol, one.price_side) == ("EURUSD", "ask")
     section = found.data_section

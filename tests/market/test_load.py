@@ -13,7 +13,7 @@ from slipstream.market.checks.check import check
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
 
-GYM = "package:gym_anytrading/datasets/data"
+GYM = "package:slipstream/demo/prices"
 
 
 def load(folder: str, **options: object):
@@ -62,7 +62,7 @@ def test_csv_and_feather_load_the_same_numbers(tmp_path, frame):
         np.testing.assert_array_equal(getattr(a, name), getattr(c, name))
 
 
-def test_the_demos_file_loads_from_its_package():
+def test_the_demos_file_loads_from_the_package():
     market = load(
         GYM,
         files={"EURUSD": "FOREX_EURUSD_1H_ASK.csv"},

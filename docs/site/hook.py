@@ -1,0 +1,133 @@
+"""What MkDocs asks while it builds the site: pages from outside docs/, and the reference.
+
+A link that leads nowhere, a page that no menu names, or a public name without a docstring ends the
+build (`make site`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import slipstream
+
+ROOT = Path(__file__).parents[2]
+PAGES = {"README.md": "index.md"} | {
+    name: name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+}
+# What programs get from these calls and hand to them, besides `slipstream.NAME` itself.
+BESIDE = {
+    "What calls give": (
+        *("slipstream.nets.policy.Policy", "slipstream.vector.vector_env.VectorEnv"),
+        *("slipstream.vector.vector_env.StepOut", "slipstream.files.track.Track"),
+        "slipstream.studies.record.folder.StudyFolder",
+    ),
+    "A policy without the rest": ("slipstream.portable",),
+    "What listeners hear": ("slipstream.runs.listeners.events",),
+    "What a kernel declares": ("slipstream.core.spec", "slipstream.core.kernel.Loaded"),
+    "What an agent is": (
+        "slipstream.agents.agent.Agent",
+        "slipstream.agents.agent.AgentConfig",
+    ),
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds what is written elsewhere: pages beside README.md, examples, the reference."""
+    for name, place in PAGES.items():
+        files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
+    examples = sorted(path for path in (ROOT / "examples").rglob("*") if path.is_file())
+    for path in examples:
+        if "__pycache__" not in path.parts:
+            name = str(path.relative_to(ROOT))
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    files.append(File.generated(config, "examples.md", content=_examples(examples)))
+    files.append(File.generated(config, "reference.md", content=_reference()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links as the site has them, and of every picture the one for each colour scheme."""
+    own = page.file.src_uri
+    if own in PAGES.values():
+        markdown = re.sub(r"\]\(docs/", "](", markdown)
+    markdown = re.sub(r"\]\(\.\./", "](", markdown) if "/" not in own else markdown
+    markdown = markdown.replace("](README.md", "](index.md")
+    markdown = re.sub(r"\]\(examples\)", "](examples.md)", markdown)
+
+    def both(found: re.Match[str]) -> str:
+        words, name = found.groups()
+        if files.get_file_from_path(f"{name}-dark.png") is None:
+            raise PluginError(f"{own}: {name}.png has no {name}-dark.png for dark pages.")
+        return f"![{words}]({name}.png#only-light)![{words}]({name}-dark.png#only-dark)"
+
+    return re.sub(r"!\[([^\]]*)\]\(([\w/-]+)\.png\)", both, markdown)
+
+
+def _examples(paths: list[Path]) -> str:
+    """A page that says what each example shows, by the first line of its text."""
+    lines = [
+        "# Examples",
+        "",
+        "Each runs as it stands, from a checkout: `python examples/NAME`.",
+        "",
+    ]
+    for path in paths:
+        if path.suffix in (".py", ".sh", ".yaml") and "__pycache__" not in path.parts:
+            found = re.search(r'^(?:"""|# )(.+?)(?:"""|$)', path.read_text("utf-8"), re.MULTILINE)
+            name = path.relative_to(ROOT / "examples")
+            lines.append(f"- [{name}](examples/{name}): {found[1] if found else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def _reference() -> str:
+    """Every public name, with its docstring; one without is refused."""
+    lines = [
+        "# Reference",
+        "",
+        "What `import slipstream` offers, then what that gives and takes.",
+        "",
+    ]
+    lines += ["## slipstream", ""]
+    for name in slipstream.__all__:
+        if name != "__version__":
+            found = getattr(slipstream, name)
+            lines.append(_entry(f"{found.__module__}.{found.__qualname__}"))
+    for title, places in BESIDE.items():
+        lines += [f"## {title}", "", *map(_entry, places)]
+    return "\n".join(lines)
+
+
+def _entry(place: str) -> str:
+    """What mkdocstrings makes a description of; everything public in it has a docstring."""
+    for name, found in _public(place):
+        if not inspect.getdoc(found):
+            raise PluginError(f"{name} is public, and has no docstring.")
+    return f"::: {place}\n"
+
+
+def _public(place: str) -> list[tuple[str, object]]:
+    """What is found at a dotted place, and its own public functions and classes."""
+    module, _, name = place.rpartition(".")
+    try:
+        found: object = importlib.import_module(place)
+    except ModuleNotFoundError:
+        found = getattr(importlib.import_module(module), name)
+    named = [(place, found)]
+    own = place if inspect.ismodule(found) else getattr(found, "__module__", "")
+    for key, member in (
+        vars(found).items() if inspect.ismodule(found) or inspect.isclass(found) else ()
+    ):
+        member = getattr(member, "fget", member) or member
+        member = getattr(member, "__func__", member)
+        callable_here = inspect.isfunction(member) or inspect.isclass(member)
+        if not key.startswith("_") and callable_here and member.__module__ == own:
+            named.append((f"{place}.{key}", member))
+    return named

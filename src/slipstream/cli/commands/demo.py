@@ -1,0 +1,38 @@
+"""`slipstream demo`: a first training, of prices that come with slipstream."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slipstream.cli.arguments import console
+
+app = typer.Typer()
+WORKS = ("demo",)
+_PRICES = (
+    "Prices: hourly EURUSD of 2017, the file of gym-anytrading 2.0.0 under its MIT licence; that "
+    "package does not say who recorded them."
+)
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(help="Run directory; runs/forex-<date>-<time> unless given.")
+    ] = None,
+) -> None:
+    """Trains four agents on hourly EURUSD of 2017, which is inside, and writes an honest report.
+
+    It takes two minutes on two cores, most of the first time compiling.
+    """
+    from slipstream import api
+    from slipstream.market.reading.source import resolve_folder
+
+    config = resolve_folder("package:slipstream/demo/demo.yaml")
+    with closing(console()) as progress:
+        progress.say(_PRICES)
+        progress.say(f"Config: {config}")
+        api.train(str(config), out=out, listeners=[progress], say=progress.say)
