@@ -17,6 +17,8 @@ PAGES = (
     "README.md",
     "docs/start.md",
     "docs/extending.md",
+    "docs/extending-markets.md",
+    "docs/extending-agents.md",
     "docs/studies.md",
     "docs/portfolio.md",
     "docs/workers.md",
@@ -55,7 +57,7 @@ def test_python_blocks_run(
 
 
 def test_the_algorithm_of_the_docs_is_the_tested_one() -> None:
-    text = (ROOT / "docs/extending.md").read_text()
+    text = (ROOT / "docs/extending-agents.md").read_text()
     shown = next(block["code"] for block in BLOCK.finditer(text) if block["file"] == "reinforce.py")
     assert shown == (ROOT / "tests/agents/reinforce.py").read_text()
 

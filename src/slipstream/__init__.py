@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         resume_study,
         train,
         tune,
+        write_card,
         write_report,
     )
     from slipstream.api.service import AgentTrainingService
@@ -94,6 +95,7 @@ __all__ = [
     "train_run",
     "train_single_run",
     "tune",
+    "write_card",
     "write_report",
 ]
 

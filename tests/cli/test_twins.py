@@ -23,6 +23,7 @@ TWINS = {
     "study report": (api.report_study,),
     "check": (api.check,),
     "export": (api.export,),
+    "card": (api.write_card,),
 }
 # Fields of sections are arguments of `train`; of `tune` they are in `study` and `overrides`.
 FIELDS = {*TrainingConfig.model_fields, *StudyConfig.model_fields, "data_dir", "timeframe"}

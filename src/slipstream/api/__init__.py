@@ -14,6 +14,7 @@ from slipstream.api.evaluation import (
     evaluate_games,
     export,
     load_policy,
+    write_card,
     write_report,
 )
 from slipstream.api.study import report_study, resume_study, tune
@@ -33,5 +34,6 @@ __all__ = [
     "resume_study",
     "train",
     "tune",
+    "write_card",
     "write_report",
 ]

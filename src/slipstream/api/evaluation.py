@@ -1,4 +1,4 @@
-"""What a run has learned: `evaluate`, `evaluate_games`, `write_report`, `load_policy`."""
+"""What a run has learned: `evaluate`, `write_report`, `write_card`, `load_policy`, ..."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def evaluate(
     """Tracks of the best policies by split, member and episode: deterministic, with traces.
 
     Args:
-        path: a run; a study's folder or its `policy` folder, for the policy that it deployed; or
-            the name of a deployment, whose paper account's bars are scored unless `data` is given.
+        path: a run; a study's folder or its `policy` folder, for the policy that it deployed; a
+            policy that `write_card` handed on; or the name of a deployment, whose paper account's
+            bars are scored unless `data` is given.
         data: a folder of other prices of the same kind, scored as one window.
         symbols: which of them; those of the run unless given.
         start, stop: of that window (ISO dates, UTC), half open.
@@ -144,6 +145,31 @@ def write_report(
         return report.report_deployed(found, **bars, out=out, say=say)
     run = path if isinstance(path, Run) else Run.open(path, trust=trust)
     return report.report_run(run, **bars, out=out, say=say)
+
+
+def write_card(
+    run: str | Path | Run,
+    *,
+    out: str | Path | None = None,
+    licence: str | None = None,
+    trust: bool = False,
+) -> Path:
+    """Writes a model card of a run's best policy: what, on which data, scores, what was not shown.
+
+    Args:
+        run: a run.
+        out: folder that is made of the policy and its card, to be handed on: `evaluate` and
+            `load_policy` take it. Without it the card is `card.md` in the run's directory.
+        licence: of the data; that of a file LICENSE beside the prices unless given.
+        trust: as for `evaluate`.
+
+    Returns:
+        Path of the card.
+    """
+    from slipstream.report.run import card  # Matplotlib: only where it is needed
+
+    found = run if isinstance(run, Run) else Run.open(run, trust=trust)
+    return card.write_card(found, None if out is None else Path(out), licence)
 
 
 def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:

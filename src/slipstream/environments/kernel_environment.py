@@ -185,8 +185,8 @@ class KernelEnvironment(Environment):
         if kernel.load_folds is None:
             raise ConfigError(
                 f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
-                "out what an observation remembers. Define it as docs/extending.md shows, or train "
-                "with `slipstream train`."
+                "out what an observation remembers. Define it as docs/extending-markets.md shows, "
+                "or train with `slipstream train`."
             )
         market = replace(market, benchmark="benchmark" in found.spec.trace)
         return replace(found, spec=replace(found.spec, market=market))
@@ -397,7 +397,7 @@ class KernelEnvironment(Environment):
         raise ConfigError(
             f"`{self.kernel.name}` has no split `{split}`, but {', '.join(self.loaded.params)}. "
             "Have its `load`, for a study its `load_folds`, put Params records under that name: "
-            "docs/extending.md names the splits of a study."
+            "docs/extending-markets.md names the splits of a study."
         )
 
     def spec_of(self, records: tuple[Any, ...]) -> Spec:

@@ -162,7 +162,8 @@ class DeployedPolicy:
         path: its folder.
         policy: of one member.
         config: of its final training.
-        facts: where it comes from: `study`, `trial`, `label`, `environment`, ...
+        facts: where it comes from: `study`, `trial`, `label`, `environment`, ...; of a run's, that
+            was handed on, `environment` and `test`.
     """
 
     path: Path
@@ -170,19 +171,26 @@ class DeployedPolicy:
     config: RunConfig
     facts: Mapping[str, Any]
 
+    @property
+    def title(self) -> str:
+        """The study's trial, else the name of the folder."""
+        study = self.facts.get("study")
+        return self.path.name if study is None else f"{study}, trial {self.facts.get('trial')}"
+
     @classmethod
     def open(cls, folder: Path, trust: bool = False) -> DeployedPolicy:
         """Reads it.
 
         Raises:
-            CheckpointError: damaged, or not deployed by a study.
+            CheckpointError: damaged, or neither deployed by a study nor handed on by a run.
             TrustError: code of somebody else's would run, and `trust` does not allow it.
         """
         tensors, manifest = checkpoint.load(folder)
         if not isinstance(manifest.get("run"), Mapping):
             raise CheckpointError(
                 f"{folder} is a policy without the config that it was trained under: one of a "
-                "run's members. Evaluate the run's directory, which has the config."
+                "run's members. Evaluate the run's directory, which has the config; `slipstream "
+                "card RUN --out FOLDER` writes both into a folder to hand on."
             )
         made = manifest.get("id")
         check_trust(folder, manifest["run"], trust, made if isinstance(made, str) else "-")
@@ -228,10 +236,12 @@ class DeployedPolicy:
             return
         new = "DATE" if end is None else _iso(end)
         known = "" if end is None else f"; bars from {new} (UTC) on are new to it"
+        by = "study, on a hold-out that is opened once: see study.html"
+        if self.facts.get("study") is None:
+            by = "run, on a split that every look makes less of a proof: see its card"
         raise ConfigError(
-            f"{self.path} was scored by its study, on a hold-out that is opened once: see "
-            f"study.html{known}. Give other prices with `--data FOLDER`, or newer bars of the same "
-            f"ones with `--from {new}`."
+            f"{self.path} was scored by its {by}{known}. Give other prices with `--data FOLDER`, "
+            f"or newer bars of the same ones with `--from {new}`."
         )
 
     def evaluate(self, environment: Environment, *, record: bool = True) -> Tracks:
@@ -245,9 +255,11 @@ class DeployedPolicy:
 
 
 def _check_facts(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuses facts that no study writes beside a policy."""
+    """Refuses facts that neither a study nor a run writes beside a policy."""
     known: dict[str, Any] = {"carried?": {}, "windows_utc_seconds?": {}}
-    problem = misfit(manifest, {"policy": {}, "study?": str, "trial?": int, "environment?": known})
+    problem = misfit(
+        manifest, {"policy": {}, "study?": str, "trial?": int, "environment?": known, "test?": {}}
+    )
     facts = manifest.get("environment") if problem is None else None
     for name, window in ((facts or {}).get("windows_utc_seconds") or {}).items():
         problem = problem or misfit(window, [int], f"`{name}`")

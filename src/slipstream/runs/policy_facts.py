@@ -109,7 +109,8 @@ def _conditions(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What it was chosen by, and what was measured afterwards."""
     if "score" in own:
-        what = result.get("score_is", "score")
+        test = own.get("test") or {}  # of a policy that was handed on
+        what = test.get("score_is") or result.get("score_is", "score")
         yield (
             "chosen by",
             f"{what} {own['score']:.6g} on {own['split']}, after {own['steps']:,} steps",
@@ -117,6 +118,8 @@ def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple
         for one in result.get("members", ()):
             if one.get("member") == own.get("member") and one.get("test_score") is not None:
                 yield "test", f"{what} {one['test_score']:.6g} on {result.get('test_is')}"
+        if isinstance(test.get("score"), float):
+            yield "test", f"{what} {test['score']:.6g} on {test.get('test_is')}"
         return
     for key, name in (("label", "chosen by"), ("trial", "trial"), ("overrides", "found")):
         if own.get(key) not in (None, {}):

@@ -53,7 +53,7 @@ def make_collector(
     if plan is None:
         raise ConfigError(
             f"The agent {type(agent).__name__} wants a replay, and the method `replay` of its "
-            "Config does not say how large: return a ReplayPlan from it, see docs/extending.md."
+            "Config does not say how large: return a ReplayPlan from it (docs/extending-agents.md)."
         )
     replay = Replay(plan, spec, agent.members, num_envs, envs[0].mask_width, envs)
     return ReplayCollector(agent, envs, rollout, replay)

@@ -69,7 +69,7 @@ def evaluate(
     deployed = deployed_folder(run)
     if deployed is not None and (games is not None or opponent or video is not None):
         raise ConfigError(
-            f"{run} is a policy that a study deployed: --games, --opponent and --video are for the "
+            f"{run} is a policy by itself: --games, --opponent and --video are for the "
             "directory of a run. `slipstream.load_policy` and `slipstream.make_vec` play with it."
         )
     opened = Run.open(run, progress.say, trust) if deployed is None else None

@@ -1,4 +1,4 @@
-"""`slipstream policy` and `slipstream export`: what a saved policy is, and the same as ONNX."""
+"""`slipstream policy`, `export` and `card`: what a saved policy is, for people and programs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunOrStudy, Trust
+from slipstream.cli.arguments import RunFolder, RunOrStudy, Trust
 from slipstream.cli.output import show_table, tell
 
 app = typer.Typer()
 policies = typer.Typer(name="policy", help="Looks at saved policies.", no_args_is_help=True)
 app.add_typer(policies)
-WORKS = ("export",)
+WORKS = ("export", "card")
 
 Member = Annotated[
     int | None, typer.Option(min=0, help="Of a run: whose policy; the best one's unless given.")
@@ -52,6 +52,28 @@ def export(
         f"Compared on {facts['observations']:,} observations by {facts['ran_by']}: the largest "
         f"difference is {facts['largest_difference']:.1e}, {facts['tolerance']:.0e} is allowed."
     )
+
+
+@app.command()
+def card(
+    run: RunFolder,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder that is made of the policy and its card, to be handed on."),
+    ] = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(help="Of the data; a file LICENSE beside the prices says it unless given."),
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Writes a model card: what, on which data, scores with intervals, what was not shown.
+
+    It is card.md in the run's directory, or README.md beside the policy in --out.
+    """
+    from slipstream import api
+
+    tell(f"Card: {api.write_card(run, out=out, licence=licence, trust=trust)}")
 
 
 def _folder(path: str) -> Path:

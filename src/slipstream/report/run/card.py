@@ -82,9 +82,9 @@ def card(run: Run, found: RunEvaluation, page: Page, licence: str) -> str:
         "and `slipstream evaluate FOLDER` measures it again.",
         *("## What it is", _table(own)),
         *("## Data", _table({**data, "licence of the data": licence})),
-        *("## Scores", _table(scores), _list(page.sentences)),
-        *("## What was not shown", _list([*page.warnings, *_limits(run, found), *found.notes])),
-        *("## Where it comes from", _table(found.provenance)),
+        *("## Scores", _table(scores), _list([*page.sentences, *found.notes])),
+        *("## What was not shown", _list([*page.warnings, *_limits(run, found)])),
+        *("## Where it comes from", _table({**found.provenance, **_command(found)})),
     ]
     return "\n\n".join(filter(None, lines)) + "\n"
 
@@ -135,12 +135,20 @@ def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
         yield f"How it does against anybody but {names}."
 
 
+def _command(found: RunEvaluation) -> dict[str, str]:
+    """The command without the folder of the program: the card leaves this machine."""
+    program, _, words = found.provenance.get("Command", "").partition(" ")
+    return {"Command": f"{Path(program).name} {words}"} if words else {}
+
+
 def _hand_on(run: Run, found: RunEvaluation, out: Path) -> None:
     """Writes the best policy with the config that it was trained under and what it scored."""
     tensors, manifest = run.best.load(run.best.highest)
     result, environment = run.result or {}, run.provenance.get("environment") or {}
     member = manifest.get("member")
-    own = next((one for one in result.get("members", ()) if one.get("member") == member), {})
+    own: Mapping[str, Any] = next(
+        (one for one in result.get("members", ()) if one.get("member") == member), {}
+    )
     tracks = found.tracks[found.holdout][found.member]
     facts: dict[str, Any] = {
         "run": run.config.as_mapping(),

@@ -102,7 +102,9 @@ def evaluate_run(
 def evaluate_deployed(
     policy: Path | DeployedPolicy, *, draws: int = RANDOM_DRAWS, **window: Unpack[Window]
 ) -> RunEvaluation:
-    """Evaluates the policy that a study deployed, on other prices or on a game's fresh episodes.
+    """Evaluates a policy by itself, which a study deployed or a run handed on.
+
+    On other prices, or on a game's fresh episodes.
 
     Args:
         policy: it, or its folder.
@@ -111,15 +113,16 @@ def evaluate_deployed(
     deployed = policy if isinstance(policy, DeployedPolicy) else DeployedPolicy.open(policy)
     environment = deployed.environment(**window)
     market, facts = environment.spec.market is not None, deployed.facts
-    new = begins_after(environment, facts, ("development", "holdout"))
+    owner = "study" if "study" in facts else "policy"
+    names = ("development", "holdout") if owner == "study" else ("train", "validation", "test")
+    new = begins_after(environment, facts, names)
     notes = [_FORCED] if facts.get("forced") else []
     if market and not new:
-        notes.append(_NOT_NEW.format("study's own prices end"))
-    trial = f"{facts.get('study')}, trial {facts.get('trial')}"
+        notes.append(_NOT_NEW.format(f"{owner}'s own prices end"))
     digest = environment.provenance.get("market_sha256")
-    work = {"Study": f"{trial}: {facts.get('label')}"}
+    work = {"Study": f"{deployed.title}: {facts.get('label')}"} if owner == "study" else {}
     found = RunEvaluation(
-        title=f"{trial}: {deployed.config.short_name}",
+        title=f"{deployed.title}: {deployed.config.short_name}",
         tracks=deployed.evaluate(environment, record=market),
         unseen=new or not market,
         notes=(*notes, *deployed.remarks(environment)),

@@ -1,0 +1,135 @@
+"""Model cards, and policies that are handed on with them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+import slipstream
+from slipstream import portable
+from slipstream.cli import main
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.files import checkpoint
+from slipstream.market.planted.forex import PlantedForex
+
+
+def command(*words):
+    """The exit code of `slipstream WORDS`."""
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as stop:
+        return stop.code
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return slipstream.train(
+        "cartpole",
+        overrides={"agent.horizon": 8, "agent.minibatch": 32, "agent.widths": [8]},
+        members=2,
+        num_envs=4,
+        total_steps=256,
+        out=tmp_path_factory.mktemp("runs") / "first",
+        report=False,
+        say=lambda _: None,
+    )
+
+
+def rows(text):
+    """Cells of the card's tables by their first one."""
+    return dict(re.findall(r"^\| ([^|]+?) \| (.*) \|$", text, re.MULTILINE))
+
+
+def test_a_card_says_what_data_scores_and_limits(run):
+    path = slipstream.write_card(run.path)
+    assert path == run.path / "card.md"
+    text = path.read_text()
+    told = rows(text)
+    assert told["agent"].startswith("ppo, seed") and "shape (4,)" in told["observation"]
+    assert told["licence of the data"] == "none needed: the environment makes all that it shows"
+    returns = np.array([track.ret for track in slipstream.evaluate(run)["test"][run.best.highest]])
+    mean, error = returns.mean(), returns.std(ddof=1) / math.sqrt(len(returns))
+    low, high = map(float, re.findall(r"[\d.]+", told["95 % interval of the mean return"])[:2])
+    assert low == pytest.approx(mean - 1.96 * error, abs=0.1)
+    assert high == pytest.approx(mean + 1.96 * error, abs=0.1)
+    limits = text.split("## What was not shown")[1]
+    assert "the best of 2 seeds" in limits and "anything but `cartpole`" in limits
+
+
+def test_a_policy_is_handed_on_with_its_card(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command("card", run.path, "--out", "given", "--licence", "CC0 <b>|</b>") == 0
+    assert "Card: given/README.md" in capsys.readouterr().out
+    card = (tmp_path / "given/README.md").read_text()
+    assert "CC0 &lt;b>\\|&lt;/b>" in card
+    assert sorted(path.name for path in (tmp_path / "given").iterdir()) == [
+        "README.md",
+        "manifest.json",
+        "state.safetensors",
+    ]
+    own, here = slipstream.load_policy(run), slipstream.load_policy("given")
+    seen = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    assert (own.act(seen) == here.act(seen)).all()
+    assert (portable.load(tmp_path / "given").act(seen) == here.act(seen)).all()
+    tracks = slipstream.evaluate("given")["test"]
+    assert [track.ret for track in tracks[0]] == [
+        track.ret for track in slipstream.evaluate(run)["test"][run.best.highest]
+    ]
+    assert command("evaluate", "given", "--out", "page") == 0
+    assert "given: cartpole" in (tmp_path / "page/report.html").read_text()
+    capsys.readouterr()
+    assert command("policy", "show", "given") == 0
+    assert "on fresh episodes" in capsys.readouterr().out
+    assert slipstream.write_card(run, out="given").is_file()  # a policy is replaced
+
+
+def test_what_lies_there_is_not_replaced(run, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("kept")
+    for place in (tmp_path / "mine", run.path):
+        with pytest.raises(ConfigError, match="is there already"):
+            slipstream.write_card(run, out=place)
+    assert (tmp_path / "mine/notes.txt").read_text() == "kept"
+
+
+def test_a_handed_on_policy_that_was_changed_is_refused(run, tmp_path):
+    slipstream.write_card(run, out=tmp_path / "given")
+    path = tmp_path / "given" / checkpoint.MANIFEST
+    path.write_text(path.read_text().replace('"score"', '"scores"'))
+    with pytest.raises(CheckpointError, match="manifest"):
+        slipstream.evaluate(tmp_path / "given")
+
+
+def test_a_market_names_its_bars_and_the_licence_beside_them(tmp_path):
+    PlantedForex().write(tmp_path / "hours", 3_000, 0, bar_seconds=3_600)
+    data = {"folder": str(tmp_path / "hours"), "spread_pips": 0.5}
+    run = slipstream.train(
+        {
+            "env": {"name": "forex", "data": data, "features": ["log_return_1"], "max_steps": 50},
+            "agent": {"widths": [8], "horizon": 16},
+        },
+        num_envs=4,
+        total_steps=128,
+        out=tmp_path / "run",
+        report=False,
+        say=lambda _: None,
+    )
+    reads = run.test_reads
+    told = rows(slipstream.write_card(run).read_text())
+    assert told["licence of the data"].startswith("not stated")
+    (tmp_path / "hours/LICENSE").write_text("\nMIT License\n\nCopyright (c) 2019 Somebody\nmore\n")
+    text = slipstream.write_card(run, out=tmp_path / "given").read_text()
+    told = rows(text)
+    assert told["licence of the data"].startswith("MIT License, Copyright (c) 2019 Somebody")
+    assert " to " in told["test bars"] and len(told["sha256"]) == 64
+    assert told["Annual Sharpe ratio"] == "n/a (too few days for one)"
+    assert "on bars after those above" in text
+    assert slipstream.runs.run.Run.open(run.path).test_reads == reads  # no further look
+    with pytest.raises(ConfigError, match="scored by its run"):
+        slipstream.evaluate(tmp_path / "given")
+    manifest = json.loads((tmp_path / "given/manifest.json").read_text())
+    assert manifest["environment"]["windows_utc_seconds"]["test"]
