@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import gymnasium
 import psutil
 import pytest
 
@@ -102,6 +103,22 @@ def test_what_no_machine_can_hold_is_refused_at_once(service):
     big = {"env": "cartpole", "agent": {"widths": [500_000, 500_000]}}
     with pytest.raises(ResourceError, match=r"lower .*agent.widths to "):
         service.submit(big, **SMALL)
+    with pytest.raises(ConfigError, match="There is no job 1"):
+        service.status(1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [lambda: gymnasium.make("CartPole-v1"), gymnasium.make("CartPole-v1"), "object:CartPoleEnv"],
+    ids=["function", "object", "name"],
+)
+def test_an_environment_object_is_refused_with_what_can_be_submitted(service, given):
+    """It is in this process, and a job is another one."""
+    with pytest.raises(ConfigError, match=r"gym:MODULE:ID") as caught:
+        service.submit(given, {"num_envs": 2}, **SMALL)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="nothing to train on"):
+        service.submit(5)
     with pytest.raises(ConfigError, match="There is no job 1"):
         service.status(1)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
+from slipstream.environments.object_environment import OBJECT
 from slipstream.files.files import make_folder, write_text
 from slipstream.files.status import Status, read_status
 from slipstream.jobs.memory import run_memory
@@ -18,7 +19,7 @@ from slipstream.jobs.process import let_go, place, start
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import is_supervised, stop_process
 from slipstream.runs.run import Run
-from slipstream.settings.config import RunConfig, resolve
+from slipstream.settings.config import RunConfig, named, resolve
 from slipstream.settings.vectorized import VectorizedEnvConfig
 
 _SECONDS = 0.2  # between two looks of `wait`
@@ -73,7 +74,15 @@ class AgentTrainingService:
                 "env_type=...)."
             )
         changes = {f"training.{name}": value for name, value in training.items()}
-        own = vectorized.training(resolve(config, changes).env_name)
+        name = resolve(named(config), changes).env_name
+        if name.startswith(OBJECT):
+            raise ConfigError(
+                f"{config!r:.80} is an environment that this program made, and a job is another "
+                "process, which has not got it: write a kernel's file (docs/extending.md), or "
+                "register it with Gymnasium and submit gym:MODULE:ID; `slipstream.train` trains "
+                "the object itself, here."
+            )
+        own = vectorized.training(name)
         resolved = resolve(config, {**changes, **{f"training.{k}": v for k, v in own.items()}})
         self._check_copies(vectorized)
         memory = run_memory(resolved)

@@ -419,10 +419,12 @@ def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) ->
     Raises:
         ConfigError: unknown keys, bad values, or no prices for a market.
     """
-    if "data" not in settings and _needs_prices(kernel):
+    data = settings.get("data", {})
+    if isinstance(data, Mapping) and "folder" not in data and _needs_prices(kernel):
         raise ConfigError(
-            f"`env.data` is required and missing: {name} reads prices. `slipstream init {name} "
-            "DIR > my.yaml` writes a config from a folder of price files; train that."
+            f"`env.data.folder` is missing: {name} reads prices. Say which folder has the files, "
+            "`slipstream tune ... --data-dir DIR`, or --set env.data.folder=DIR for other "
+            f"commands; or write a config from it, `slipstream init {name} DIR > my.yaml`."
         )
     return _anchored(kernel.configure(settings).model_dump(mode="json"))
 

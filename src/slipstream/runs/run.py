@@ -33,6 +33,7 @@ from slipstream.files.status import EVENTS, LOG, STATUS, read_status
 from slipstream.files.table import read
 from slipstream.runs.listeners.events import Event
 from slipstream.runs.listeners.metrics import EVALUATIONS, METRICS, TableWriter
+from slipstream.runs.listeners.periodic import PeriodicPolicies
 from slipstream.runs.listeners.telling import Telling
 from slipstream.runs.listeners.tensorboard import TensorBoardWriter, hyper_parameters
 from slipstream.runs.state_version import SHAPE, check_state_version, state_version
@@ -105,6 +106,7 @@ class Run(Summarised):
         self._config, self._trust = config, trust
         self.logbook = Logbook(path, "run", say)
         self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
+        self._policies: PeriodicPolicies | None = None
         self._log = Telling(self.logbook)
         self._lock: TextIO | None = None
         self.chunks: dict[str, str] = {}  # files in `bulk` of the checkpoint in use, and sha256
@@ -243,8 +245,14 @@ class Run(Summarised):
                 TableWriter(self.path, self.say),
                 TensorBoardWriter(self.path / TENSORBOARD, hyper_parameters(self.config)),
             )
+            every = self.config.training.policy_every_episodes
+            if every is not None:
+                phases = len(self.config.curriculum.phases)
+                self._policies = PeriodicPolicies(self.path, every, phases, self.metrics)
         for writer in self._writers:
             writer(event)
+        if self._policies is not None:
+            self._policies(event)
         self._log(event)
 
     def close(self) -> None:

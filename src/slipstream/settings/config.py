@@ -166,7 +166,7 @@ class RunConfig:
     def hash(self) -> str:
         """sha256 of everything that decides the result, which place and workers do not."""
         values = self.as_mapping()
-        for name in ("out", "shards", "keep_last", "double_buffer"):
+        for name in ("out", "shards", "keep_last", "double_buffer", "policy_every_episodes"):
             del values["training"][name]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 

@@ -60,6 +60,11 @@ class TrainingConfig(Config):
     )
     checkpoint_every: Share = Field(0.1, description="share of the budget between checkpoints")
     keep_last: Count = Field(2, description="checkpoints kept")
+    policy_every_episodes: Count | None = Field(
+        None,
+        description="episodes after which member 0's policy is written beside the run, as "
+        "RUN_epNNNNNN, and at the end",
+    )
     out: str | None = Field(None, description="run directory; null: runs/<env>-<date>-<time>")
 
     @property

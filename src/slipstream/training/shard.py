@@ -217,6 +217,10 @@ class Shard:
         conditions = (environment or self._environment).conditions
         return pack(self.agent.policy, member - self.members.start, conditions)
 
+    def ended(self, member: int) -> list[dict[str, float]]:
+        """A member's training episodes of the last iteration; `member` counts over the run."""
+        return self.recent.added(member - self.members.start)
+
     def faults(self) -> list[Any]:
         """What failed in copies or their processes since the last call."""
         evaluators = self._evaluators.values()

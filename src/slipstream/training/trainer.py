@@ -159,12 +159,15 @@ class Trainer:
             def policy_of(member: int) -> Any:
                 return workers.of(member, "policy", member)
 
+            def ended_of(member: int) -> Any:
+                return workers.of(member, "ended", member)
+
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
                 everyone, now = tuple(range(self.members)), self._snapshot(workers)
                 self._pace.add(now)
                 self._say_ceiling(now)
-                seen = (workers.nodes, self._sampler.look(), self._eta(), policy_of)
+                seen = (workers.nodes, self._sampler.look(), self._eta(), policy_of, ended_of)
                 self.events.emit(Updated(now, everyone, metrics, *seen))
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)

@@ -53,3 +53,10 @@ def test_what_the_help_says_of_copies_and_spaces(capsys):
     said = " ".join(re.sub(r"[│\s]+", " ", capsys.readouterr().out).split())
     assert "on markets 12 unless given" in said and "cappuccino or finrl_crypto" in said
     assert refused([*LINE.split(), "--space", "cappucino"], capsys).count("cappuccino") == 1
+
+
+@pytest.mark.parametrize("words", [["tune", "crypto"], ["tune", "crypto", "--timeframe", "5m"]])
+def test_without_a_folder_it_says_which_option_names_it(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = refused(words, capsys)
+    assert "tune ... --data-dir DIR" in said and "env.data.folder" in said

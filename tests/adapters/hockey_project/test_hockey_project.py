@@ -118,7 +118,9 @@ def test_every_key_has_its_place(tmp_path):
     assert agent["exploration_steps"] == 4605 * 81 and agent["exploration_final"] == 0.1
     most = 8000 * 81 + 8000 * 81 + 15000 * 251 + 40000 * 251
     most += 5 * 1024 * 251  # games that are under way where a phase changes
-    assert sections["training"] == {"total_steps": most, "checkpoint_every": 0.1}
+    assert sections["training"] == {
+        **{"total_steps": most, "checkpoint_every": 0.1, "policy_every_episodes": 7100}
+    }
     first, second, third, fourth = sections["curriculum"]["phases"]
     assert first["env"] == {
         "mode": {"train_shooting": 1.0},

@@ -1,6 +1,5 @@
 """`train_single_run`: arguments, names, files and keys of the hockey project's trainer."""
 
-import contextlib
 import copy
 import csv
 import inspect
@@ -12,10 +11,9 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.adapters.hockey_project.single_run import CURRICULUM, Periodic
+from slipstream.adapters.hockey_project.single_run import CURRICULUM
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.experience.replay.plan import updates_due
-from slipstream.runs.listeners.events import Progress, Updated
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
 
@@ -160,23 +158,6 @@ def test_policies_bear_the_episode_at_which_they_were_written(outcome):
     assert not np.array_equal(best.act_batch(states), best.act(states))
     for path in models.glob(f"{name}_ep*_metadata.json"):
         assert json.loads(path.read_text())["phase_index"] in (0, 1)
-
-
-def test_a_session_goes_on_counting_where_the_last_one_stopped(tmp_path):
-    table = {"episodes": ["2", "4"], "phase": ["0", "1"]}
-    seen, values = Periodic(tmp_path / "run", 3, 2, table), []
-
-    def told(episodes, finished=False):
-        metrics = {"episodes": np.array([episodes]), "phase": np.array([1])}
-        progress = Progress(budget=10, steps=10 if finished else 5)
-        policy = values.append
-        with contextlib.suppress(TypeError):  # what is asked for is no policy here
-            seen(Updated(progress, (0,), metrics, policy=policy))
-
-    told(5)
-    assert not values  # 3 was passed before
-    told(7)
-    assert values == [0]
 
 
 @pytest.mark.skipif(torch_has_card(), reason="needs a machine without a card")

@@ -55,7 +55,8 @@ def test_games_of_two_are_our_copies(kind, handed):
             assert infos[game]["winner"] in (-1, 0, 1)
             assert infos[game]["terminal_obs"].shape == (18,)
             assert not np.array_equal(infos[game]["terminal_obs"], obs[game])
-        assert all(not infos[game] for game in np.flatnonzero(~dones))
+        assert all(infos[game]["winner"] == 0 for game in np.flatnonzero(~dones))
+        assert all("terminal_obs" not in infos[game] for game in np.flatnonzero(~dones))
     assert over >= 2
     handed.check()
     env.close()
@@ -72,3 +73,29 @@ def test_a_bot_may_have_the_second_seat():
         env.obs_agent_two()
     with pytest.raises(ConfigError, match=r"no hockey.*mode='TRAIN_SHOOTING'"):
         VectorizedHockeyEnv(3, lambda: 5)
+
+
+@pytest.mark.parametrize("opponents", [None, {"strong": 1.0}], ids=["two", "bot"])
+def test_infos_have_the_originals_terms_of_every_step(opponents):
+    """Beside what the kernel pays for the same step by weights of its own, in both seats."""
+    settings = {"mode": {"NORMAL": 1.0, "TRAIN_DEFENSE": 1.0}}
+    settings |= {"opponents": opponents} if opponents else {}
+    names = {"closeness": "reward_closeness_to_puck", "touch": "reward_touch_puck",
+             "direction": "reward_puck_direction"}  # fmt: skip
+    env, plain = VectorizedHockeyEnv(16, **settings), make_vec("hockey", 16, **settings)
+    paid = {name: make_vec("hockey", 16, reward={name: 1.0}, **settings) for name in names}
+    for one in (plain, *paid.values()):
+        one.reset(seed=0)
+    obs, draw, seen = env.reset(), np.random.default_rng(2), dict.fromkeys(names, 0.0)
+    for _ in range(300):
+        actions = draw.uniform(-1, 1, (16, env.action_space.shape[0])).astype(np.float32)
+        actions[:, 0] = np.clip(obs[:, 12] - obs[:, 0], -1, 1)  # after the puck
+        actions[:, 1] = np.clip(obs[:, 13] - obs[:, 1], -1, 1)
+        obs, *_, infos = env.step(actions)
+        rows = actions if opponents else actions.reshape(16, 2, -1)
+        base = plain.step(rows)[1].reshape(16, -1)[:, 0]
+        for name, told in names.items():
+            term = paid[name].step(rows)[1].reshape(16, -1)[:, 0] - base
+            assert np.allclose([info[told] for info in infos], term, atol=2e-6), name
+            seen[name] += np.abs(term).sum()
+    assert min(seen.values()) > 0.5

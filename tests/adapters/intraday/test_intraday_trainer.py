@@ -1,5 +1,6 @@
 """IntradayJules' calls, on small prices."""
 
+import csv
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import slipstream
 from slipstream.adapters.intraday import EnvBuilder, TrainerAgent, TrainerCore
+from slipstream.adapters.intraday.env_builder import KEYWORDS
 from slipstream.core.errors import ConfigError, DataError
 
 EXAMPLES = Path(__file__).parents[3] / "examples/older_systems"
@@ -120,6 +122,29 @@ def test_monitors_write_what_is_stepped(prices, tmp_path):
     assert lines[1].split(",") == ["r", "l", "t", "drawdown", "turnover", "sharpe_ratio",
                                    "max_drawdown"]  # fmt: skip
     assert len(lines) == 2 + 8 and all("200" in line.split(",") for line in lines[2:])
+
+
+def test_monitors_write_what_is_trained(prices, tmp_path, monkeypatch):
+    """A row for each episode of training that the run counts, in the same file and columns."""
+    pytest.importorskip("stable_baselines3", reason="requirements-peers.lock has SB3")
+    path = tmp_path / "monitor" / "train"
+    monitor = {"enabled": True, "log_path": str(path)}
+    training = {**CONFIG["training"], "vectorized_training": {"monitor": monitor}}
+    trainer = TrainerAgent({**CONFIG, "training": training})
+    trainer.set_env(trainer.create_vectorized_env(SYMBOLS, prices))
+    run = slipstream.Run.open(trainer.train(out=tmp_path / "run"))
+    with path.with_suffix(".monitor.csv").open() as file:
+        assert file.readline().startswith("#")
+        rows = list(csv.DictReader(file))
+    metrics = run.metrics()
+    assert len(rows) == metrics["episodes"][-1] > 10
+    assert list(rows[0]) == ["r", "l", "t", *KEYWORDS]
+    assert np.mean([float(row["r"]) for row in rows]) == pytest.approx(metrics["score"][-1])
+    assert all(row["l"] == "200" and float(row["turnover"]) >= 0.0 for row in rows)
+    worst = np.mean([float(row["max_drawdown"]) for row in rows])
+    assert worst == pytest.approx(float(metrics["episode/max_drawdown"][-1]))
+    times = [float(row["t"]) for row in rows]
+    assert times == sorted(times)
 
 
 @pytest.mark.parametrize("name", ["TrainerAgent", "VectorizedCryptoEnvAlpaca"])

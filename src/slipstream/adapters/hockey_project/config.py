@@ -220,15 +220,16 @@ def sections_of(values: Mapping[str, Any]) -> dict[str, Any]:
     # The last phase ends a run; what copies are in when a phase changes or ends counts for nothing.
     training: dict[str, Any] = {"total_steps": most + (len(phases) + 1) * _COPIES * 251}
     if theirs.training.checkpoint_save_freq is not None:
-        training["checkpoint_every"] = min(1.0, theirs.training.checkpoint_save_freq / total)
+        every = theirs.training.checkpoint_save_freq
+        training |= {"checkpoint_every": min(1.0, every / total), "policy_every_episodes": every}
     elif theirs.training.checkpoint_frequency is not None:
         training["checkpoint_every"] = min(1.0, theirs.training.checkpoint_frequency / most)
-    scale, every = theirs.training.reward_scale, theirs.training.eval_frequency
+    scale, judged = theirs.training.reward_scale, theirs.training.eval_frequency
     return {
         "env": env,
         "agent": _agent(theirs),
         "training": training,
-        **({} if every is None else {"evaluation": {"every_steps": every}}),
+        **({} if judged is None else {"evaluation": {"every_steps": judged}}),
         "curriculum": {
             "phases": [_phase(phase, i, scale, bool(past)) for i, phase in enumerate(phases)],
         },

@@ -11,7 +11,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,15 @@ from typing import Any
 import numpy as np
 
 from slipstream import api
-from slipstream.adapters.hockey_project.config import recognises
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
-from slipstream.files import checkpoint
 from slipstream.files.files import plain, write_json, write_text
 from slipstream.runs.listeners.console import ConsoleListener
-from slipstream.runs.listeners.events import Event, Listener, Updated
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig, resolve
-from slipstream.settings.target import parsed
 
 CURRICULUM = Path(__file__).with_name("curriculum_simple.json")
+_NEVER = 10**12  # episodes
 _FOLDERS = ("configs", "plots", "csvs", "models")
 _COLUMNS = (
     *("step", "episode", "win_rate", "mean_reward", "std_reward"),
@@ -83,11 +80,7 @@ def train_single_run(
         device = str(device) if isinstance(device, bool) else f"cuda:{device}"
     try:
         if checkpoint_path is not None:
-            run = Run.open(checkpoint_path)
-            written = Periodic(
-                run.path, _save_freq(target), len(run.config.curriculum.phases), run.metrics()
-            )
-            run = api.resume(run, device=device, listeners=(*shown, written), report=False)
+            run = api.resume(checkpoint_path, device=device, listeners=shown, report=False)
             return _written(run, base, run.path.name)
         weak = "weak" if eval_weak_opponent else "strong"
         changes: dict[str, Any] = {
@@ -106,13 +99,11 @@ def train_single_run(
                 f"train_single_run trains hockey, and this config has `{config.short_name}`: use "
                 "slipstream.train."
             )
+        if config.training.policy_every_episodes is None:
+            changes["training.policy_every_episodes"] = _NEVER  # the last one alone
         name = run_name or _name_of(config, num_envs)
         path = base / "models" / name
-        told: list[Listener] = [
-            *shown,
-            Periodic(path, _save_freq(target), len(config.curriculum.phases)),
-        ]
-        run = api.train(target, out=path, overrides=changes, listeners=told, report=False)
+        run = api.train(target, out=path, overrides=changes, listeners=shown, report=False)
         return _written(run, base, name)
     finally:
         for listener in shown:
@@ -218,54 +209,6 @@ def _evaluations(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-class Periodic:
-    """Writes ``RUN_epNNNNNN`` beside a run: member 0's policy as it was after so many episodes.
-
-    One is written by the first iteration past each multiple of `every`, and by the last one.
-
-    Args:
-        run: its directory.
-        every: episodes; None: the last one alone.
-        phases: of the curriculum.
-        table: of the sessions before.
-    """
-
-    def __init__(
-        self,
-        run: Path,
-        every: int | None,
-        phases: int,
-        table: Mapping[str, Sequence[Any]] | None = None,
-    ) -> None:
-        self._run, self._every, self._last = run, every, max(phases - 1, 0)
-        self._episodes, self._phase, self._begun = 0, 0, 0  # the last two: and when it began
-        columns = (table or {}).get("episodes", ()), (table or {}).get("phase", ())
-        for episodes, phase in zip(*columns, strict=False):
-            self._count(int(float(episodes or 0)), int(float(phase or 0)))
-
-    def _count(self, episodes: int, phase: int) -> None:
-        phase = min(phase, self._last)  # one more when the last is over
-        if phase != self._phase:
-            self._phase, self._begun = phase, episodes
-        self._episodes = episodes
-
-    def __call__(self, event: Event) -> None:
-        """Looks at every iteration."""
-        if not isinstance(event, Updated) or event.policy is None:
-            return
-        before, phase = self._episodes, event.metrics.get("phase")
-        self._count(int(event.metrics["episodes"][0]), 0 if phase is None else int(phase[0]))
-        every = self._every or 2**62
-        if not event.progress.finished and self._episodes // every == before // every:
-            return
-        path = self._run.with_name(f"{self._run.name}_ep{self._episodes:06d}")
-        tensors, manifest = event.policy(0)
-        checkpoint.save(path, tensors, {"policy": manifest, "steps": event.progress.steps})
-        facts = {"phase_index": self._phase, "phase_episode": self._episodes - self._begun}
-        where = path.with_name(f"{path.name}_metadata.json")
-        write_json(where, {"episode": self._episodes, **facts, "run": str(self._run)})
-
-
 def _found(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
     """The config; our own `curriculum_simple.json` where theirs is named and not there."""
     if (
@@ -276,16 +219,6 @@ def _found(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, 
         return config
     print(f"{config} is not there: slipstream's own {CURRICULUM} is trained.", file=sys.stderr)
     return CURRICULUM
-
-
-def _save_freq(target: str | Path | Mapping[str, Any]) -> int | None:
-    """Episodes between two policies, where a file of theirs says so."""
-    values = target if isinstance(target, Mapping) else {}
-    if not values and str(target).endswith(".json") and is_there(Path(str(target))):
-        values = parsed(Path(str(target)))
-    training = values.get("training") if recognises(values) else None
-    every = training.get("checkpoint_save_freq") if isinstance(training, Mapping) else None
-    return every if isinstance(every, int) and every > 0 else None
 
 
 def _plot(evaluations: list[dict[str, Any]], path: Path) -> None:

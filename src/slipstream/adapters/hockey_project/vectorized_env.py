@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream.adapters.copies import make_batch
 from slipstream.core.errors import ConfigError
+from slipstream.envs.hockey.control import HOLD
 
 
 class VectorizedHockeyEnv:
@@ -70,22 +71,27 @@ class VectorizedHockeyEnv:
 
         Returns:
             Observations, rewards, dones (over, by a goal or by time), truncs (by time: the future
-            has a value) and infos, fresh arrays. Where a game is over, the observation is the next
-            one's first, and info has `terminal_obs` and `winner` (1, 0 or -1).
+            has a value) and infos, fresh arrays. Every info has `winner` (1, 0 or -1) and the
+            original's `reward_closeness_to_puck`, `reward_touch_puck` and `reward_puck_direction`
+            of this step, as who is observed sees them. Where a game is over, the observation is
+            the next one's first, and info has `terminal_obs`.
         """
         rows = np.asarray(actions)
         if self._players == 2:
             rows = rows.reshape(self.num_envs, 2, -1)
+        limit = self.batch.env.read(("limit",))["limit"]  # of these games, before others begin
         came = self.batch.step(rows)
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         finals = came.finals[:, 0] if self._players == 2 else came.finals
+        obs = self._shown(came.obs)
+        seen = obs.copy()
+        seen[came.ended] = finals
+        infos = _terms(seen, limit, self.keep_mode)
         metrics = came.episodes.metrics
         winner = metrics["winner"] if self._players == 2 else metrics["won"] - metrics["lost"]
         for k, game in enumerate(came.ended.tolist()):
-            infos[game] = {"winner": int(winner[k]), "terminal_obs": finals[k]}
+            infos[game] |= {"winner": int(winner[k]), "terminal_obs": finals[k]}
         reward = came.reward[:, 0].copy() if self._players == 2 else came.reward
-        ended = came.terminated | came.truncated
-        return self._shown(came.obs), reward, ended, came.truncated, infos
+        return obs, reward, came.terminated | came.truncated, came.truncated, infos
 
     def close(self) -> None:
         """Ends the games; may be called again."""
@@ -100,6 +106,25 @@ class VectorizedHockeyEnv:
 
 class VectorizedHockeyEnvOptimized(VectorizedHockeyEnv):
     """The same: both step in arrays that are made once, and hand out copies of them."""
+
+
+def _terms(seen: NDArray[np.float32], limit: NDArray[Any], keep: bool) -> list[dict[str, Any]]:
+    """What the original's info says of a step, of each game; `outcome` of the kernel adds it up.
+
+    Args:
+        seen: [n, 18] or [n, 16], what a player sees after the step.
+        limit: [n], steps of a whole game.
+        keep: whether pucks are held.
+    """
+    x, y, puck_x, puck_y, speed = (seen[:, i].astype(np.float64) for i in (0, 1, 12, 13, 14))
+    distance = np.hypot(x - puck_x, y - puck_y)
+    near = distance * (-30.0 / (250.0 / 60.0 * limit / 2.0))
+    near[(puck_x >= 0.0) | (speed > 0.0)] = 0.0
+    touch = seen[:, 16] == HOLD if keep else np.zeros(len(seen))
+    terms = zip(near.tolist(), touch.astype(float).tolist(), (speed / (limit * 25.0)).tolist(),
+                strict=True)  # fmt: skip
+    names = ("reward_closeness_to_puck", "reward_touch_puck", "reward_puck_direction")
+    return [{"winner": 0, **dict(zip(names, one, strict=True))} for one in terms]
 
 
 def _of(env: Any) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from slipstream.adapters import gymnasium_vector
 from slipstream.adapters.gymnasium_env import EnvFace
@@ -15,6 +18,7 @@ from slipstream.core.bounds import check_count
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import to_stderr
+from slipstream.runs.listeners.events import Event, Updated
 from slipstream.settings.config import resolve
 
 KEYWORDS = ("drawdown", "turnover", "sharpe_ratio", "max_drawdown")
@@ -45,8 +49,8 @@ class EnvBuilder:
             config: theirs.
             n_envs: copies; one for each symbol unless given.
             monitor_path: ``PATH.monitor.csv`` gets a row for each episode that ends while these
-                copies are stepped, with drawdown, turnover, sharpe_ratio and max_drawdown; None:
-                none. What a `TrainerAgent` trains has its own tables, in the run's directory.
+                copies are stepped, or while a `TrainerAgent` trains on them, with drawdown,
+                turnover, sharpe_ratio and max_drawdown; None: none.
             use_shared_memory: makes no difference: copies are compiled and share this process's
                 memory.
 
@@ -113,6 +117,25 @@ class EnvBuilder:
         values = _whole(config)
         resolve(sections_of(values, environment_of(values, None, ".")))
         return True
+
+
+def monitor(env: Any, event: Event) -> None:
+    """Writes episodes of training into the ``monitor.csv`` of what `build_vec_env` made.
+
+    Rows are in its own columns; `drawdown` at an episode's end is nan, for only copies that are
+    stepped here are asked for it. Of more than 100 episodes of an iteration the last ones.
+    """
+    if not isinstance(event, Updated) or event.ended is None:
+        return
+    from slipstream.adapters import sb3
+
+    spec, since = env.venv.batch.spec, round(time.time() - env.t_start, 6)
+    for member in event.members:
+        for own in event.ended(member):
+            told = {name: np.array([value]) for name, value in own.items()}
+            told |= sb3.of_market(spec, told, np.array([np.nan]))
+            row = {"r": own["return"], "l": int(own["length"]), "t": since}
+            env.results_writer.write_row({**row, **{name: told[name][0] for name in KEYWORDS}})
 
 
 def _whole(config: Mapping[str, Any]) -> Mapping[str, Any]:

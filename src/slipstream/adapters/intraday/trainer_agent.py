@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from slipstream import api
 from slipstream.adapters.intraday.config import Vectorized, otherwise, sections_of
-from slipstream.adapters.intraday.env_builder import EnvBuilder
+from slipstream.adapters.intraday.env_builder import EnvBuilder, monitor
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import to_stderr
 from slipstream.environments.object_environment import register
 from slipstream.nets.policy import Policy
+from slipstream.runs.listeners.console import ConsoleListener
+from slipstream.runs.listeners.events import Listener
+from slipstream.runs.listeners.output import somebody_watches
 from slipstream.runs.run import Run
 from slipstream.vector.chosen import step_seconds
 
@@ -84,7 +88,10 @@ class TrainerCore:
             sections = sections_of(self.config, made)
             sections["training"] |= {"num_envs": self._env.num_envs} if made else {}
             to_stderr(otherwise(self.config))
-        self.run = api.train(sections, out=out, **training)
+        listeners: list[Listener] = [ConsoleListener()] if somebody_watches() else []
+        if getattr(self._env, "results_writer", None) is not None and made is not None:
+            listeners.append(partial(monitor, self._env))
+        self.run = api.train(sections, out=out, listeners=listeners, **training)
         return str(self.run.path)
 
     @property

@@ -149,6 +149,9 @@ class Updated:
     """Seconds to the end of everything; None before it is known."""
     policy: Callable[[int], tuple[Any, Mapping[str, Any]]] | None = None
     """Tensors and manifest of a member's policy as it is now; asked while the event is told."""
+    ended: Callable[[int], Sequence[Mapping[str, float]]] | None = None
+    """A member's training episodes that ended in this iteration, see `RecentEpisodes.added`;
+    asked while the event is told."""
 
 
 @dataclass(frozen=True)

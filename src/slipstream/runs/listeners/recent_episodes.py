@@ -33,6 +33,7 @@ class RecentEpisodes:
         # [m, RECENT, 2 + metrics]: return, length, the environment's own.
         self._rows = np.full((members, RECENT, 2 + len(self._names)), np.nan)
         self.counts = np.zeros(members, np.int64)
+        self._before = self.counts.copy()  # the last `add`
         self._cut = np.full(members * num_envs, spec.stagger)  # first episodes, of a drawn length
 
     def add(self, ended: Episodes) -> None:
@@ -41,6 +42,7 @@ class RecentEpisodes:
         own = (ended.metrics.get(name, unknown) for name in self._names)
         columns = [ended.ret, ended.length, *own]
         rows = np.stack(columns, axis=1).astype(np.float64) if len(ended.e) else np.zeros((0, 0))
+        self._before[:] = self.counts
         lost = ended.lost
         for k, e in enumerate(ended.e.tolist()):
             if lost is not None and lost[k]:
@@ -51,6 +53,16 @@ class RecentEpisodes:
             m = e // self._num_envs
             self._rows[m, self.counts[m] % RECENT] = rows[k]
             self.counts[m] += 1
+
+    def added(self, m: int) -> list[dict[str, float]]:
+        """What the last `add` took of a member: ``return``, ``length`` and metrics of each episode.
+
+        Of more than `RECENT` the last ones.
+        """
+        first = max(int(self._before[m]), int(self.counts[m]) - RECENT)
+        rows = self._rows[m, np.arange(first, int(self.counts[m])) % RECENT]
+        names = ("return", "length", *self._names)
+        return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
 
     @property
     def returns(self) -> NDArray[np.float64]:

@@ -57,7 +57,10 @@ _SHAPES: dict[str, Any] = {
 
 _Built = TypeVar("_Built")
 OPTUNA = "optuna"  # its version, major and minor: samplers change with it
-_PLACE = ("out", "shards", "keep_last", "checkpoint_every", "members", "seed")
+_PLACE = (
+    *("out", "shards", "keep_last", "checkpoint_every", "policy_every_episodes"),
+    *("members", "seed"),
+)
 _SHOWN = 4
 _MISSING = "absent"
 

@@ -1,0 +1,53 @@
+"""Policies beside a run, by the episode at which they were written."""
+
+import contextlib
+import json
+
+import numpy as np
+
+import slipstream
+from slipstream.runs.listeners.events import Progress, Started, Updated
+from slipstream.runs.listeners.periodic import PeriodicPolicies
+
+
+def test_a_session_goes_on_counting_where_the_last_one_stopped(tmp_path):
+    table = {
+        "member": [0.0, 1.0, 0.0, 1.0],
+        "episodes": [2.0, 9.0, 4.0, 12.0],
+        "phase": [0.0, 1.0, 1.0, 1.0],
+    }
+    seen, values = PeriodicPolicies(tmp_path / "run", 3, 2, lambda: table), []
+    seen(Started(Progress(budget=10, steps=4), 2, 4, 1, "compiled", "cpu", resumed=True))
+
+    def told(episodes, finished=False):
+        metrics = {"episodes": np.array([episodes]), "phase": np.array([1])}
+        progress = Progress(budget=10, steps=10 if finished else 5)
+        policy = values.append
+        with contextlib.suppress(TypeError):  # what is asked for is no policy here
+            seen(Updated(progress, (0,), metrics, policy=policy))
+
+    told(5)
+    assert not values  # 3 was passed before
+    told(7)
+    assert values == [0]
+    told(8, finished=True)
+    assert values == [0, 0]
+
+
+def test_any_run_writes_them_and_goes_on_with_them(tmp_path):
+    """Beside the run, after the iteration past each multiple and at the end, also when resumed."""
+    out, every = tmp_path / "models" / "one", 40
+    run = slipstream.train(
+        "cartpole", out=out, num_envs=4, total_steps=4_096, policy_every_episodes=every,
+        report=False, say=lambda _: None,
+    )  # fmt: skip
+    counts = [int(number) for number in run.metrics()["episodes"]]
+    due = [now for before, now in zip([0, *counts], counts, strict=False)
+           if now // every > before // every]  # fmt: skip
+    written = sorted(int(path.name[-6:]) for path in out.parent.glob("one_ep??????"))
+    assert written == sorted({*due, counts[-1]}) and len(written) >= 2
+    last = slipstream.load_policy(out.with_name(f"one_ep{counts[-1]:06d}"))
+    assert last.act([0.0] * 4).shape == ()
+    facts = json.loads(out.with_name(f"one_ep{written[0]:06d}_metadata.json").read_text())
+    assert facts == {"episode": written[0], "phase_index": 0, "phase_episode": written[0],
+                     "run": str(out)}  # fmt: skip
