@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import shutil
-import sys
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from slipstream import api
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
+from slipstream.core.text import to_stderr
 from slipstream.files.files import plain, write_json, write_text
 from slipstream.runs.listeners.console import ConsoleListener
 from slipstream.runs.run import Run
@@ -143,13 +143,18 @@ def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
     """The files beside the run, and what the call returns."""
     for folder in _FOLDERS:
         (base / folder).mkdir(parents=True, exist_ok=True)
-    evaluations = _evaluations(run)
-    last = _last(run)
+    trained, games = _rows(run.metrics()), run.config.evaluation.most_episodes
+    episodes = {row["steps"]: row["episodes"] for row in trained}
+    evaluations = [
+        _evaluation(row, games, episodes.get(row["steps"])) for row in _rows(run.evaluations())
+    ]
+    last = trained[-1]
+    score = math.nan if last["score"] is None else last["score"]  # no episode has ended
     result: dict[str, Any] = {
         "run_name": name,
-        "final_reward": last["score"],
-        "mean_reward": last["score"],
-        "total_episodes": int(last["episodes"]),
+        "final_reward": score,
+        "mean_reward": score,
+        "total_episodes": int(last["episodes"] or 0),
         "total_steps": int(last["steps"]),
         "total_gradient_steps": int(last["updates"]),
         "evaluation_results": evaluations,
@@ -166,58 +171,34 @@ def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
     return result
 
 
-def _last(run: Run) -> dict[str, float]:
-    """The last row of member 0 in the run's table."""
-    table = run.metrics()
-    rows = [i for i, member in enumerate(table["member"]) if member == 0]
-    found = {name: column[rows[-1]] for name, column in table.items()}
-    numbers = {n: float(v) for n, v in found.items() if isinstance(v, (int, float))}
-    return {"score": math.nan, "episodes": 0.0, "updates": 0.0, **numbers}
+def _rows(table: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Rows of member 0 in a run's table."""
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    return [row for row in rows if row["member"] == 0]
 
 
-def _evaluations(run: Run) -> list[dict[str, Any]]:
-    """Their columns, of member 0."""
-    table, metrics = run.evaluations(), run.metrics()
-    if "steps" not in table:
-        return []
-    episodes = {
-        step: count
-        for step, count, member in zip(
-            metrics["steps"], metrics["episodes"], metrics["member"], strict=True
-        )
-        if member == 0
+def _evaluation(row: Mapping[str, Any], games: int, episode: float | None) -> dict[str, Any]:
+    """One evaluation in their columns; `episode`: how many had ended."""
+    wins, losses = (round(games * (row[name] or 0.0)) for name in ("won", "lost"))
+    return {
+        "step": int(row["steps"]),
+        "episode": int(episode or 0),
+        "win_rate": wins / games,
+        "mean_reward": row["score"],
+        "std_reward": row["score_deviation"],
+        "wins": wins,
+        "losses": losses,
+        "draws": games - wins - losses,
     }
-    games = run.config.evaluation.most_episodes
-    rows = []
-    for i, step in enumerate(table["steps"]):
-        if table["member"][i] != 0:
-            continue
-        won, lost = (float(table[name][i] or 0.0) for name in ("won", "lost"))
-        wins, losses = round(won * games), round(lost * games)
-        rows.append(
-            {
-                "step": int(float(step or 0)),
-                "episode": int(float(episodes.get(step) or 0)),
-                "win_rate": wins / games,
-                "mean_reward": table["score"][i],
-                "std_reward": table["score_deviation"][i],
-                "wins": wins,
-                "losses": losses,
-                "draws": games - wins - losses,
-            }
-        )
-    return rows
 
 
 def _found(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
     """The config; our own `curriculum_simple.json` where theirs is named and not there."""
-    if (
-        isinstance(config, Mapping)
-        or Path(config).name != CURRICULUM.name
-        or is_there(Path(config))
-    ):
+    if isinstance(config, Mapping) or is_there(Path(config)):
         return config
-    print(f"{config} is not there: slipstream's own {CURRICULUM} is trained.", file=sys.stderr)
+    if Path(config).name != CURRICULUM.name:
+        return config
+    to_stderr(f"{config} is not there: slipstream's own {CURRICULUM} is trained.")
     return CURRICULUM
 
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import make_batch
+from slipstream.adapters.copies import KernelBatch, make_batch
 from slipstream.core.errors import ConfigError
 from slipstream.envs.hockey.control import HOLD
 
@@ -46,6 +46,8 @@ class VectorizedHockeyEnv:
         self.batch = make_batch(
             "hockey", num_envs, autoreset=AutoresetMode.SAME_STEP, settings=settings
         )
+        assert isinstance(self.batch, KernelBatch)
+        self._env = self.batch.env
         spec = self.batch.spec
         self.observation_space, self.action_space = spec.observation, spec.action
         self._players = spec.players
@@ -79,7 +81,7 @@ class VectorizedHockeyEnv:
         rows = np.asarray(actions)
         if self._players == 2:
             rows = rows.reshape(self.num_envs, 2, -1)
-        limit = self.batch.env.read(("limit",))["limit"]  # of these games, before others begin
+        limit = self._env.read(("limit",))["limit"]  # of these games, before others begin
         came = self.batch.step(rows)
         finals = came.finals[:, 0] if self._players == 2 else came.finals
         obs = self._shown(came.obs)
