@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,8 @@ from hypothesis import HealthCheck, settings
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of some hundred processes that tests
+sys.dont_write_bytecode = False  # begin would compile 250 files of ours again, for half a second
 for _name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):  # no pipe here is a terminal
     os.environ.pop(_name, None)
 for _number in (signal.SIGINT, signal.SIGHUP):  # a shell in the background ignores them, and we

@@ -10,6 +10,7 @@ compiled again.
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import importlib
 import inspect
@@ -269,9 +270,25 @@ def _made(name: str, folder: Path, text: str, load: _Load) -> dict[str, Any]:
         with filling(folder) as unfinished:
             path = unfinished / f"{folder.name.rpartition('_')[0]}.py"
             path.write_text(text, encoding="utf-8")
-            result = load(unfinished)
+            with _uncollected():
+                result = load(unfinished)
     sweep(folder.parent)
     return result
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Leaves cycles of objects for later: Numba makes millions of objects while it compiles.
+
+    Measured on hockey, the largest module: a tenth less time, 160 MiB more memory meanwhile.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _numba() -> Any:
