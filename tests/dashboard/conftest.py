@@ -8,9 +8,11 @@ import json
 import socket
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import uvicorn
 
@@ -18,7 +20,16 @@ from benchmarks.ours.watched import write_run, write_study_folder
 from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.overview import Places, id_of
 from slipstream.dashboard.server import guarded
+from slipstream.files import checkpoint
+from slipstream.files.files import make_folder, write_json
+from slipstream.files.logbook import Logbook
+from slipstream.files.status import DEPLOYMENT, Status
+from slipstream.live.account import JOURNAL
+from slipstream.live.deployment import Deployment
+from slipstream.live.journal import Decision, Journal
+from slipstream.live.paper import RERUN
 
+SCRIPT = "<img src=x onerror=alert(1)>"
 FASTER = 20  # than seconds: how often files are looked at
 TOKEN = "a-token-of-the-tests-that-is-long-enough-to-be-one"
 
@@ -95,13 +106,51 @@ def _events(answer):
             event = {}
 
 
+def write_deployment(folder, bars=300):
+    """A deployment whose account has decided on some bars, with its rerun and a forced gate."""
+    found, draw = Deployment(folder), np.random.default_rng(0)
+    make_folder(folder / "versions")
+    gates = [
+        {"name": "confirmed", "passed": True, "figure": "trial 3", "forced": None},
+        {"name": "pbo", "passed": False, "figure": "0.31, at most 0.2", "forced": f"try {SCRIPT}"},
+    ]
+    for number in (1, 2):
+        facts = {"gates": gates, "study": "night-2", "label": "first seed"}
+        checkpoint.save(found.version(number), {"w": np.zeros(1, np.float32)}, facts)
+        found.switch(number, "deploy", source="/studies/night-2", why="the first one")
+    make_folder(found.account(2))
+    equity = 1e5 * np.exp(np.cumsum(1e-3 * draw.standard_normal(bars)))
+    times = 1_760_000_000 // 900 * 900 + 900 * np.arange(bars)
+    rows = [
+        Decision("EURUSD", int(t), "", (k % 3,), (float(1_000 * (k % 3)),), float(e), float(t))
+        for k, (t, e) in enumerate(zip(times, equity, strict=True))
+    ]
+    with closing(Journal(found.account(2) / JOURNAL)) as journal:
+        journal.add(rows)
+    curve = [(int(t), float(e)) for t, e in zip(times, equity, strict=True)]
+    one = {"name": "EURUSD", "equal": bars - 1, "both": bars - 1, "fills": 7, "costs": 12.5}
+    moved = [(int(times[9]), 0.0, 1_000.0), (int(times[20]), 1_000.0, 0.0)]
+    kept = {"at": float(times[-1]), "passes": [{**one, "curve": curve, "moved": moved}]}
+    write_json(found.account(2) / RERUN, kept)
+    with Logbook(folder, DEPLOYMENT, print) as log:
+        log.show(Status(DEPLOYMENT, phase="tail:EURUSD.csv", done=bars, unit="decisions"), True)
+    return folder
+
+
+@pytest.fixture
+def deployed():
+    """See `write_deployment`."""
+    return write_deployment
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
-    """Folders that no test changes: two runs and a study, all under way."""
+    """Folders that no test changes: two runs, a study and a deployment."""
     folder = tmp_path_factory.mktemp("shown")
     write_run(folder / "night")
     write_run(folder / "other", members=1, iterations=200, state="complete", phase="writing")
     write_study_folder(folder / "search")
+    write_deployment(folder / "live")
     return folder
 
 

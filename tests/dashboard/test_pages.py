@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.ours.watched import add_rows, add_trial, rows_of, write_run, write_study_folder
 from slipstream.dashboard.overview import id_of
+from slipstream.live.limits import KILL, killed
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright (extra dev) is missing")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -92,6 +93,7 @@ def paths(made):
         "run": f"/run/{run}",
         "compare": f"/compare/{run},{other}",
         "study": f"/study/{study}",
+        "deployment": f"/deployment/{id_of(str(made / 'live'))}",
         "jobs": "/jobs",
     }
 
@@ -166,6 +168,37 @@ def test_the_page_of_jobs_stops_one(serving, tmp_path, opened):
     assert (run / "stop.json").exists() and fits(page)
 
 
+def test_a_deployments_page_shows_its_gates_and_stops_it(serving, deployed, tmp_path, opened):
+    live = deployed(tmp_path / "shown" / "live")
+    page = opened(serving(live.parent), f"/deployment/{id_of(str(live))}")
+    assert drawn(page) == ["EURUSD"]
+    legend = page.locator(".chart .u-legend").inner_text()
+    assert "account" in legend and "rerun" in legend
+    text = page.inner_text("main")
+    assert "pbo failed (0.31, at most 0.2) and was forced: try <img" in text and "FORCED" in text
+    assert "299 of 299 decisions equal bit for bit" in text and "7 fills, costs 12.5" in text
+    assert "in force: first seed, of the study night-2" in text and "the first one" in text
+    page.get_by_role("button", name="Stop this deployment").focus()
+    page.keyboard.press("Enter")
+    assert not (live / KILL).exists()
+    page.get_by_role("button", name="Press again").wait_for()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=The file KILL is there")
+    assert killed(live) == "stop" and fits(page)
+
+
+def test_a_kill_switch_is_a_deployments_alone(serving, made):
+    dash = serving(made)
+    for name, path in (("night", "kill"), ("live", "flat")):
+        code, _, text = dash.ask(
+            f"/act/{id_of(str(made / name))}/{path}", "POST", {"Origin": dash.url}
+        )
+        assert code == 409 and "neither" in text
+        assert not (made / name / KILL).exists()
+    code, _, _ = dash.ask(f"/act/{id_of(str(made / 'live'))}/kill", "POST")
+    assert code == 403 and not (made / "live" / KILL).exists()  # another page's form
+
+
 def test_nothing_there_is_said(serving, tmp_path, opened):
     empty = write_run(tmp_path / "shown" / "new", members=1, iterations=0)
     (empty / "evaluations.csv").unlink(missing_ok=True)
@@ -199,7 +232,7 @@ def test_a_reconnected_page_shows_everything_once(serving, tmp_path, opened):
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["overview", "run", "compare", "study", "jobs"])
+@pytest.mark.parametrize("name", ["overview", "run", "compare", "study", "deployment", "jobs"])
 def test_each_page_fits_each_window(dash, made, opened, tmp_path, name, width, scheme):
     page = opened(dash, paths(made)[name], width, scheme)
     if name != "jobs":
@@ -211,7 +244,7 @@ def test_each_page_fits_each_window(dash, made, opened, tmp_path, name, width, s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["overview", "run", "compare", "study", "jobs"])
+@pytest.mark.parametrize("name", ["overview", "run", "compare", "study", "deployment", "jobs"])
 def test_a_keyboard_reaches_everything(dash, made, opened, name):
     page = opened(dash, paths(made)[name])
     page.wait_for_timeout(1_500)

@@ -5,4 +5,5 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from live_markets import blocks as blocks
 from live_markets import make as make

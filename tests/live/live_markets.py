@@ -11,9 +11,11 @@ import polars as pl
 import pytest
 
 from slipstream.environments.factory import make_environment
-from slipstream.files import checkpoint
+from slipstream.files import checkpoint, yaml_file
+from slipstream.files.files import write_json, write_text
 from slipstream.live import gates
 from slipstream.live.deployment import Deployment, deploy
+from slipstream.live.feed import PriceFeed, Told
 from slipstream.market.calendar import in_weekend
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import _weights, pack
@@ -59,31 +61,85 @@ def write(folder: Path, tables: Mapping[str, pl.DataFrame], rows: slice = slice(
 Make = Callable[..., Deployment]
 
 
+def save_study(
+    folder: Path,
+    env: str,
+    data: Path | Mapping[str, Any],
+    backend: str = "serial",
+    *,
+    follows: float = 0.0,
+    until: int | None = None,
+    **settings: Any,
+) -> Path:
+    """A study's folder with a policy that nobody trained, whose actions follow its observations.
+
+    Args:
+        folder: of the study.
+        env, data, settings: of its environment.
+        backend: of its copies.
+        follows: 1 buys what its first feature shows rising, -1 what falls; 0: drawn weights.
+        until: end of the bars that the study has used, UTC seconds.
+    """
+    section = {"folder": str(data)} if isinstance(data, Path) else dict(data)
+    whole = {"split": {"train": 1.0, "validation": 0.0, "test": 0.0}}
+    values = {"name": env, "data": section, **whole, **settings}
+    config = RunConfig.from_mapping({"env": values, "training": {"backend": backend}})
+    environment = make_environment(env, config.env_settings)
+    policy = Policy([environment.spec], [3])
+    draw = np.random.default_rng(5)  # as it begins, it almost always does the same
+    for _, weight in _weights(policy, 0, places=True):
+        if not follows:
+            weight += 0.3 * draw.standard_normal(weight.shape).astype(np.float32)
+            continue
+        weight[...] = 0.0
+        if weight.ndim == 2:  # [in, out]: the first unit of each layer carries the first feature
+            weight[0, 0] = 10.0
+        if weight.shape[-1] == 3 and weight.ndim == 2:
+            weight[0] = np.array([-follows, 0.0, follows], np.float32)
+    tensors, manifest = pack(policy, 0, environment.conditions)
+    carried = environment.provenance.get("carried") or {}
+    windows = {} if until is None else {"windows_utc_seconds": {"holdout": [until - 900, until]}}
+    facts = {"study": folder.name, "id": folder.name, "label": "first seed"}
+    facts |= {"environment": {"carried": carried, **windows}}
+    known = {"policy": dict(manifest), "run": config.as_mapping(), **facts}
+    checkpoint.save(folder / "policy", tensors, known)
+    write_json(folder / "provenance.json", {"id": folder.name})
+    write_text(folder / "study.yaml", yaml_file.dump({**config.as_mapping(), "study": {}}))
+    (folder / "ledger.db").touch()
+    return folder
+
+
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Deploys an untrained policy, whose actions follow its observations, as a study's."""
+    """Deploys the policy of `save_study`, all gates forced but the cuts."""
 
     def made(
         env: str, data: Path | Mapping[str, Any], name: str = "demo", **settings: Any
     ) -> Deployment:
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         monkeypatch.setattr(gates, "CUTS", 10)
-        section = {"folder": str(data)} if isinstance(data, Path) else dict(data)
-        whole = {"split": {"train": 1.0, "validation": 0.0, "test": 0.0}}
-        values = {"name": env, "data": section, **whole, **settings}
-        config = RunConfig.from_mapping({"env": values, "training": {"backend": "serial"}})
-        environment = make_environment(env, config.env_settings)
-        policy = Policy([environment.spec], [3])
-        draw = np.random.default_rng(5)  # as it begins, it almost always does the same
-        for _, weight in _weights(policy, 0, places=True):
-            weight += 0.3 * draw.standard_normal(weight.shape).astype(np.float32)
-        tensors, manifest = pack(policy, 0, environment.conditions)
-        carried = environment.provenance.get("carried") or {}
-        facts = {"study": "first", "label": "first seed", "environment": {"carried": carried}}
-        known = {"policy": dict(manifest), "run": config.as_mapping(), **facts}
-        study = tmp_path / "studies" / "first"
-        checkpoint.save(study / "policy", tensors, known)
-        (study / "ledger.db").touch()
+        study = save_study(tmp_path / "studies" / "first", env, data, **settings)
         return deploy(study, name, dict.fromkeys(GATES[:5], "a test"))
 
     return made
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Opens after which a look ends; all other bars are told by the week."""
+    ends: set[int] = set()
+
+    class Blocks(PriceFeed):
+        def look(self, after: int, begin: int | None = None) -> Told:
+            told = super().look(after, begin)
+            moments, week = list(told.moments), 7 * 86_400 // self._shape.bar_seconds
+            while moments and moments[-1].time not in ends and len(moments) < week:
+                told = super().look(moments[-1].time, begin)
+                if not told.moments:
+                    break
+                moments += told.moments
+            return told._replace(moments=moments)
+
+    monkeypatch.setattr("slipstream.live.paper.PriceFeed", Blocks)
+    return ends

@@ -77,7 +77,7 @@ def test_an_audit_that_was_changed_is_refused(make: Make, prices: Path) -> None:
 
 def test_a_kill_between_the_audit_and_the_switch_is_written_down(make: Make, prices: Path) -> None:
     found = make("forex", prices, features=FEATURES)
-    found._note("deploy", 2, {})  # and no more
+    found.note("deploy", 2, {})  # and no more
     with (found.path / "audit.jsonl").open("a") as file:
         file.write('{"half a line')
     assert found.current == 1
@@ -88,14 +88,17 @@ def test_a_kill_between_the_audit_and_the_switch_is_written_down(make: Make, pri
 
 
 def test_what_a_study_measured_is_judged() -> None:
-    assert _figure("pbo", {"value": 0.2}, "at most", 0.2).passed
-    assert not _figure("pbo", {"value": 0.21}, "at most", 0.2).passed
-    assert not _figure("dsr", {"reason": "few days"}, "at least", 0.95).passed
+    config = Path("studies/first/study.yaml")
+    assert _figure("pbo", {"value": 0.2}, "at most", 0.2, config).passed
+    assert not _figure("pbo", {"value": 0.21}, "at most", 0.2, config).passed
+    few = _figure("dsr", {"reason": "few days"}, "at least", 0.95, config)
+    assert not few.passed and "few days" in few.figure and str(config) in few.figure
     facts = {"mean_return": 0.02, "beats_cash": True}
-    assert _holdout(facts).passed  # forex: cash alone
+    assert _holdout(facts, "first").passed  # forex: cash alone
     rival = {"benchmark_return": 0.03, "beats_equal_weight": False}
-    assert not _holdout(facts | rival).passed
-    assert not _holdout({}).passed
+    assert not _holdout(facts | rival, "first").passed
+    closed = _holdout({}, "first")
+    assert not closed.passed and "`slipstream resume first --force-deploy`" in closed.figure
 
 
 def test_names_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,3 +107,27 @@ def test_names_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         Deployment.open("demo")
     assert command("paper", "demo", "--feed", "replay:here") == 2
     assert command("paper", "report", "demo") == 2
+
+
+def test_a_run_is_told_what_would_measure_it(make: Make, prices: Path, tmp_path: Path) -> None:
+    make("forex", prices, features=FEATURES)
+    study = tmp_path / "studies" / "first"
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="failed"):
+        deploy(study, "demo", {}, say=said.append)
+    assert all("`slipstream resume first` completes it" in line for line in said[:5])
+    alone = tmp_path / "alone"
+    (study / "policy").rename(alone)
+    with pytest.raises(ConfigError, match="failed"):
+        deploy(alone, "demo", {}, say=said.append)
+    assert "deploy the folder of its study" in said[6]
+    facts = {"reason": "5 trials finished, at least 20 are needed"}
+    figure = _figure("pbo", facts, "at most", 0.2, Path("x/study.yaml")).figure
+    assert "5 trials finished" in figure and "`slipstream tune x/study.yaml" in figure
+
+
+def test_cuts_hold_where_a_symbol_ends_before_another(make: Make, tmp_path: Path) -> None:
+    tables = {"EURUSD": table(week(420), 1.1, 0)[:330], "USDJPY": table(week(420), 150.0, 1)}
+    found = make("forex", write(tmp_path / "uneven", tables), features=FEATURES)
+    gate = checkpoint.read_manifest(found.version(1))["gates"][5]
+    assert gate["passed"] and "of the last year give the same bits" in gate["figure"]

@@ -16,10 +16,14 @@ import pytest
 from live_markets import GATES, Make, table, week, write
 
 import slipstream
+from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.files.interruption import Interrupted, ask_to_stop
+from slipstream.files.status import read_status
 from slipstream.live.account import JOURNAL
 from slipstream.live.deployment import Deployment, deploy
 from slipstream.live.journal import Journal
+from slipstream.live.limits import KILL, kill, killed
 from slipstream.live.paper import compared, paper
 
 FEATURES = ["log_return_1", "rsi_14"]
@@ -206,6 +210,25 @@ def test_kept_bars_that_changed_are_named_at_the_start(make: Make, tmp_path: Pat
         paper("demo", f"replay:{prices}")
 
 
+def test_a_kill_switch_ends_it_until_it_is_taken_back(make: Make, tmp_path: Path) -> None:
+    prices = write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
+    found = make("forex", prices, **FOREX)
+    begin = int(week(420)[410])
+
+    def throw(sentence: str) -> None:  # in the middle
+        if not killed(found.path):
+            kill(found.path, flat=False)
+
+    with pytest.raises(ConfigError, match=r"KILL is there: demo stands still"):
+        paper("demo", f"replay:{prices}", start=begin, say=throw)
+    with pytest.raises(ConfigError, match=r"KILL is there"):
+        paper("demo")
+    assert len(decisions(found)["EURUSD"]) == 1
+    (found.path / KILL).unlink()
+    assert paper("demo") == 9
+    check_equal("demo", 9)
+
+
 @pytest.mark.parametrize("word", ["replay", "ftp:there", "tail:", ""])
 def test_what_is_no_feed(make: Make, tmp_path: Path, word: str) -> None:
     prices = write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
@@ -247,3 +270,62 @@ def test_killed_at_random_it_ends_as_if_it_never_was(make: Make, tmp_path: Path)
             Deployment.open(n).account(1) / "bars" / f"{name}.csv" for n in ("demo", "killed")
         )
         assert one.read_bytes() == two.read_bytes()
+
+
+def test_it_is_a_job_that_is_watched_stopped_and_resumed(
+    make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process of its own, by the commands that runs have."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    prices = write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
+    make("forex", prices, **FOREX)
+
+    def told(*words: str) -> str:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main(list(words))
+        assert not left.value.code
+        return capfd.readouterr().out
+
+    said = told("paper", "demo", f"--feed=tail:{prices}", "--longest-gap=1000000", "--background")
+    assert "slipstream stop" in said
+    deadline = time.monotonic() + 60
+    while "1 decisions" not in (status := told("status", "demo")):
+        assert time.monotonic() < deadline, status
+    assert "running" in told("jobs") and "equity EURUSD" in told("log", "demo")
+    assert "slipstream resume demo" in told("stop", "demo")
+    told("watch", "demo")  # until it has ended
+    assert "stopped" in told("jobs", "--all") and "No process works on it" in told("status", "demo")
+    rows = decisions(Deployment.open("demo"))
+    told("paper", "demo", "--once", "--longest-gap=1000000")  # the feed that it had
+    assert decisions(Deployment.open("demo")) == rows
+    assert "No process works on" in told("stop", "demo")
+
+
+def test_another_version_goes_on_with_an_account_of_its_own(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {"EURUSD": table(week(420), 1.1, 0)}
+    prices = write(tmp_path / "prices", tables)
+    found = make("forex", prices, **FOREX)
+    now = [float(week(420)[400]) + 905.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    write(prices, tables, slice(0, 401))
+
+    def sleep(seconds: float) -> None:  # between two looks of the process that leads it
+        if found.current == 1:
+            deploy(tmp_path / "studies" / "first", "demo", dict.fromkeys(GATES, "a test"))
+        else:
+            ask_to_stop(found.path)
+
+    monkeypatch.setattr("slipstream.live.paper.time.sleep", sleep)
+    said: list[str] = []
+    with pytest.raises(Interrupted, match="slipstream paper demo"):
+        paper("demo", f"tail:{prices}", say=said.append)
+    assert "Version 2 is in force now" in " ".join(said)
+    for number in (1, 2):
+        journal = Journal(found.account(number) / JOURNAL)
+        assert [row.time for row in journal.rows("EURUSD")] == [int(week(420)[400])]
+        journal.close()
+    status = read_status(found.path)
+    assert status is not None and status.state == "stopped" and "pbo failed" in status.notes[2]

@@ -1,4 +1,4 @@
-"""What `train`, `tune` and `resume` share of `--background`, `--replace` and the queue."""
+"""What `train`, `tune`, `resume` and `paper` share of `--background` and the queue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def command_line(command: Any, values: Mapping[str, Any]) -> list[str]:
         if value is None or value is False or value == []:
             continue
         if isinstance(param, TyperArgument):
-            words.append(str(value))
+            several = value if isinstance(value, (list, tuple)) else [value]
+            words += [str(one) for one in several]
         elif value is True:
             options.append(param.opts[0])
         else:

@@ -16,6 +16,7 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.reader import UnreadableError, is_there
 from slipstream.dashboard.appended import Mark, inside, table
 from slipstream.files.machine import Cards
+from slipstream.files.status import MARKS
 from slipstream.jobs.overview import JobLine, overview
 from slipstream.jobs.process import status_of
 from slipstream.jobs.queue import JobQueue, own_queue
@@ -77,7 +78,7 @@ class Places:
         while left and looked < _MOST_FOLDERS:
             folder, depth = left.pop()
             looked += 1
-            if is_there(folder / "config.yaml") or is_there(folder / "study.yaml"):
+            if any(is_there(folder / name) for name in MARKS.values()):
                 found.append(folder)
                 continue
             try:

@@ -1,4 +1,4 @@
-"""The dashboard's server: pages, what they are told, and the three requests that write.
+"""The dashboard's server: pages, what they are told, and the four requests that write.
 
 It holds nothing that matters: any number may run, and a kill costs nothing. Texts of runs and
 studies go to the browser as JSON and are set as text there; reports, which are pages themselves,
@@ -32,16 +32,19 @@ from starlette.types import ASGIApp
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.reader import UnreadableError, content
 from slipstream.dashboard.appended import inside
+from slipstream.dashboard.deployment_page import deployment_news
 from slipstream.dashboard.feed import Look, PageFeed
 from slipstream.dashboard.guard import LOCAL, Guard, own_token
 from slipstream.dashboard.news import News, news_of
 from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of
 from slipstream.dashboard.run_page import VIDEOS, run_news
 from slipstream.dashboard.study_page import PAGE, importances, study_news
+from slipstream.files.status import DEPLOYMENT, RUN, STUDY
 from slipstream.jobs.background import in_background
 from slipstream.jobs.overview import JobLine, state_of
 from slipstream.jobs.queue import FAILED, STOPPED
 from slipstream.jobs.supervisor import is_supervised, stop_process
+from slipstream.live.limits import KILL, kill
 from slipstream.runs.run import REPORT
 from slipstream.studies.record.status import stop as ask_to_stop
 
@@ -63,6 +66,9 @@ _MACHINE_SECONDS, _FIRST_SECONDS = 10.0, 0.5
 _MALFORMED = (ValueError, KeyError, TypeError, RecursionError)  # of files that others wrote
 
 
+_KINDS = {RUN: run_news, STUDY: study_news, DEPLOYMENT: deployment_news}
+
+
 class Dashboard:
     """The application, without its guard.
 
@@ -77,7 +83,7 @@ class Dashboard:
 
     def app(self) -> Starlette:
         """All routes."""
-        shells = ("/", "/jobs", "/run/{id}", "/study/{id}", "/compare/{id}")
+        shells = ("/", "/jobs", *(f"/{kind}/{{id}}" for kind in (*_KINDS, "compare")))
         return Starlette(
             routes=[
                 *(Route(path, self._shell) for path in shells),
@@ -119,13 +125,12 @@ class Dashboard:
             numbers = number.split(",")[:_MOST_COMPARED]
             folders = [Path(self._line(one).folder) for one in numbers]
             return f"{page}/{number}", partial(news_of, run_news, folders)
-        kinds = {"run": run_news, "study": study_news}
-        if page not in kinds:
+        if page not in _KINDS:
             raise HTTPException(404, "There is no such page.")
         line = self._line(number)
         if line.kind != page:
             raise HTTPException(404, f"That is a {line.kind}.")
-        return f"{page}/{number}", partial(kinds[page], Path(line.folder))
+        return f"{page}/{number}", partial(_KINDS[page], Path(line.folder))
 
     def _line(self, number: str) -> JobLine:
         try:
@@ -206,12 +211,15 @@ class Dashboard:
             return JSONResponse({"said": str(error)}, 409)
 
     def _done(self, line: JobLine, action: str) -> str:
-        """Does one of the three things, and says so.
+        """Does one of the four things, and says so.
 
         Raises:
             SlipstreamError: it is nothing that can be done now.
         """
         folder = Path(line.folder)
+        if action == "kill" and line.kind == DEPLOYMENT:
+            kill(folder, flat=False)
+            return f"No order is sent and nothing decided any more, until {KILL} is removed there."
         if action not in ("stop", "resume", "retry"):
             raise ConfigError(f"Jobs are stopped, resumed or tried again; {action!r} is neither.")
         if not line.job:

@@ -17,7 +17,7 @@ from slipstream.core.reader import is_there
 from slipstream.core.text import printable
 from slipstream.files.lock import is_locked
 from slipstream.files.machine import Machine
-from slipstream.files.status import Status, read_events, read_status
+from slipstream.files.status import CURRENT, Status, read_events, read_status
 
 GAP = "  "
 _SHOWN = 5  # last events; members under way
@@ -49,7 +49,8 @@ def progress_parts(status: Status) -> list[str]:
 def how_far(status: Status) -> str:
     """``search 84 %, 420 of 500 trials``."""
     if status.of <= 0:
-        return status.phase
+        done = f", {status.done:,} {status.unit}" if status.done else ""
+        return f"{status.phase}{done}"
     share = min(100.0, 100 * status.done / status.of)
     return f"{status.phase} {share:.0f} %, {status.done:,} of {status.of:,} {status.unit}".strip()
 
@@ -134,9 +135,10 @@ def still(status: Status) -> Status:
 
 
 def run_lines(folder: Path) -> list[str]:
-    """Where a run stands."""
+    """Where a run or a deployment stands."""
+    kind = "Deployment" if is_there(folder / CURRENT) else "Run"
     resume, status = f"slipstream resume {folder}", read_status(folder)
-    return folder_lines(f"Run {folder}", folder, resume, status)
+    return folder_lines(f"{kind} {folder}", folder, resume, status)
 
 
 def idle_line(status: Status | None, resume: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from slipstream.core.errors import ResourceError
 from slipstream.core.reader import is_there, read_json
 from slipstream.files.files import make_folder, plain, sweep, write_json
+from slipstream.files.status import KINDS
 from slipstream.machine.cache import refuse_strangers
 
 PROVENANCE = "provenance.json"
@@ -37,7 +38,7 @@ class Registered:
 
     Attributes:
         id: as in the folder's provenance.
-        kind: ``run`` or ``study``.
+        kind: one of `KINDS`.
         name: of the environment.
         path: where the folder was when a command last had it.
         began: UTC seconds.
@@ -143,7 +144,7 @@ def entries(kind: str) -> list[Registered]:
 def named(name: str) -> list[Registered]:
     """Entries whose folder has that name; none where there is no register."""
     try:
-        return [one for k in ("run", "study") for one in entries(k) if Path(one.path).name == name]
+        return [one for k in KINDS for one in entries(k) if Path(one.path).name == name]
     except ResourceError:
         return []
 

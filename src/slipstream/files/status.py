@@ -20,6 +20,10 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import UnreadableError, read_json, regular_file
 
 STATUS, EVENTS, LOG = "status.json", "events.jsonl", "log.txt"
+RUN, STUDY, DEPLOYMENT = KINDS = ("run", "study", "deployment")
+CURRENT = "current"
+MARKS = {RUN: "config.yaml", STUDY: "study.yaml", DEPLOYMENT: CURRENT}
+"""What only a folder of that kind has."""
 _SILENT_SECONDS = 60.0  # of another machine's process
 _MOST_BYTES = 1 << 22  # of status.json: a cluster of thousands of nodes says less
 _NUMBER = (int, float)
@@ -45,7 +49,7 @@ class Status:
     """What a process last said of its work: all that any screen, file or page tells of it.
 
     Attributes:
-        kind: ``run`` or ``study``.
+        kind: one of `KINDS`.
         state: ``running``, ``stopped``, ``complete`` or ``failed``; ask `judged` whether it still
             runs.
         phase: what it does now. Runs: ``compiling``, ``training``, ``validating``, ``writing``,
@@ -53,7 +57,8 @@ class Status:
         pid, host: of the process.
         started: when this session began; `updated`: when this was written. UTC seconds.
         done, of: how far it is, in `unit`: ``steps`` of all members; of a study ``trials``, or
-            ``members`` of the phase after the search.
+            ``members`` of the phase after the search; of a deployment's account ``decisions``, of
+            an unknown number, 0.
         rate: steps per second of all members, lately; None before it is known. `trials_per_hour`:
             of a study's search.
         eta: seconds to the end of everything; None before it is known.

@@ -10,10 +10,9 @@ from pathlib import Path
 from slipstream.core.reader import is_there
 from slipstream.files import register
 from slipstream.files.lines import clock, short, stamp
-from slipstream.files.status import Status
+from slipstream.files.status import DEPLOYMENT, KINDS, MARKS, Status
 from slipstream.jobs.process import status_of
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
-from slipstream.runs.run import CONFIG
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class JobLine:
     Attributes:
         job: number in the queue; empty where it was started by hand.
         name: the last part of its folder.
-        kind: ``run`` or ``study``.
+        kind: ``run``, ``study`` or ``deployment``.
         state: ``waiting``, ``running``, ``stopping``, ``stopped``, ``complete``, ``failed``,
             ``gone`` (killed, and wanted by nobody) or ``silent`` (on another machine).
         progress, rate, eta: of what works; `memory`: that it takes; `cores`: that it may use.
@@ -68,14 +67,14 @@ def overview(
         if ended or not job.ended
     ]
     known = {job.folder for job in queued}
-    made = [one for kind in ("run", "study") for one in register.entries(kind)]
+    made = [one for kind in KINDS for one in register.entries(kind)]
     there = [one for one in made if one.present]
     by_hand = [
         (one.kind, one.path, one.began)
         for one in sorted(there, key=lambda one: one.began, reverse=True)
     ]
     for folder in beside:
-        kind = "run" if is_there(folder / CONFIG) else "study"
+        kind = next(kind for kind, name in MARKS.items() if is_there(folder / name))
         by_hand.append((kind, str(folder), folder.lstat().st_mtime))
     for kind, path, began in by_hand:
         status = status_of(Path(path))
@@ -114,7 +113,7 @@ def _line(
         name=Path(folder).name,
         kind=kind,
         state=state,
-        progress=f"{status.done:,} of {status.of:,} {status.unit}" if status else "",
+        progress=_far(status) if status else "",
         rate="" if rate is None else f"{short(rate)} steps/s",
         eta="" if eta is None else clock(eta),
         cores=_cores(status) if works and status is not None else "",
@@ -123,6 +122,11 @@ def _line(
         folder=folder,
         reason=reason,
     )
+
+
+def _far(status: Status) -> str:
+    of = f" of {status.of:,}" if status.of or status.kind != DEPLOYMENT else ""
+    return f"{status.done:,}{of} {status.unit}"
 
 
 def _cores(status: Status) -> str:

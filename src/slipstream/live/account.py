@@ -179,6 +179,11 @@ class PaperAccount:
         """Of every pass at the last close, account currency."""
         return {name: rows[-1].equity for name, rows in self._rows.items()}
 
+    @property
+    def count(self) -> int:
+        """Decisions of all passes so far."""
+        return sum(map(len, self._rows.values()))
+
     def _replay_everything(self) -> None:
         """Decides on all kept bars anew; refuses a journal that says something else."""
         if not self._rows:

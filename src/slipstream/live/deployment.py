@@ -6,6 +6,7 @@
     deployments/NAME/current       the number of the version in force, replaced at once
     deployments/NAME/accounts/N/   the paper account of that version
     deployments/NAME/audit.jsonl   what was done when; every line holds the hash of the one before
+    deployments/NAME/status.json   where the paper account's process stands; events.jsonl, log.txt
 """
 
 from __future__ import annotations
@@ -24,20 +25,31 @@ from slipstream.core.reader import is_there
 from slipstream.core.text import printable
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, kind_of
-from slipstream.files import checkpoint
-from slipstream.files.files import AppendedFile, make_folder, plain, write_bytes, write_text
+from slipstream.files import checkpoint, provenance, register
+from slipstream.files.files import (
+    AppendedFile,
+    make_folder,
+    plain,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from slipstream.files.lock import take_lock
+from slipstream.files.status import CURRENT, DEPLOYMENT
 from slipstream.live.account import BARS
 from slipstream.live.store import Shape
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
+from slipstream.nets.policy_file import unpack
 from slipstream.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.runs.run import Run
+from slipstream.settings.config import RunConfig
+from slipstream.studies.record.status import DEPLOYMENTS, lookup
 
 if TYPE_CHECKING:
     from slipstream.live.gates import Gate
 
-DEPLOYMENTS, CURRENT, AUDIT = "deployments", "current", "audit.jsonl"
+AUDIT, ACCOUNTS = "audit.jsonl", "accounts"
 _LONGEST_NAME = 100
 
 
@@ -114,7 +126,7 @@ class Deployment:
 
     def account(self, number: int) -> Path:
         """The folder of a version's paper account."""
-        return self.path / "accounts" / str(number)
+        return self.path / ACCOUNTS / str(number)
 
     def policy(self, trust: bool = False) -> DeployedPolicy:
         """That of the version in force."""
@@ -133,8 +145,8 @@ class Deployment:
             )
         done = self.audit()
         if done and done[-1]["to"] != self.current:  # a kill between the line and the switch
-            self._note("not switched", self.current, {})
-        self._note(event, number, facts)
+            self.note("not switched", self.current, {})
+        self.note(event, number, facts)
         write_text(self.path / CURRENT, f"{number}\n")
 
     def audit(self) -> list[dict[str, Any]]:
@@ -163,7 +175,7 @@ class Deployment:
         path = self.path / AUDIT
         return path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
 
-    def _note(self, event: str, to: int, facts: Mapping[str, Any]) -> None:
+    def note(self, event: str, to: int, facts: Mapping[str, Any]) -> None:
         """Appends a line; one that a kill left unfinished is taken away first."""
         path, lines = self.path / AUDIT, self._lines()
         whole = b"".join(line + b"\n" for line in lines)
@@ -181,15 +193,17 @@ def deploy(
     name: str,
     force: Mapping[str, str],
     *,
+    better: Callable[[DeployedPolicy], str] | None = None,
     say: Callable[[str], None] = lambda sentence: None,
     trust: bool = False,
 ) -> Deployment:
     """Makes the policy of a study or run the version in force under a name.
 
     Args:
-        source: folder of a study, of its policy, or of a run.
+        source: name or folder of a study or a run, or a policy's folder.
         name: of the deployment, below ./deployments.
         force: gates that may fail, and why.
+        better: asked once all gates are passed: says what the policy is preferred for, or raises.
         say: told how every gate went.
         trust: as for `slipstream evaluate`.
 
@@ -198,7 +212,8 @@ def deploy(
     """
     from slipstream.live.gates import judged  # pages and studies, which an account never needs
 
-    path = Path(source)
+    path = Path(source).expanduser()
+    path = path if is_there(path / checkpoint.MANIFEST) else lookup(path)[0]
     tensors, facts = _source(path, trust)
     section = facts["run"]["env"]
     data = section.get("data")
@@ -219,8 +234,14 @@ def deploy(
         gates = judged(path, tensors, made, shape, data)
         _pass(gates, force, say)
         told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
+        config = RunConfig.from_mapping(run)
+        new = DeployedPolicy(path, unpack(tensors, made["policy"]), config, made)
+        why = {} if better is None else {"why": better(new)}
         checkpoint.save(found.version(number), tensors, {**made, "gates": told})
-        found.switch(number, "deploy", source=str(path.absolute()), gates=told)
+        if not is_there(found.path / register.PROVENANCE):
+            write_json(found.path / register.PROVENANCE, provenance.describe())
+            register.enter(found.path, DEPLOYMENT, str(section["name"]), say)
+        found.switch(number, "deploy", source=str(path.absolute()), gates=told, **why)
     return found
 
 

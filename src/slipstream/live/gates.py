@@ -28,14 +28,13 @@ from slipstream.nets.policy_file import unpack
 from slipstream.report.portfolio.passes import passes_of
 from slipstream.report.study.replay import daily_returns, study_environment
 from slipstream.runs.policies import DeployedPolicy
+from slipstream.runs.run import CONFIG
 from slipstream.settings.config import RunConfig
 from slipstream.studies.record.folder import StudyFolder
 
 MOST_PBO, LEAST_DSR, COSTS = 0.2, 0.95, 3.0
 CUTS, STRETCHES, STRETCH = 300, 10, 400  # cuts, and the stretches of so many bars they lie in
 _YEAR = 365 * 86_400
-_NO_STUDY = "not computed: a run has no study behind it"
-_INCOMPLETE = "not computed: the study is not complete"
 
 
 class Gate(NamedTuple):
@@ -70,15 +69,21 @@ def judged(
     deployed = DeployedPolicy(source, policy, RunConfig.from_mapping(facts["run"]), facts)
     study = next((one for one in (source, source.parent) if (one / "ledger.db").is_file()), None)
     folder = None if study is None else StudyFolder(study)
-    return [*_measured(folder), _costs(folder, deployed), _cuts(deployed, shape, data)]
+    if folder is None or not folder.result:
+        why = "a policy alone has no study behind it: deploy the folder of its study"
+        if folder is not None:
+            why = f"the study is not complete: `slipstream resume {folder.handle}` completes it"
+        elif (config := source / CONFIG).is_file():
+            why = f"no study is behind a run: `slipstream tune {config} --study-name X` measures it"
+        names = ("confirmed", "holdout", "pbo", "dsr", "costs")
+        found = [Gate(name, False, f"not computed: {why}") for name in names]
+    else:
+        found = [*_measured(folder, folder.result), _costs(folder, folder.result, deployed)]
+    return [*found, _cuts(deployed, shape, data)]
 
 
-def _measured(folder: StudyFolder | None) -> list[Gate]:
+def _measured(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
     """What a study's result says."""
-    result = (folder.result if folder is not None else None) or {}
-    if not result:
-        why = _NO_STUDY if folder is None else _INCOMPLETE
-        return [Gate(name, False, why) for name in ("confirmed", "holdout", "pbo", "dsr")]
     winner, confirmation = result["confirmation"].get("winner"), result["confirmation"]
     confirmed = winner is not None and not (result.get("winner") or {}).get("forced")
     why = f"trial {winner}" if confirmed else confirmation.get("reason") or "no winner"
@@ -86,16 +91,25 @@ def _measured(folder: StudyFolder | None) -> list[Gate]:
     pbo, dsr = evidence.get("pbo") or {}, evidence.get("deflated_sharpe") or {}
     return [
         Gate("confirmed", confirmed, str(why)),
-        _holdout(result.get("holdout") or {}),
-        _figure("pbo", pbo, "at most", MOST_PBO),
-        _figure("dsr", dsr, "at least", LEAST_DSR),
+        _holdout(result.get("holdout") or {}, folder.handle),
+        _figure("pbo", pbo, "at most", MOST_PBO, folder.config),
+        _figure("dsr", dsr, "at least", LEAST_DSR, folder.config),
     ]
 
 
-def _holdout(facts: Mapping[str, Any]) -> Gate:
+def _holdout(facts: Mapping[str, Any], study: str) -> Gate:
     """At least not contradicted: means above equal weight's, where there is one, and cash."""
     if "mean_return" not in facts:
-        return Gate("holdout", False, "not computed: it was not opened")
+        seeds = [one.get("reason") for one in facts.get("seeds", ()) if one.get("failed")]
+        why = (
+            f"no final seed was scored on it: {seeds[0]}"
+            if seeds
+            else (
+                "it was not opened: `slipstream resume "
+                f"{study} --force-deploy` opens it for the best candidate"
+            )
+        )
+        return Gate("holdout", False, f"not computed: {why}")
     rival = facts.get("benchmark_return")
     figure = f"{100 * facts['mean_return']:+.2f} %"
     figure += "" if rival is None else f" beside {100 * rival:+.2f} % of equal weight"
@@ -104,23 +118,24 @@ def _holdout(facts: Mapping[str, Any]) -> Gate:
     return Gate("holdout", passed, f"{figure}: {word if passed else 'contradicted'}")
 
 
-def _figure(name: str, facts: Mapping[str, Any], side: str, limit: float) -> Gate:
+def _figure(name: str, facts: Mapping[str, Any], side: str, limit: float, config: Path) -> Gate:
     value = facts.get("value")
     if value is None:
-        return Gate(name, False, f"not computed: {facts.get('reason', 'nothing was measured')}")
+        why = facts.get("reason", "nothing was measured")
+        new = f"`slipstream tune {config} --study-name X --n-trials N`, with more trials or days"
+        return Gate(name, False, f"not computed: {why}. A new study computes it: {new}")
     passed = value <= limit if side == "at most" else value >= limit
     return Gate(name, bool(passed), f"{value:.3f}, {side} {limit:g}")
 
 
-def _costs(folder: StudyFolder | None, deployed: DeployedPolicy) -> Gate:
+def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPolicy) -> Gate:
     """Net return of the hold-out's decisions at three times the costs."""
-    result = None if folder is None else folder.result
-    if folder is None or not result:
-        return Gate("costs", False, _NO_STUDY if folder is None else _INCOMPLETE)
     overrides = (result.get("winner") or {}).get("overrides") or {}
     environment, why = study_environment(folder, overrides)
     if not isinstance(environment, KernelEnvironment) or environment.prices is None:
-        return Gate("costs", False, f"not computed: {why or 'it declares no prices'}")
+        place = (folder.base.env_settings.get("data") or {}).get("folder")
+        mend = f"{why}: put them back in {place}, and deploy again" if why else ""
+        return Gate("costs", False, f"not computed: {mend or 'it declares no prices'}")
     records = environment.records(HOLDOUT)
     kernel = environment.kernel
     if kernel.market_pass is None or "cost_multiple" not in records[0]._fields:
@@ -141,6 +156,8 @@ def _cuts(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> Ga
     except SlipstreamError as error:
         return Gate("cuts", False, f"not computed: {error}")
     figure = f"{equal} of {tried} cuts of the last year give the same bits"
+    if not tried:
+        figure = "not computed: no stretch of the last year is free of long holes: mend the prices"
     return Gate("cuts", tried > 0 and equal == tried, figure + (f", not {where}" if where else ""))
 
 
@@ -193,10 +210,12 @@ def equal_cuts(
             }
             same = True
             for own in passes_over(deployed, _market(ahead, shape), begun, before):
-                full, n = whole[own.name], len(own.time)
-                same &= n == int(np.count_nonzero(full.time <= times[row]))
+                full = whole[own.name]
+                n = int(np.count_nonzero(full.time <= times[row]))
+                # Of a symbol that has ended, the whole has no bar behind its last one.
+                same &= len(own.time) in (n, n + (n == len(full.time)))
                 for mine, theirs in zip(own[1:4], full[1:4], strict=True):
-                    same &= mine.tobytes() == theirs[:n].tobytes()
+                    same &= mine[:n].tobytes() == theirs[:n].tobytes()
             equal, tried = equal + same, tried + 1
             where = where or ("" if same else str(np.datetime64(int(times[row]), "s")))
     return equal, tried, where

@@ -57,12 +57,20 @@ class Decision(NamedTuple):
 class Journal:
     """The table of an account's folder.
 
+    Args:
+        path: its file.
+        read_only: for another process, while the account is led.
+
     Raises:
         ResourceError: it cannot be written, or is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         self.path = path
+        if read_only:
+            with self._errors():
+                self._table = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            return
         with self._errors():
             self._table = sqlite3.connect(path, isolation_level=None)
             self._table.execute("PRAGMA journal_mode=WAL")

@@ -128,6 +128,16 @@ def look(environment: Environment, what: str) -> None:
                     _enter(db, entry, prices)
 
 
+def opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
+    """Days of these prices that some study of this user has opened a hold-out on."""
+    with _register(state_folder("holdouts") / FILE) as db:
+        rows = db.execute(
+            "SELECT days, returns FROM seen JOIN of USING (number) JOIN prices USING (digest) "
+            "WHERE kind = 'opening'"
+        ).fetchall()
+    return frozenset().union(*(_shared(_prices(*blobs), prices) for blobs in rows))
+
+
 @contextmanager
 def _register(path: Path) -> Iterator[sqlite3.Connection]:
     """A register in one transaction, on disk after it: of two studies at once, one is the first."""

@@ -254,6 +254,17 @@ class DeployedPolicy:
         return differences(self.policy.conditions, environment.conditions)
 
 
+def forced_sentences(facts: Mapping[str, Any]) -> list[str]:
+    """What a policy was deployed in spite of, from its manifest; every page of it says so."""
+    found = ["The study recommended nothing; deployed by --force-deploy."]
+    found *= bool(facts.get("forced"))
+    for gate in facts.get("gates", ()):
+        if gate["forced"] and not gate["passed"]:
+            failed = f"The gate {gate['name']} failed ({gate['figure']}) and was forced"
+            found.append(f"{failed}: {gate['forced']}")
+    return found
+
+
 def _check_facts(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Refuses facts that neither a study nor a run writes beside a policy."""
     known: dict[str, Any] = {"carried?": {}, "windows_utc_seconds?": {}}

@@ -126,6 +126,10 @@ def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple
             yield name, str(own[key])
     if own.get("forced"):
         yield "recommended", "no: it was deployed by force"
+    for gate in own.get("gates", ()):
+        forced = f"; forced: {gate['forced']}" if gate["forced"] and not gate["passed"] else ""
+        word = "passed" if gate["passed"] else "FAILED"
+        yield f"gate {gate['name']}", f"{word}, {gate['figure']}{forced}"
     for one in (result.get("confirmation") or {}).get("candidates", ()):
         if one.get("trial") == own.get("trial"):
             yield (

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import Trust
+from slipstream.cli.detached import Background, LogFile, set_aside_and_detach
 from slipstream.cli.output import show_table, tell
 from slipstream.core.errors import ConfigError
 
@@ -19,17 +20,39 @@ Name = Annotated[str, typer.Argument(help="Of a deployment below ./deployments, 
 
 @app.command()
 def deploy(
-    source: Annotated[Path, typer.Argument(help="Folder of a study, of its policy, or of a run.")],
+    source: Annotated[
+        Path | None, typer.Argument(help="Name or folder of a study or run; a policy's folder.")
+    ] = None,
+    *,
     name: Annotated[str, typer.Option("--as", help="Name, below ./deployments.")],
     force: Annotated[
         list[str] | None, typer.Option(help="A gate that may fail; may be repeated.")
     ] = None,
     reason: Annotated[str, typer.Option(help="Why; every page says so.")] = "",
+    watch: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Go on: take the studies called so, where better."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="With --watch: look once.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Puts a policy in force under a name, where every gate holds."""
-    from slipstream.live import deployment
+    """Puts a policy in force under a name, where every gate holds.
 
+    With --watch new studies are looked at as they end, until Ctrl-C, and once a day: a winner takes
+    over where every gate holds, none can be forced, and it beats the policy in force on bars that
+    no opening saw and neither was trained on.
+    """
+    from slipstream.live import deployment, successor
+
+    if (source is None) == (watch is None) or (watch and (force or trust)) or (once and not watch):
+        raise ConfigError(
+            "Write `slipstream deploy STUDY --as NAME`, or `slipstream deploy --watch 'PATTERN*' "
+            "--as NAME`, which forces no gate and trusts no code of others."
+        )
+    if watch is not None:
+        successor.watch(watch, name, once=once, say=tell)
+        return
+    assert source is not None
     if force and not reason.strip():
         raise ConfigError('--force needs its reason: give --reason "...", which is kept with it.')
     forced = dict.fromkeys(force or (), reason)
@@ -54,10 +77,14 @@ def rollback(
 
 @app.command()
 def paper(
+    context: typer.Context,
     words: Annotated[
         list[str], typer.Argument(metavar="NAME", help="Of a deployment; or: report NAME.")
     ],
-    feed: Annotated[str | None, typer.Option(help="replay:DIR or tail:FILE.")] = None,
+    feed: Annotated[
+        str | None,
+        typer.Option(help="replay:DIR or tail:FILE; where the account goes on, its own."),
+    ] = None,
     start: Annotated[
         str | None,
         typer.Option("--from", metavar="DATE", help="First moment of a new account, UTC."),
@@ -70,23 +97,31 @@ def paper(
     ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="End when what has closed is done.")] = False,
     trust: Trust = False,
+    background: Background = False,
+    log: LogFile = None,
 ) -> None:
     """Leads a deployment's paper account bar by bar; `paper report NAME` shows it.
 
-    A replay ends with its bars, a file that grows is watched until Ctrl-C. `report` compares the
-    account with what `slipstream evaluate NAME` makes of the same bars, bit for bit.
+    A replay ends with its bars, a file that grows is watched until Ctrl-C or `slipstream stop`.
+    `report` compares the account with what `slipstream evaluate NAME` makes of the same bars, bit
+    for bit.
     """
     from slipstream.api.evaluation import moment
+    from slipstream.live.deployment import Deployment
     from slipstream.live.paper import paper as lead
 
     if words[0] == "report" and len(words) == 2 and feed is None:
         _report(words[1], trust)
         return
-    if len(words) != 1 or feed is None:
+    if len(words) != 1:
         raise ConfigError(
             "Write `slipstream paper NAME --feed replay:DIR`, or tail:FILE; or `slipstream paper "
             "report NAME`."
         )
+    if background or log:
+        folder = Deployment.open(words[0]).path
+        if set_aside_and_detach(context, folder, words=[folder]):
+            return
     decided = lead(
         words[0],
         feed,
@@ -126,12 +161,24 @@ def _report(name: str, trust: bool) -> None:
             f"{len(one.rows):,}",
             f"{one.rows[-1].equity:,.2f}",
             f"{one.closed:,.2f}",
+            f"{one.fills:,}",
+            f"{one.costs:,.2f}",
             f"{one.equal:,} of {one.both:,}"
             + ("" if one.first is None else f", {stamp(one.first)}"),
         )
         for one in passes
     ]
-    columns = ("pass", "from", "to", "decisions", "equity", "evaluate, sold out", "equal")
+    columns = (
+        "pass",
+        "from",
+        "to",
+        "decisions",
+        "equity",
+        "evaluate, sold out",
+        "fills",
+        "costs",
+        "equal",
+    )
     show_table(columns, rows, "equal: decisions with the same action and equity, bit for bit")
     if any(one.equal < one.both for one in passes):
         raise typer.Exit(1)

@@ -77,10 +77,16 @@ def card(
 
 
 def _folder(path: str) -> Path:
-    """The folder of a run, a study or a policy, by its path or a name."""
+    """The folder of a run, a study or a policy, by its path or a name; a deployment's version."""
     from slipstream.core.reader import is_there
     from slipstream.files.checkpoint import MANIFEST
+    from slipstream.files.status import CURRENT
+    from slipstream.live.deployment import Deployment
     from slipstream.studies.record.status import lookup
 
     own = Path(path).expanduser()
-    return own if is_there(own / MANIFEST) else lookup(path)[0]
+    folder = own if is_there(own / MANIFEST) else lookup(path)[0]
+    if not is_there(folder / CURRENT):
+        return folder
+    found = Deployment.open(folder)
+    return found.version(found.current)

@@ -131,15 +131,25 @@ def resume(
 ) -> None:
     """Goes on with a run or study that was stopped or killed, to the same weights bit for bit.
 
+    A deployment's paper account goes on with the feed that it had.
+
     On another device the last bits differ; with --num-envs everything does from there on. That is
     said, and recorded in the run.
     """
     from slipstream import api
+    from slipstream.cli.output import tell
+    from slipstream.core.reader import is_there
+    from slipstream.files.status import CURRENT
     from slipstream.runs.run import Run
     from slipstream.studies.record.status import lookup
 
     folder, study = lookup(run)
     if set_aside_and_detach(context, folder, run=folder):
+        return
+    if is_there(folder / CURRENT):
+        from slipstream.live.paper import paper
+
+        paper(folder, say=tell, trust=trust)
         return
     options = cluster_named(cluster, max_workers, gpu_share, insecure_cluster)
     progress = console()

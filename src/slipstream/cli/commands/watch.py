@@ -16,7 +16,7 @@ app = typer.Typer()
 
 @app.command()
 def status(name: RunOrStudy) -> None:
-    """Says where a run or a study stands; also while another process works on it."""
+    """Says where a run, a study or a deployment stands; also while another process works on it."""
     from slipstream.studies.record.status import lines
 
     for line in lines(name):
@@ -74,7 +74,9 @@ def _show(text: str) -> None:
 
 @app.command()
 def stop(name: RunOrStudy) -> None:
-    """Ends a run or a study after the iteration under way, as Ctrl-C does: it can be resumed."""
+    """Ends a run, study or paper account after what is under way: it can be resumed."""
+    from slipstream.core.reader import is_there
+    from slipstream.files.status import CURRENT
     from slipstream.jobs.queue import STOPPED, own_queue
     from slipstream.studies.record.status import lookup
     from slipstream.studies.record.status import stop as ask
@@ -85,6 +87,7 @@ def stop(name: RunOrStudy) -> None:
             if job.folder == str(folder):
                 queue.want(job, STOPPED)
     if ask(name):
-        tell(f"It ends after the iteration under way; then go on with: slipstream resume {name}")
+        under_way = "bar" if is_there(folder / CURRENT) else "iteration"
+        tell(f"It ends after the {under_way} under way; then go on with: slipstream resume {name}")
     else:
         tell(f"No process works on {folder}: there is nothing to stop.")

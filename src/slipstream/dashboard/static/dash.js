@@ -38,6 +38,11 @@ function follow(page, id, handle, drawn) {
   if (!document.hidden) ask();
 }
 
+async function act(row, action) {
+  say(`${action} ${row.name} ...`);
+  const answer = await fetch(`/act/${row.id}/${action}`, { method: "POST" });
+  say((answer.headers.get("content-type") ?? "").includes("json") ? (await answer.json()).said : await answer.text());
+}
 const heading = (title) => { document.title = `${title} · slipstream`; const one = el("h1", {}, title); main.append(one); return one; };
 const section = (title, kind = "div", how = {}) => { const body = el(kind, how); main.append(el("section", {}, el("h2", {}, title), body)); return body; };
 const fill = (body, ...kids) => body.replaceChildren(...kids.flat().filter((kid) => kid !== null && kid !== undefined));
@@ -73,14 +78,9 @@ const bar = (share, words) => (share === null ? words : el("span", {}, el("progr
 
 function overview(jobs) {
   heading(jobs ? "Jobs" : "Overview");
-  const machine = jobs ? null : section("The machine, the last hour"), body = section(jobs ? "Queue, and what was started by hand" : "Runs, studies and jobs");
+  const machine = jobs ? null : section("The machine, the last hour"), body = section(jobs ? "Queue, and what was started by hand" : "Runs, studies, deployments and jobs");
   let rows = null, seen = [], facts = null, charts = null;
   const chosen = new Set(), compare = el("p", { class: "soft" });
-  const act = async (row, action) => {
-    say(`${action} ${row.name} ...`);
-    const answer = await fetch(`/act/${row.id}/${action}`, { method: "POST" });
-    say((answer.headers.get("content-type") ?? "").includes("json") ? (await answer.json()).said : await answer.text());
-  };
   const actions = (row) => {
     const can = { running: "stop", waiting: "stop", silent: "stop", stopped: "resume", gone: "resume", failed: row.job ? "retry" : "" }[row.state];
     return el("span", {}, (can ? [can] : []).map((action) => el("button", { "aria-label": `${action} ${row.name}`, "data-key": `${row.id} ${action}`, onclick: () => act(row, action) }, action)));
@@ -121,7 +121,7 @@ function overview(jobs) {
     const before = [jobs ? "job" : "compare", "name", "kind", "state", "progress"], more = jobs ? ["cores", "memory"] : ["rate", "ETA", "score", "best"];
     const names = [...before, ...more, "reason", "since", ...(jobs ? ["do"] : [])];
     const words = jobs ? "Nothing runs or waits: `slipstream jobs add -- train cartpole` adds a job." : "Nothing was ever begun: `slipstream train cartpole` trains something.";
-    const rule = el("p", { class: "soft" }, "Stop ends at a checkpoint; resume and retry go on from it. Nothing else here writes.");
+    const rule = el("p", { class: "soft" }, "Stop ends at a checkpoint; resume and retry go on from it. Nothing else here writes, but for the kill switch of a deployment's page.");
     fill(body, jobs ? rule : compare, shown.length ? grid(names, table, { class: "rows" }) : none(words));
     if (at) main.querySelector(`[data-key="${CSS.escape(at)}"]`)?.focus();
   }
@@ -131,9 +131,9 @@ function overview(jobs) {
   }, draw);
 }
 
-function upper(kind) {  // what runs and studies begin with; returns how a status is told
+function upper(kind, timed = true) {  // what all pages of folders begin with; returns how a status is told
   const title = heading(kind), now = el("div"), report = el("div"), phases = el("div");
-  main.append(now, report, el("section", {}, el("h2", {}, "Where the time goes"), phases));
+  main.append(now, report, timed ? el("section", {}, el("h2", {}, "Where the time goes"), phases) : "");
   return (name, facts) => {
     if (name === "facts") {
       title.textContent = `${kind} ${facts.name}`; document.title = `${facts.name} · slipstream`;
@@ -359,5 +359,44 @@ function study() {
   }, draw);
 }
 
+function deployment() {
+  const told = upper("Deployment", false), forced = el("div"), gates = section("Gates"), curves = section("Equity of the paper account, beside the rerun by evaluate", "div", { class: "grid wide" });
+  const held = section("Positions"), fills = section("Fills"), versions = section("Versions"), audit = section("Audit trail"), halt = section("Kill switch"), said = lower(), charts = new Map(), note = el("p", { class: "soft" });
+  main.insertBefore(forced, gates.parentNode); curves.after(note);
+  let facts = {}, account = {}, sure = false;
+  const at = (second) => `${new Date(1000 * second).toISOString().slice(0, 16).replace("T", " ")} UTC`, words = (units) => [units ?? []].flat().map(number).join(", ") || "–";
+  const press = () => { if (sure) act({ id: ID, name: facts.name }, "kill"); sure = !sure; draw(); };
+  function draw() {
+    fill(forced, (facts.forced ?? []).map((one) => el("p", { class: "problem" }, one)));
+    const judged = (gate) => [gate.name, gate.passed ? "passed" : gate.forced ? "FORCED" : "FAILED", gate.figure, gate.passed ? "" : gate.forced ?? ""];
+    fill(gates, facts.gates?.length ? grid(["gate", "judged", "figure", "forced because"], facts.gates.map(judged)) : none());
+    const rerun = new Map((account.rerun?.passes ?? []).map((one) => [one.name, one])), passes = account.passes ?? [], split = (curve) => [0, 1].map((k) => curve.map((row) => row[k]));
+    for (const one of passes) {
+      if (!charts.has(one.name)) charts.set(one.name, new Chart(curves, one.name, { x: "time", y: "account currency", time: true, height: 240 }));
+      const again = rerun.get(one.name), [xs, theirs, mine] = uPlot.join([split(again?.curve ?? []), split(one.curve)]);
+      charts.get(one.name).set(xs, [...(again ? [{ label: "rerun", values: theirs, width: 5, colour: own("--line") }] : []), { label: "account", values: mine, colour: colour(0) }]);
+    }
+    for (const [name, chart] of charts) if (!passes.some((one) => one.name === name)) { chart.remove(); charts.delete(name); }
+    const equal = [...rerun.values()].map((one) => `${one.name}, ${one.equal} of ${one.both} decisions equal bit for bit`).join("; ");
+    note.textContent = account.rerun ? `Rerun of ${at(account.rerun.at)}: ${equal}.` : `No rerun yet: slipstream paper report ${facts.name ?? "NAME"} makes one.`;
+    fill(held, passes.length ? grid(["pass", "bar", "equity", "action", "units after the next fill", "decisions"], passes.map((one) => [one.name, at(one.time), number(one.equity), words(one.action), words(one.wanted), number(one.count)])) : none("no data yet: no bar was decided on"));
+    const moved = [...rerun.values()].flatMap((one) => one.moved.map((row) => [...row, one.name])).sort((a, b) => b[0] - a[0]).slice(0, 100);
+    const sums = [...rerun.values()].map((one) => `${one.name}: ${number(one.fills)} fills, costs ${number(one.costs)}`).join("; ");
+    fill(fills, moved.length ? [el("p", { class: "soft" }, `As the rerun has them, the newest first. ${sums}.`), grid(["bar", "pass", "units before", "units after"], moved.map(([second, before, after, name]) => [at(second), name, words(before), words(after)]))] : none(account.rerun ? "no fill yet" : "no data yet: the rerun has them"));
+    const force = (one) => (one === facts.version ? `in force: ${facts.label}${facts.study ? `, of the study ${facts.study}` : ""}` : "");
+    fill(versions, facts.versions ? grid(["version", "what it is"], [...facts.versions].reverse().map((one) => [String(one), force(one)])) : none());
+    fill(audit, facts.audit?.length ? grid(["time", "event", "version", "source", "why"], [...facts.audit].reverse().map((one) => [at(one.time), one.event, String(one.to), one.source ?? "", one.why ?? ""])) : none());
+    const had = halt.contains(document.activeElement);
+    fill(halt, facts.killed ? el("p", { class: "problem" }, `The file KILL is there (${facts.killed}): the deployment stands still until it is removed.`)
+      : [el("p", {}, "Ends the process that leads the account, and forbids every further decision and order until the file KILL is removed from the deployment's folder by hand."), el("button", { onclick: press }, sure ? `Press again, and ${facts.name} stands still` : "Stop this deployment")]);
+    if (had) halt.querySelector("button")?.focus();
+  }
+  follow("deployment", ID, (name, news) => {
+    told(name, news); said(name, news);
+    if (name === "facts") facts = news;
+    if (name === "account") { account = news; if (news.unreadable) say(news.unreadable); }
+  }, draw);
+}
+
 for (const link of document.querySelectorAll("nav a")) if (link.getAttribute("href") === location.pathname) link.setAttribute("aria-current", "page");
-({ "": () => overview(false), jobs: () => overview(true), run, study, compare })[PAGE]?.();
+({ "": () => overview(false), jobs: () => overview(true), run, study, deployment, compare })[PAGE]?.();

@@ -24,14 +24,19 @@ from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
 from slipstream.runs.games import read_games
-from slipstream.runs.policies import DeployedPolicy, best_policy, evaluate_best, other_data
+from slipstream.runs.policies import (
+    DeployedPolicy,
+    best_policy,
+    evaluate_best,
+    forced_sentences,
+    other_data,
+)
 from slipstream.runs.run import Run
 from slipstream.settings.remarks import remarks
 from slipstream.settings.sizing import EvaluationPlan
 from slipstream.vector.contract import random_actions
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
-_FORCED = "The study recommended nothing; deployed by --force-deploy."
 # Split of the data -> name on the page; a game has one split, episodes that chose no policy.
 _LABELS = {"train_window": "train", "window": "chosen window"}
 _GAME_LABELS = {"test": "fresh episodes", "train": "evaluation"}
@@ -116,7 +121,7 @@ def evaluate_deployed(
     owner = "study" if "study" in facts else "policy"
     names = ("development", "holdout") if owner == "study" else ("train", "validation", "test")
     new = begins_after(environment, facts, names)
-    notes = [_FORCED] if facts.get("forced") else []
+    notes = forced_sentences(facts)
     if market and not new:
         notes.append(_NOT_NEW.format(f"{owner}'s own prices end"))
     digest = environment.provenance.get("market_sha256")
@@ -284,6 +289,8 @@ def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequ
     """Whether the chosen window is known to begin after all of the named ones of `facts`."""
     windows = (facts.get("environment") or {}).get("windows_utc_seconds") or {}
     used = [int(windows[name][1]) for name in names if name in windows]
+    until = facts.get("trained_until")  # of a deployment
+    used += [] if until is None else [int(until)]
     passes = None if environment.prices is None else environment.prices.passes("window")
     if not used or passes is None:
         return False

@@ -20,11 +20,12 @@ from slipstream.files.files import plain
 from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lines import folder_lines, number, run_lines
 from slipstream.files.lock import is_locked
-from slipstream.files.status import Status, read_status
+from slipstream.files.status import CURRENT, STUDY, Status, read_status
 from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials, counts_of
 
+DEPLOYMENTS = "deployments"
 FORMATS = ("csv", "json")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
 _SHOWN = 5
@@ -184,28 +185,34 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
     """The folder that a name means, and the study where it is one.
 
     Args:
-        name: a path, the name of a study below ``./studies``, or that of a folder which commands of
-            this user made, wherever it is.
+        name: a path, the name of a study below ``./studies`` or of a deployment below
+            ``./deployments``, or that of a folder which commands of this user made, wherever it is.
 
     Raises:
-        CheckpointError: it is neither a run nor a study, or several have that name.
+        CheckpointError: it is neither a run, a study nor a deployment, or several have that name.
     """
     path = Path(name).expanduser().absolute()
-    if is_there(path / "config.yaml"):
+    if is_there(path / "config.yaml") or is_there(path / CURRENT):
         return path, None
-    study = StudyFolder.of(str(name))
+    study, deployed = StudyFolder.of(str(name)), Path(DEPLOYMENTS).absolute() / name
+    if is_there(deployed / CURRENT):
+        if study.exists:
+            raise CheckpointError(
+                f"2 are called {name}: give its path, of {study.path} and {deployed}."
+            )
+        return deployed, None
     if not study.exists and not is_there(study.config):
         made = [one for one in register.named(str(name)) if one.present]
         if len(made) > 1:
             paths = " and ".join(one.path for one in made)
             raise CheckpointError(f"{len(made)} are called {name}: give its path, of {paths}.")
-        if made and made[0].kind == "run":
+        if made and made[0].kind != STUDY:
             return Path(made[0].path), None
         if not made:
             raise CheckpointError(
                 f"{name} is neither a run nor a study: give the directory that `slipstream train` "
-                "printed, or the name that `slipstream tune` was given; `slipstream jobs --all` "
-                "lists those that your commands made."
+                "printed, or the name that `slipstream tune` or `deploy` was given; `slipstream "
+                "jobs --all` lists those that your commands made."
             )
         name = made[0].path
     study = StudyFolder.open(str(name))

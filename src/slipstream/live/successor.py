@@ -1,0 +1,189 @@
+"""Successor: a new study's confirmed winner that takes a deployment over by itself, or does not.
+
+It does when every gate holds and it beats the policy in force on bars that no opening saw and
+neither was trained on: those that the paper account has kept since. Nothing is remembered but the
+audit, so that it may be killed at any time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
+from slipstream.core.reader import is_there
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.files import checkpoint
+from slipstream.files.files import AppendedFile
+from slipstream.files.interruption import Interrupted, Interruption
+from slipstream.files.lines import stamp
+from slipstream.files.lock import take_lock
+from slipstream.files.register import id_of
+from slipstream.files.status import LOG
+from slipstream.live.account import BARS
+from slipstream.live.deployment import Deployment, deploy
+from slipstream.market.calendar import DAY
+from slipstream.report.portfolio.passes import passes_of
+from slipstream.report.statistics import Floats, Ints
+from slipstream.report.study.replay import daily_returns
+from slipstream.runs.openings import opened_days, price_series
+from slipstream.runs.policies import DeployedPolicy
+from slipstream.studies.record.folder import STUDIES
+from slipstream.studies.statistics.bootstrap import FEWEST_DAYS, LEVEL, lower_bounds
+
+KEPT = "kept"  # event of the audit
+_LOOK_SECONDS = 60.0
+Say = Callable[[str], None]
+
+
+def watch(pattern: str, name: str, *, once: bool = False, say: Say = lambda sentence: None) -> None:
+    """Looks at new studies until it is interrupted, each when it is complete, and all once a day.
+
+    Args:
+        pattern: of studies' names below ``./studies``, or of their folders: ``'nightly*'``.
+        name: of the deployment.
+        once: look once.
+        say: told every line that is kept, and what a new version was preferred for.
+
+    Raises:
+        Interrupted: somebody asked it to stop.
+    """
+    found, seen, day = Deployment.of(name), list[Path](), -1
+    with Interruption() as asked:
+        while not asked.requested:
+            studies, today = _complete(pattern), int(time.time() // DAY)
+            if studies != seen or today != day:
+                try:
+                    look(studies, pattern, found, say)
+                    seen, day = studies, today
+                except SlipstreamError as error:  # another process deploys, say: in a minute again
+                    if once:
+                        raise
+                    say(str(error))
+            if once:
+                return
+            time.sleep(_LOOK_SECONDS)
+    raise Interrupted(
+        found.path, f"slipstream deploy --watch '{pattern}' --as {name}", "Go on with:"
+    )
+
+
+def look(studies: list[Path], pattern: str, found: Deployment, say: Say) -> None:
+    """Puts the first study in force that may be; else a line says why none is, once a day."""
+    before, reasons = _deployed(found), list[str]()
+    for study in studies:
+        if id_of(study) in before:
+            continue
+        told: list[str] = []
+        try:
+            deploy(
+                study, str(found.path), {}, say=told.append, better=lambda new: _better(new, found)
+            )
+        except SlipstreamError as error:
+            failed = [line.removeprefix("FAILED").strip() for line in told if "FAILED" in line]
+            reasons.append(f"{study.name}: {'; '.join(failed) or error}")
+            continue
+        say(
+            f"Version {found.current} of {found.path.name} is in force: {found.audit()[-1]['why']}."
+        )
+        return
+    why = " | ".join(reasons) or f"no new complete study with a policy is called {pattern}"
+    if not found.exists:
+        say(f"Nothing was deployed: {why}")
+        return
+    _keep(found, why, say)
+
+
+def _keep(found: Deployment, why: str, say: Say) -> None:
+    """The line of a day on which the version in force stays; once a day while nothing changes."""
+    now = time.time()
+    with take_lock(found.path, f"Another process deploys {found.path.name}: wait for it."):
+        lines = [line for line in found.audit() if line["event"] == KEPT]
+        same = lines and lines[-1]["why"] == why and lines[-1]["to"] == found.current
+        if same and lines[-1]["time"] // DAY == now // DAY:
+            return
+        found.note(KEPT, found.current, {"why": why})
+    line = f"Version {found.current} stays in force: {why}"
+    say(line)
+    with closing(AppendedFile(found.path / LOG)) as log:
+        log.write(f"{stamp(now)}  {line}\n".encode())
+
+
+def _complete(pattern: str) -> list[Path]:
+    """Complete studies that have a policy, by the end of their prices, the newest first."""
+    path = Path(pattern).expanduser()
+    whole = path if len(path.parts) > 1 else Path(STUDIES) / path
+    root = Path(whole.anchor) if whole.is_absolute() else Path()
+    names = ("result.json", "ledger.db", f"policy/{checkpoint.MANIFEST}")
+    there = [
+        one.absolute()
+        for one in root.glob(str(whole.relative_to(whole.anchor)))
+        if all(is_there(one / file) for file in names)
+    ]
+    return sorted(there, key=lambda one: (one / "result.json").stat().st_mtime, reverse=True)
+
+
+def _deployed(found: Deployment) -> set[str]:
+    """Ids of the studies that were in force under this name, though they were rolled back."""
+    lines = [line for line in found.audit() if line["event"] != KEPT]
+    if lines and lines[-1]["to"] != found.current:  # a kill between the line and the switch
+        lines.pop()
+    numbers = {line["to"] for line in lines} & set(found.versions)
+    known = (checkpoint.read_manifest(found.version(one)).get("id") for one in numbers)
+    return {one for one in known if one is not None}
+
+
+def _better(new: DeployedPolicy, found: Deployment) -> str:
+    """What a policy was preferred for.
+
+    Raises:
+        ConfigError: it is not better, or nothing shows it yet.
+    """
+    if not found.exists:
+        return "the first one, and every gate holds"
+    old, bars = found.policy(), found.account(found.current) / BARS
+    before, end = (one.facts.get("trained_until") for one in (old, new))
+    if end is None or before is None or end <= before:
+        raise ConfigError(
+            "its prices are not known to end later than those of the version in force"
+        )
+    try:
+        each = [_days(one, bars, end) for one in (old, new)]
+    except CheckpointError as error:
+        raise ConfigError(f"nothing to compare it on: {error}") from None
+    except SlipstreamError as error:
+        raise ConfigError(f"the account's bars of {stamp(end)} on: {error}") from None
+    days, *rows = np.intersect1d(each[0][0], each[1][0], return_indices=True)
+    fresh = ~np.isin(days, list(each[0][2] | each[1][2]))
+    excess = (each[1][1][rows[1]] - each[0][1][rows[0]])[fresh]
+    many = f"{len(excess)} days since {stamp(end)} that no opening saw"
+    bound = lower_bounds([excess[None, :]], each[1][3], LEVEL)
+    ratio, lower = float(bound.ratio[0]), float(bound.lower[0])
+    if np.isnan(lower):
+        raise ConfigError(f"not shown to be better: {many}, and a bound needs {FEWEST_DAYS}")
+    told = (
+        f"information ratio {ratio:.2f} against version {found.current}, lower bound {lower:.2f}, "
+    )
+    told += f"on {many}"
+    if lower <= 0.0:
+        raise ConfigError(f"not better: {told}")
+    return told
+
+
+def _days(
+    policy: DeployedPolicy, bars: Path, start: int
+) -> tuple[Ints, Floats, frozenset[int], float]:
+    """Days and returns of a policy on the kept bars from a moment on; days that were opened."""
+    if not bars.is_dir():
+        raise CheckpointError("the paper account has kept no bar yet")
+    environment = policy.environment(bars, None, start)
+    assert isinstance(environment, KernelEnvironment) and environment.spec.market is not None
+    backend = policy.config.training.chosen_backend
+    passes = passes_of(environment.kernel, environment.loaded, "window", backend)
+    days, returns = daily_returns(passes, policy.evaluate(environment)["window"][0])
+    opened = opened_days(price_series(environment, "window"))
+    return days, returns, opened, environment.spec.market.days_per_year

@@ -1,0 +1,200 @@
+"""Studies that end while a deployment is in force: one takes over, others do not, and why not."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from live_markets import Make, save_study, table, week, write
+
+from slipstream.cli import main
+from slipstream.files.files import write_sealed
+from slipstream.files.status import LOG
+from slipstream.live import deployment, gates, successor
+from slipstream.live.deployment import Deployment
+from slipstream.live.gates import Gate
+from slipstream.live.paper import kept_bars, paper
+from slipstream.runs.openings import open_days, price_series
+
+HOUR, BARS = 3_600, 2_000
+TIMES = week(BARS, HOUR)
+FIRST, SECOND = int(TIMES[300]), int(TIMES[330])  # where the bars of both studies end
+FOREX: dict[str, Any] = {"features": ["log_return_1"]}
+
+
+def momentum() -> pl.DataFrame:
+    """Hourly prices, each of whose moves tends to follow the one before."""
+    draw, moves = np.random.default_rng(0), np.zeros(BARS)
+    for k in range(1, BARS):
+        moves[k] = 0.8 * moves[k - 1] + 5e-4 * draw.standard_normal()
+    close = 1.1 * np.exp(np.cumsum(moves))
+    frame = table(TIMES, 1.1, 0)
+    opened = np.append(1.1, close[:-1])
+    high, low = np.maximum(opened, close), np.minimum(opened, close)
+    columns = {"open": opened, "close": close, "high": high, "low": low}
+    return frame.with_columns(**{name: pl.Series(one) for name, one in columns.items()})
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    return write(tmp_path / "prices", {"EURUSD": momentum()})
+
+
+@pytest.fixture
+def running(make: Make, prices: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """A policy that buys what falls, and an account that has followed it for months."""
+    monkeypatch.setattr(gates, "_costs", lambda *_: Gate("costs", True, "+1.00 % at costs x 3"))
+    found = make("forex", prices, follows=-1.0, until=FIRST, **FOREX)
+    paper("demo", f"tail:{prices}", start=FIRST, once=True, longest_gap=1_000_000)
+    return found
+
+
+def new_study(
+    tmp_path: Path, prices: Path, follows: float, name: str = "night-2", pbo: float = 0.1
+) -> Path:
+    """A complete study whose confirmation and hold-out say what gates ask for."""
+    study = save_study(
+        tmp_path / "studies" / name, "forex", prices, follows=follows, until=SECOND, **FOREX
+    )
+    result = {
+        "study": name,
+        "market": True,
+        "objective": "sharpe",
+        "folds": 6,
+        "trials": dict.fromkeys(("asked", "complete", "pruned", "failed"), 30),
+        "rungs": [],
+        "confirmation": {"candidates": [], "seeds": 5, "winner": 3},
+        "winner": {"trial": 3, "forced": False},
+        "holdout": {"mean_return": 0.02, "beats_cash": True, "promoted": False},
+        "evidence": {"pbo": {"value": pbo}, "deflated_sharpe": {"value": 0.97}},
+        "seconds": {"workers": {}},
+        "steps": {},
+        "sentences": [],
+    }
+    write_sealed(study / "result.json", result)
+    return study
+
+
+def look(said: list[str] | None = None) -> Deployment:
+    successor.watch("night*", "demo", once=True, say=(said if said is not None else []).append)
+    return Deployment.open("demo")
+
+
+def lines(found: Deployment) -> list[str]:
+    return [one["why"] for one in found.audit() if one["event"] == successor.KEPT]
+
+
+def test_a_better_one_takes_over_once(running: Deployment, prices: Path, tmp_path: Path) -> None:
+    new_study(tmp_path, prices, follows=1.0)
+    said: list[str] = []
+    assert look(said).current == 2
+    last = running.audit()[-1]
+    assert last["event"] == "deploy" and "days since" in last["why"] and last["why"] in said[0]
+    assert all(gate["passed"] and gate["forced"] is None for gate in last["gates"])
+    assert look().current == 2 and "no new complete study" in lines(running)[0]
+    running.switch(1, "rollback")  # by somebody who knows more: it stays
+    assert look().current == 1
+
+
+def test_a_gate_that_fails_keeps_what_is_in_force(
+    running: Deployment, prices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_study(tmp_path, prices, follows=1.0, pbo=0.3)
+    assert look().current == 1
+    assert lines(running) == ["night-2: pbo: 0.300, at most 0.2"]
+    assert "Version 1 stays in force: night-2: pbo" in (running.path / LOG).read_text()
+    look()
+    assert len(lines(running)) == 1  # once a day
+    tomorrow = time.time() + 86_400
+    monkeypatch.setattr(time, "time", lambda: tomorrow)
+    look()
+    assert len(lines(running)) == 2
+
+
+def test_one_that_is_not_better_is_refused(
+    running: Deployment, prices: Path, tmp_path: Path
+) -> None:
+    new_study(tmp_path, prices, follows=-1.0)
+    assert look().current == 1
+    assert "night-2: not better: information ratio 0.00 against version 1" in lines(running)[0]
+
+
+def test_days_that_an_opening_saw_show_nothing(
+    running: Deployment, prices: Path, tmp_path: Path
+) -> None:
+    new_study(tmp_path, prices, follows=1.0)
+    folder, _ = kept_bars(running)
+    seen = price_series(running.policy().environment(folder, None, SECOND), "window")
+    open_days(seen, "elsewhere", "elsewhere", tmp_path, 1)
+    assert look().current == 1
+    assert "not shown to be better: 0 days" in lines(running)[0]
+    assert "a bound needs 60" in lines(running)[0]
+
+
+def test_what_is_no_newer_or_not_complete_is_left(
+    running: Deployment, prices: Path, tmp_path: Path
+) -> None:
+    new_study(tmp_path, prices, follows=1.0)
+    older = save_study(
+        tmp_path / "studies" / "night-1", "forex", prices, follows=1.0, until=FIRST - HOUR, **FOREX
+    )
+    result = json.loads((tmp_path / "studies" / "night-2" / "result.json").read_text())
+    result.pop("sha256")
+    (tmp_path / "studies" / "night-2" / "result.json").unlink()
+    write_sealed(older / "result.json", result)
+    assert look().current == 1
+    assert "night-1: its prices are not known to end later" in lines(running)[0]
+
+
+@pytest.mark.parametrize("where", ["before the audit's line", "behind it"])
+def test_killed_between_it_goes_on(
+    running: Deployment,
+    prices: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    new_study(tmp_path, prices, follows=1.0)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if where == "behind it":
+            patch.setattr(deployment, "write_text", killed)
+        else:
+            patch.setattr(Deployment, "switch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            look()
+    assert running.current == 1
+    assert look().current == 3  # the second version is whole, and was never in force
+    events = [line["event"] for line in running.audit()]
+    between = ["deploy", "not switched"] if where == "behind it" else []
+    assert events == ["deploy", *between, "deploy"]
+
+
+def test_the_first_one_needs_its_gates_alone(
+    running: Deployment, prices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = new_study(tmp_path, prices, follows=1.0, pbo=0.3)
+    said: list[str] = []
+    successor.watch(f"{study.parent}/night*", "other", once=True, say=said.append)
+    assert not Deployment.of("other").exists and "pbo: 0.300" in said[0]
+    new_study(tmp_path, prices, follows=1.0)
+    with pytest.raises(SystemExit) as left:
+        main(["deploy", "--watch", "night*", "--as", "other", "--once"])
+    assert not left.value.code and Deployment.open("other").current == 1
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["first", "--watch", "x*"], ["--watch", "x*", "--force", "pbo"], ["x", "--once"]]
+)
+def test_what_deploy_is_not_given_together(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["deploy", *words, "--as", "demo", "--reason", "none"])
+    assert left.value.code == 2
