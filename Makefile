@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev
 # -q: the list of what is installed is the lock file.
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps
 
-.PHONY: demo test test-all check check-cuda bench docs package clean
+.PHONY: demo test test-all check check-cuda bench bench-loops docs package clean
 .DEFAULT_GOAL := test
 
 $(INSTALLED): requirements.lock pyproject.toml
@@ -61,6 +61,16 @@ bench: $(VENV)/.peers  ## measure beside the peers (three suites, at most 10 min
 	$(BIN)/python -m benchmarks env --json results/env.json
 	$(BIN)/python -m benchmarks train --json results/train.json
 	$(BIN)/python -m benchmarks study --json results/study.json
+	$(MAKE) docs
+
+# A virtual environment of its own: an MKL or a TBB beside ours would change how we run.
+.venv-loops/.done: requirements-loops.lock
+	test -x .venv-loops/bin/python || $(PYTHON) -m venv .venv-loops
+	.venv-loops/bin/python -m pip install -q --disable-pip-version-check --no-deps -r requirements-loops.lock
+	@touch $@
+
+bench-loops: $(VENV)/.peers .venv-loops/.done  ## beside jax and RLtools, whose loops are compiled whole (needs g++)
+	$(BIN)/python -m benchmarks loops --json results/loops.json
 	$(MAKE) docs
 
 docs: $(INSTALLED)  ## write the tables of docs/performance.md from results/*.json

@@ -5,7 +5,8 @@ and what is `asked` of it; `seconds` are added unless it is `untimed`. Its `figu
 shows of its answer. `best_of` has choices, of which the one with the highest figure in a short
 `look` is measured: lists by name, of which every combination is tried, or a list of combinations,
 each `called` what words call it. `limit` is of array libraries' threads: 1 unless given, null for
-their own choice, `asked` for as many threads as are asked for.
+their own choice, `asked` for as many threads as are asked for. `python` is the interpreter of a
+peer that has an environment of its own.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Side:
             asked.pop(name, None)
         limit = self.spec.get("limit", 1)
         limit = asked["threads"] if limit == "asked" else limit
-        timeout = self.spec.get("timeout", 300.0)
-        self.answer = run_worker(self.spec["worker"], asked, threads=limit, timeout=timeout)
+        where = {name: self.spec[name] for name in ("timeout", "python") if name in self.spec}
+        self.answer = run_worker(self.spec["worker"], asked, threads=limit, **where)
         return float(self.answer[self.spec.get("figure", "steps_per_second")])
 
 

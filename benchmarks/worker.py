@@ -27,7 +27,12 @@ class WorkerError(ResourceError):
 
 
 def run_worker(
-    worker: str, asked: Mapping[str, Any], *, threads: int | None = None, timeout: float = 300.0
+    worker: str,
+    asked: Mapping[str, Any],
+    *,
+    threads: int | None = None,
+    timeout: float = 300.0,
+    python: str = sys.executable,
 ) -> dict[str, Any]:
     """Calls a function of this package in a process of its own and returns its answer.
 
@@ -36,14 +41,24 @@ def run_worker(
         asked: its arguments, handed over as JSON.
         threads: limit for the threads of array libraries, None for their own choice.
         timeout: seconds after which the worker is ended.
+        python: the interpreter, of a peer with packages of its own; relative to the checkout.
     """
+    if not (_ROOT / python).is_file():
+        raise WorkerError(f"{worker} needs {python}, which `make bench-loops` sets up.")
     environment = {name: text for name, text in os.environ.items() if name not in _THREAD_VARIABLES}
     if threads is not None:
         environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
     before = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join([before, *_PATHS] if before else _PATHS)
     # -P: not from the working folder, which may hold this package where another is asked for.
-    command = [sys.executable, "-P", "-m", "benchmarks.worker", worker, json.dumps(dict(asked))]
+    command = [
+        str(_ROOT / python),
+        "-P",
+        "-m",
+        "benchmarks.worker",
+        worker,
+        json.dumps(dict(asked)),
+    ]
     try:
         done = subprocess.run(
             command,

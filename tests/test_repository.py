@@ -105,7 +105,8 @@ def test_the_files_of_a_repository_exist() -> None:
     for name in (
         *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile"),
         *("CITATION.cff", "SECURITY.md", "MANIFEST.in"),
-        *("requirements.lock", "requirements-dev.lock", "requirements-peers.lock"),
+        *("requirements.lock", "requirements-dev.lock"),
+        *("requirements-peers.lock", "requirements-loops.lock"),
         *(".ci/run", "src/slipstream/py.typed"),
         *("docs/start.md", "docs/extending.md", "docs/glossary.md", "docs/performance.md"),
     ):

@@ -1,0 +1,97 @@
+"""RLtools: loops whose shapes the C++ compiler knows, on its own Pendulum, with MKL or without.
+
+Its wheel has headers alone; g++ (-O3 -march=native, as its Python package calls it) makes a module
+of each arrangement before the clock starts, and keeps it for the next run.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.worker import run_worker
+
+_ENVIRONMENT = """
+#include <rl_tools/rl/environments/pendulum/operations_generic.h>
+template <typename T, typename TI>
+using ENVIRONMENT_FACTORY = rl_tools::rl::environments::Pendulum<
+    rl_tools::rl::environments::pendulum::Specification<T, TI>>;
+"""
+_FAR = 1_000_000_000  # steps: the clock ends a measurement, not the loop
+_REPLAY = 100_000  # transitions
+_BATCH = 256
+_WARM_UP = 600  # calls of an off-policy loop: a batch, and some updates behind it
+
+
+def pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> dict[str, float]:
+    """Training steps per second on Pendulum.
+
+    Args:
+        processes: that train side by side, each on a core of its own; their rates are added.
+        threads: of MKL in a lone process.
+        seconds: to measure over.
+        asked: `algorithm` (``SAC`` and ``TD3`` with an update of 256 rows a step, ``PPO`` with 64
+            copies, 256 steps and 4 epochs of 4,096), `width` of both hidden layers, `products`
+            (``mkl``, or ``loops``: RLtools' own).
+    """
+    sets = [[i] for i in range(processes)] if processes > 1 else [list(range(threads))]
+    _module(**asked)  # made once, for all processes
+    with ThreadPoolExecutor(len(sets)) as pool:
+        answers = list(
+            pool.map(
+                lambda cores: run_worker(
+                    "peers.rltools_loop.alone",
+                    {"cores": cores, "seconds": seconds, **asked},
+                    threads=len(cores),
+                ),
+                sets,
+            )
+        )
+    return {"steps_per_second": sum(one["steps_per_second"] for one in answers)}
+
+
+def alone(cores: list[int], seconds: float, **asked: Any) -> dict[str, float]:
+    """The loop in this process, on the cores named."""
+    own = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {own[i] for i in cores})
+    loop = _module(**asked).State(1)
+    each, warm_up = (64 * 256, 2) if asked["algorithm"] == "PPO" else (1, _WARM_UP)
+    for _ in range(warm_up):
+        loop.step()
+    some, calls, began = 1 if each > 1 else 50, 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        for _ in range(some):
+            loop.step()
+        calls += some
+    return {"steps_per_second": each * calls / (time.perf_counter() - began)}
+
+
+def _module(algorithm: str, width: int, products: str) -> Any:
+    """The compiled module of an arrangement."""
+    if products == "loops":
+        os.environ["RL_TOOLS_DISABLE_MKL"] = "1"  # read when it is imported
+    import rltools
+
+    folder = Path(tempfile.gettempdir()) / "slipstream-bench-rltools"
+    folder.mkdir(exist_ok=True)
+    (folder / "environment.h").write_text(_ENVIRONMENT)
+    sizes: dict[str, Any] = {
+        **{f"{net}_HIDDEN_DIM": width for net in ("ACTOR", "CRITIC")},
+        **{f"{net}_NUM_LAYERS": 3 for net in ("ACTOR", "CRITIC")},  # two hidden ones
+        "STEP_LIMIT": _FAR,
+    }
+    if algorithm == "PPO":
+        sizes |= {"N_ENVIRONMENTS": 64, "ON_POLICY_RUNNER_STEPS_PER_ENV": 256}
+        sizes |= {"BATCH_SIZE": 4096, "N_EPOCHS": 4}
+    else:
+        sizes |= {"ACTOR_BATCH_SIZE": _BATCH, "CRITIC_BATCH_SIZE": _BATCH}
+        sizes |= {"REPLAY_BUFFER_CAP": _REPLAY, "COLLECT_EPISODE_STATS": False}
+    name = f"slipstream_{algorithm.lower()}_{width}_{products}"
+    spec = {"path": str(folder), "observation_dim": 3, "action_dim": 1}
+    return getattr(rltools, algorithm)(
+        spec, interface_name=name, enable_evaluation=False, force_blas=products == "mkl", **sizes
+    )
