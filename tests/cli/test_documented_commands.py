@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -54,9 +56,15 @@ def words_of(command: str) -> list[str] | None:
     return [word for word in words if word != "..."]
 
 
+@cache
+def declared(program: typer.Typer) -> Any:
+    """What a command line declares; making it takes longer than comparing words with it."""
+    return typer.main.get_command(program)
+
+
 def complaint(words: list[str], program: typer.Typer = app) -> str:
     """What is wrong with `slipstream WORDS`; empty where nothing is."""
-    found, words = typer.main.get_command(program), list(words)
+    found, words = declared(program), list(words)
     while hasattr(found, "commands"):
         if not words or words[0].startswith("-") or words[0] == FILLED_IN:
             return ""

@@ -30,19 +30,21 @@ VARIANTS = [
     ("tictactoe", {"env.self_play.slots": 2, "env.self_play.snapshot_iterations": 1}),
 ]
 QUICK = ("gym:CartPole-v1", "forex", "tictactoe", SHOP)
+TOGETHER, CHOSEN = 3, 1
+# Two shards: the chosen one beside a neighbour in one, the third member in the other.
 CASES = [
     pytest.param(
-        *(name, changes),
-        id="-".join([Path(name).stem, *map(str, changes.values())]),
-        marks=[] if name in QUICK else pytest.mark.long,
+        *(name, changes, shards),
+        id="-".join([Path(name).stem, *map(str, changes.values()), "-".join(map(str, shards))]),
+        marks=[] if name in QUICK and shards == (2,) else pytest.mark.long,
     )
     for name, changes in [*((kernel, {}) for kernel in list_kernels()), *VARIANTS]
+    for shards in ((2,), (1, TOGETHER))
 ]
-TOGETHER = 3
 
 
-@pytest.mark.parametrize(("name", "changes"), CASES)
-def test_alone_and_in_company(tmp_path, capsys, name, changes):
+@pytest.mark.parametrize(("name", "changes", "shards"), CASES)
+def test_alone_and_in_company(tmp_path, capsys, name, changes, shards):
     folder = []
     if name in PRICES:
         PRICES[name](tmp_path / "prices", 8000, seed=4)
@@ -54,13 +56,12 @@ def test_alone_and_in_company(tmp_path, capsys, name, changes):
 
     asked = resolve(written, {**changes, "evaluation.episodes": 5})
     environment = resolve_environment(asked.env_name, asked.env_settings)
-    last = TOGETHER - 1
     together = _two_rollouts(asked, environment, TOGETHER, seed=5)
-    alone = _two_rollouts(asked, environment, 1, seed=5 + last)
+    alone = _two_rollouts(asked, environment, 1, seed=5 + CHOSEN)
     mine = _state(tmp_path / "alone", alone, environment, 0)
-    for shards in (1, TOGETHER):
-        config = together.with_training(shards=shards)
-        theirs = _state(tmp_path / f"shards-{shards}", config, environment, last)
+    for number in shards:
+        config = together.with_training(shards=number)
+        theirs = _state(tmp_path / f"shards-{number}", config, environment, CHOSEN)
         assert theirs.keys() == mine.keys()
         different = [key for key, value in theirs.items() if value != mine[key]]
         assert different == []

@@ -31,6 +31,8 @@ from malformed import Case
 from prices import prices
 
 from environments import environments
+from slipstream.market.planted.crypto import PlantedCrypto
+from slipstream.market.planted.forex import PlantedForex
 
 SECONDS = 10.0  # of processor time; on a busy machine the clock may say more
 HERE = Path(__file__).parent
@@ -148,9 +150,8 @@ def markets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], dict[str, 
     @cache
     def ready() -> dict[str, Path]:
         folder = tmp_path_factory.mktemp("markets")
-        for kind, command in {"forex": "planted-forex", "portfolio": "planted-crypto"}.items():
-            argv = ["data", command, str(folder / kind), "--bars", "4000"]
-            subprocess.run([sys.executable, "-m", "slipstream", *argv], check=True)
+        PlantedForex().write(folder / "forex", 4000, 0)
+        PlantedCrypto().write(folder / "portfolio", 4000, 0)
         return {"forex": folder / "forex", "portfolio": folder / "portfolio"}
 
     return ready

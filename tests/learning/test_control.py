@@ -29,6 +29,7 @@ def test_cartpole_is_solved(train):
     assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
 
 
+@pytest.mark.long
 def test_cartpole_is_solved_by_the_suggested_budget(train):
     shard = train(("cartpole", {}), CARTPOLE, seeds=[0, 1, 2], num_envs=16, steps=300_000)
     assert (shard.evaluate("train", 100, 7).mean(axis=1) >= 475).all()
