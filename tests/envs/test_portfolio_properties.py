@@ -157,7 +157,7 @@ def copies(loaded: Any, count: int, seed: int = 4) -> KernelVectorEnv:
 def test_starts_are_spread_and_segments_never_left() -> None:
     """FC-5, CA-2: starts in proportion to valid ones, episodes inside their segment."""
     segments = [[0, 300], [300, 1000]]
-    panel = random_panel(1000, 2, 0, segments=segments)
+    panel = random_panel(1000, 3, 0, segments=segments)
     loaded = build(panel, max_steps=100, lookback=3)
     env = copies(loaded, 300)
     out = blank(env)
@@ -185,11 +185,11 @@ def test_starts_are_spread_and_segments_never_left() -> None:
 
 
 def test_an_episode_that_reaches_the_end_of_its_segment_is_cut_there() -> None:
-    env = copies(build(random_panel(60, 2, 0), max_steps=2000), 8)
+    env = copies(build(random_panel(60, 3, 0), max_steps=2000), 8)
     out = blank(env)
     env.reset(out.obs)
     for t in range(70):
-        env.step(np.zeros((8, 3), np.float32), out, t)
+        env.step(np.zeros((8, 4), np.float32), out, t)
         assert not out.terminated.any()
     episodes = env.drain_episodes()
     assert len(episodes.length) >= 8 and episodes.length.max() < 60

@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.files.status import read_status
 from slipstream.jobs.queue import STOPPED, JobQueue
 
-SMALL = {"total_steps": 16_384, "checkpoint_every": 0.05}
+SMALL = {"total_steps": 4_096, "checkpoint_every": 0.25}
 LONG = {"total_steps": 50_000_000, "checkpoint_every": 0.0002}
 SECONDS = 120.0
 
