@@ -19,7 +19,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(PIP) --no-build-isolation -e .
 	@touch $@
 
-$(DEV): $(INSTALLED) requirements-dev.lock
+$(DEV): $(INSTALLED) requirements-live.lock requirements-dev.lock
 	@echo "Adding what tests and checks need, torch among it (once)"
 	$(PIP) -r requirements-dev.lock
 	@# Which libraries torch needs depends on its build (NVIDIA's, with PyPI's own for Linux): pip adds them.

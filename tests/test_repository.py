@@ -107,6 +107,7 @@ def test_the_files_of_a_repository_exist() -> None:
         *("CITATION.cff", "SECURITY.md", "MANIFEST.in"),
         *("requirements.lock", "requirements-dev.lock"),
         *("requirements-peers.lock", "requirements-loops.lock"),
+        "requirements-live.lock",
         *(".ci/run", "src/slipstream/py.typed"),
         *("docs/start.md", "docs/extending.md", "docs/glossary.md", "docs/performance.md"),
     ):
@@ -153,6 +154,7 @@ def test_the_lock_fits_the_ranges() -> None:
         ("requirements-dev.lock", (*extras["torch"], *extras["dev"])),
         ("requirements-ray.lock", extras["ray"]),
         ("requirements-site.lock", extras["site"]),
+        ("requirements-live.lock", extras["live"]),
     ):
         locked = pins(lock)
         for line in lines:
@@ -178,6 +180,7 @@ def test_the_product_needs_no_torch() -> None:
     [
         *("requirements.lock", "requirements-dev.lock", "requirements-ray.lock"),
         "requirements-site.lock",
+        "requirements-live.lock",
     ],
 )
 def test_the_lock_is_the_whole_closure(lock: str) -> None:

@@ -24,6 +24,7 @@ from slipstream.files import checkpoint, yaml_file
 from slipstream.files.machine import COLUMNS, WALL
 from slipstream.files.table import read
 from slipstream.jobs.queue import JobQueue
+from slipstream.live.journal import Journal
 from slipstream.runs.run import Run
 from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.record.folder import StudyFolder
@@ -407,3 +408,49 @@ def test_a_job_that_was_added_is_there(place):
 
     place.each(recording, 10_000, after)
     assert [one.said for one in recording.states()][-1] == ("a", "b")
+
+
+INTEND = """
+import sys
+from pathlib import Path
+from slipstream.files.files import make_folder
+from slipstream.live.journal import Decision, Intent, Journal
+said = open(sys.argv[1] + "/../said", "ab", 0)
+folder = Path(sys.argv[1]) / "account"
+make_folder(folder)
+journal = Journal(folder / "journal.db")
+for bar in range(3):
+    journal.add([Decision("all", bar, "hash", (0.5,), (1.0, 2.0), 100.0, 5.0)])
+    said.write(b"decided\\n")
+    journal.begin(bar, 100.0, 99.0)
+    made = [Intent(f"{bar}{symbol}", bar, symbol, 0, 1.0) for symbol in "AB"]
+    journal.intend(made)
+    said.write(b"intended\\n")  # from here on it may have been sent
+    journal.update([one._replace(state="filled", filled=1.0, average=2.0) for one in made])
+    said.write(b"filled\\n")
+    journal.end(bar, "traded", {"A": (1.0, 1.0, "")})
+    said.write(b"ended\\n")
+"""
+
+
+@pytest.mark.skipif(not available(), reason=MISSING)
+def test_an_order_that_may_have_been_sent_is_known(place):
+    """No power cut forgets an intent: nothing is sent under another id than before."""
+    recording = place.record(sys.executable, "-c", INTEND, str(place.root))
+
+    def after(state: State) -> str:
+        said = Counter(state.said)
+        path = place.root / "account" / "journal.db"
+        if not path.parent.is_dir():
+            assert not said
+            return "nothing"
+        with closing(Journal(path)) as journal:
+            rows, intents, traded = journal.rows("all"), journal.intents(), journal.traded()
+        assert len(rows) in (said["decided"], said["decided"] + 1)
+        assert len(intents) in (2 * said["intended"], 2 * said["intended"] + 2)
+        filled = sum(one.state == "filled" for one in intents)
+        assert filled in (2 * said["filled"], 2 * said["filled"] + 2)
+        assert sum(one.ended == "traded" for one in traded) - said["ended"] in (0, 1)
+        return "all known"
+
+    place.each(recording, 600, after)

@@ -82,12 +82,20 @@ def options() -> Iterator[Case]:
     for name in ("absent", "/dev/null", "", ".", LONG, "a\x1b[31m"):
         yield Case(f"paper {name[:20]!r}", ("paper", "--feed", "replay:.", "--", name))
         yield Case(f"paper report {name[:20]!r}", ("paper", "report", "--", name))
+        yield Case(f"paper stop {name[:20]!r}", ("paper", "stop", "--", name))
         yield Case(f"rollback {name[:20]!r}", ("rollback", "--", name))
         yield Case(f"deploy {name[:20]!r}", ("deploy", "--as", "x", "--", name))
         yield Case(f"deploy --as {name[:20]!r}", ("deploy", "absent", f"--as={name}"))
     for option in ("--longest-gap", "--grace"):
         for value in ("-1", "text", ""):
             yield Case(f"paper {option} {value!r}", ("paper", "x", f"{option}={value}"))
+    for more in (
+        *(("--limit", word) for word in ("", "order", "order=", "order=nan", "luck=1", "stale=-1")),
+        *(("--broker", word) for word in ("", "alpaca", LONG)),
+        *(("--feed", word) for word in ("ccxt:", "ccxt:absent", "ccxt:../x")),
+        *(("--flat",), ("--limit",)),
+    ):
+        yield Case(f"paper {more}"[:60], ("paper", "x", "--feed", "replay:.", *more))
     yield Case("no such command", ("trian", "cartpole"))
     yield Case("no such option", (*train, "--total-step", "3"))
     yield Case("an option without value", (*train, "--seed"))

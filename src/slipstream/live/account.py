@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import CheckpointError, DataError
+from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.episodes import Seen, run_episodes
 from slipstream.environments.evaluation import decide
@@ -48,6 +48,8 @@ class Pass(NamedTuple):
         action: [n, K].
         equity: float64 [n], account currency, at those bars' closes.
         wanted: units after the next fill, of the last decision.
+        furthest: of the features at the last bar the one that lies furthest from its mean in
+            training, in its deviations there, and its name.
     """
 
     name: str
@@ -55,6 +57,25 @@ class Pass(NamedTuple):
     action: NDArray[Any]
     equity: NDArray[np.float64]
     wanted: tuple[float, ...]
+    furthest: tuple[float, str]
+
+
+class Wanted(NamedTuple):
+    """What the rules want a broker to hold after a bar.
+
+    Attributes:
+        time: the bar's open, UTC seconds.
+        units: by symbol.
+        prices: last closes, by symbol.
+        worth: equity by the rules, account currency.
+        furthest: as for `Pass`.
+    """
+
+    time: int
+    units: Mapping[str, float]
+    prices: Mapping[str, float]
+    worth: float
+    furthest: tuple[float, str]
 
 
 def passes_over(
@@ -85,9 +106,11 @@ def passes_over(
     names = _names(environment)
     settings, known = config.evaluation, kept or {}
     seed = settings.seed if settings.drawn else None
+    newest = dict[int, NDArray[Any]]()
     env = environment.evaluation("window", len(names), backend=config.training.chosen_backend)
 
     def act(seen: Seen) -> NDArray[Any]:
+        newest.update(zip(seen.episode.tolist(), seen.obs.copy(), strict=True))
         rows = [known.get(names[k], ())[t : t + 1] for k, t in _places(seen)]
         if all(len(row) for row in rows):
             return np.concatenate(rows)
@@ -102,13 +125,30 @@ def passes_over(
     capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
     times = environment.loaded.data.time
     found = []
-    for track in tracks:
+    for k, track in enumerate(tracks):
         equity = np.append(capital, track.trace["equity"][:-1])
         units = np.atleast_1d(track.trace["units"][-1]) if "units" in track.trace else ()
         wanted = tuple(float(one) for one in units)
         rows = track.trace["bar"] - 1
-        found.append(Pass(track.name, times[rows], track.actions, equity, wanted))
+        furthest = _furthest(policy, newest[k])
+        found.append(Pass(track.name, times[rows], track.actions, equity, wanted, furthest))
     return found
+
+
+def _furthest(policy: DeployedPolicy, obs: NDArray[Any]) -> tuple[float, str]:
+    """The feature that is furthest from its mean in training; 0 where none has a scale."""
+    scale = policy.policy.scale
+    if scale is None:
+        return 0.0, ""
+    known = policy.policy.conditions
+    features = [str(one["name"]) for one in known["features"]]
+    symbols = known["symbols"] if known["symbols_at_once"] > 1 else ("",)
+    names = [f"{symbol} {feature}".strip() for symbol in symbols for feature in features]
+    columns = min(len(names) * int(known["lookback"]), obs.size)
+    away = np.abs((obs.ravel() - scale.mean[0]) * scale.inverse_std[0])[:columns]
+    away[scale.inverse_std[0][:columns] == 1.0] = 0.0  # a factor is its scale, which says nothing
+    place = int(np.argmax(away)) if columns else 0
+    return (float(away[place]), names[place % len(names)]) if columns else (0.0, "")
 
 
 def _places(seen: Seen) -> list[tuple[int, int]]:
@@ -166,6 +206,7 @@ class PaperAccount:
             self.journal = Journal(folder / JOURNAL)
             opened.callback(self.journal.close)
             self._rows = {name: self.journal.rows(name) for name in self.journal.names()}
+            self._furthest = (0.0, "")
             self._replay_everything()
             self._opened = opened.pop_all()
 
@@ -184,12 +225,33 @@ class PaperAccount:
         """Decisions of all passes so far."""
         return sum(map(len, self._rows.values()))
 
+    @property
+    def wanted(self) -> Wanted | None:
+        """What a broker should hold now; None where nothing can be said of the newest bar.
+
+        Raises:
+            ConfigError: every pass is an account of its own, and a broker has one.
+        """
+        if len(self._rows) > 1:
+            raise ConfigError(
+                f"{len(self._rows)} passes are accounts of their own, and a broker has one: deploy "
+                "a portfolio's policy, or one of a single symbol."
+            )
+        for rows in self._rows.values():
+            last = rows[-1]
+            if len(last.wanted) == len(self.shape.symbols):
+                units = dict(zip(self.shape.symbols, last.wanted, strict=True))
+                closes = self.store.closes()
+                return Wanted(last.time, units, closes, last.equity, self._furthest)
+        return None
+
     def _replay_everything(self) -> None:
         """Decides on all kept bars anew; refuses a journal that says something else."""
         if not self._rows:
             return
         anew = passes_over(self.policy, self.store.market(True), self.start)
         made = {one.name: one for one in anew}
+        self._furthest = max(one.furthest for one in anew)
         for name, rows in self._rows.items():
             own = made.get(name)
             for k, row in enumerate(rows):
@@ -245,6 +307,7 @@ class PaperAccount:
     def _keep(self, made: Sequence[Pass], clock: float) -> int:
         """Journals what is new, after a look at whether the rest came out as before."""
         new: list[Decision] = []
+        self._furthest = max(one.furthest for one in made)
         for one in made:
             rows = self._rows.get(one.name, [])
             count = len(rows)

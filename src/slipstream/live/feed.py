@@ -1,8 +1,9 @@
-"""Feeds: where closed bars come from. `replay:DIR` and `tail:FILE`, told by one word.
+"""Feeds: where closed bars come from. `replay:DIR`, `tail:FILE`, `ccxt:EXCHANGE`, by one word.
 
-Both read price files as training did, with the deployment's own `data` section: zone, units, side
-and length are those that were frozen there. A bar is told once it has closed, open + length + grace
-<= the feed's clock, and every look tells all bars of the past again, so that a revision is seen.
+The first two read price files as training did, with the deployment's own `data` section: zone,
+units, side and length are those that were frozen there. The third asks an exchange. A bar is told
+once it has closed, open + length + grace <= the feed's clock, and every look tells bars of the past
+again, so that a revision is seen.
 """
 
 from __future__ import annotations
@@ -12,16 +13,23 @@ import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from slipstream.core.errors import ConfigError
+import numpy as np
+
+from slipstream.core.errors import ConfigError, DataError
+from slipstream.live.exchange import Exchange
 from slipstream.live.store import Moment, Shape, moments_of
 from slipstream.market.bars import Bars, timeframe_name
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import ACCEPTABLE
 from slipstream.market.market import load_market
+from slipstream.market.symbols import pip
 
-REPLAY, TAIL = "replay", "tail"
+REPLAY, TAIL, CCXT = "replay", "tail", "ccxt"
+_LOOK_SECONDS = 1.0
+_AGAIN = 12  # bars before the last one that an exchange is asked for again
+_LATE_SECONDS = 30.0  # that the bar of one symbol may come after those of the others
 # What judges how a file is read: settled at the first look, whatever a growing file then shows.
 _READINGS = tuple(one for one in ACCEPTABLE if one not in ("scale_jump", "overlap", "spacing"))
 
@@ -38,6 +46,40 @@ class Told(NamedTuple):
     moments: list[Moment]
     bars: Sequence[Bars]
     clock: float
+
+
+class BarFeed(Protocol):
+    """Where closed bars come from.
+
+    Attributes:
+        replays: it ends, and its clock is that of its bars.
+    """
+
+    replays: bool
+
+    def look(self, after: int, begin: int | None = None) -> Told:
+        """What closed after a moment."""
+        ...
+
+    def pause(self) -> float:
+        """Seconds after which another look may find something new."""
+        ...
+
+
+def kind_of_feed(word: str) -> tuple[str, str]:
+    """A feed's word in two: its kind, and where it is.
+
+    Raises:
+        ConfigError: no such feed.
+    """
+    kind, colon, place = word.partition(":")
+    if kind not in (REPLAY, TAIL, CCXT) or not colon or not place:
+        raise ConfigError(
+            f"--feed {word!r} is no feed: write replay:DIR for a folder of prices that are "
+            "told bar by bar, tail:FILE for a file, or a folder of files, that grows, or "
+            "ccxt:EXCHANGE for the bars of an exchange."
+        )
+    return kind, place
 
 
 class PriceFeed:
@@ -57,12 +99,7 @@ class PriceFeed:
     def __init__(
         self, word: str, data: Mapping[str, Any], shape: Shape, grace: float, known: bool
     ) -> None:
-        kind, colon, place = word.partition(":")
-        if kind not in (REPLAY, TAIL) or not colon or not place:
-            raise ConfigError(
-                f"--feed {word!r} is no feed: write replay:DIR for a folder of prices that are "
-                "told bar by bar, or tail:FILE for a file, or a folder of files, that grows."
-            )
+        kind, place = kind_of_feed(word)
         self.replays, self.path = kind == REPLAY, Path(place).expanduser().absolute()
         self._data = {**data, "folder": str(self.path)}
         self._data["timeframe"] = timeframe_name(shape.bar_seconds)
@@ -71,7 +108,10 @@ class PriceFeed:
         self._read: Sequence[Bars] = ()
         self._moments: list[Moment] = []
         self._times: list[int] = []
-        self.name = word
+
+    def pause(self) -> float:
+        """Files are looked at every second."""
+        return _LOOK_SECONDS
 
     def look(self, after: int, begin: int | None = None) -> Told:
         """What closed after a moment; of a replay all up to `begin`, then one moment at a time."""
@@ -113,3 +153,87 @@ class PriceFeed:
                 found += load_market(DataConfig.model_validate(section)).bars
         self._known = True
         return found
+
+
+class ExchangeFeed:
+    """Candles of an exchange, by its own clock; what was missed is fetched.
+
+    Where the exchange's clock is ahead of this machine's, a bar counts as closed when both say so:
+    of one that is still open an exchange tells what it has by then.
+
+    Args:
+        exchange: which is asked.
+        data: the config's `data` section; `spread_pips` is the spread of these bars, for an
+            exchange tells none.
+        shape: what must come of it.
+        grace: seconds after a bar's end at which it counts as closed.
+        history: bars that features need before the first decision.
+
+    Raises:
+        ConfigError: features read columns that no exchange has.
+    """
+
+    replays = False
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        data: Mapping[str, Any],
+        shape: Shape,
+        grace: float,
+        history: int,
+    ) -> None:
+        if shape.extra:
+            raise ConfigError(
+                f"The policy reads the column {shape.extra[0]}, which an exchange's bars do not "
+                "have: use tail:FILE, with files that have it."
+            )
+        self.exchange, self._shape, self._grace = exchange, shape, grace
+        self._history = history + _AGAIN
+        pips = data.get("spread_pips") or 0.0
+        self._spread = {name: float(pips) * pip(name) for name in shape.names}
+        self._next, self._patience, self._clock = 0.0, _LOOK_SECONDS, 0.0
+
+    def pause(self) -> float:
+        """Until the next bar closes; where it should have, a second, then longer and longer."""
+        wait = self._next - self._clock
+        if wait > 0.0:
+            self._patience = _LOOK_SECONDS
+            return wait
+        self._patience = min(2.0 * self._patience, _LATE_SECONDS)
+        return self._patience
+
+    def look(self, after: int, begin: int | None = None) -> Told:
+        """What closed after a moment; before the first decision with what features need."""
+        size = self._shape.bar_seconds
+        self._clock = clock = self.exchange.clock()
+        closed = min(clock, time.time()) - self._grace - size
+        last = int(closed) // size * size
+        since = (after - _AGAIN * size) if after >= 0 else last - self._history * size
+        if begin is not None:
+            since = min(since, begin - self._history * size) if after < 0 else since
+        bars = [self._bars(name, since, last) for name in self._shape.names]
+        moments = [one for one in moments_of(bars, self._shape) if one.time > after]
+        whole = len(self._shape.names)
+        while (
+            moments and len(moments[-1].bars) < whole and moments[-1].time > closed - _LATE_SECONDS
+        ):
+            moments.pop()  # a symbol's bar is on its way
+        seen = moments[-1].time if moments else after
+        self._next = max(seen, last) + 2 * size + self._grace
+        if seen < last:  # it should be there, and is not yet
+            self._next = clock
+        return Told(moments, bars, clock)
+
+    def _bars(self, name: str, since: int, last: int) -> Bars:
+        rows = self.exchange.candles(name, self._shape.bar_seconds, since, last)
+        table = np.array(rows, np.float64).reshape(len(rows), 6)
+        bad = ~(np.isfinite(table).all(axis=1) & (table[:, 1:5] > 0.0).all(axis=1))
+        if bad.any():
+            raise DataError(
+                f"{self.exchange.name} tells a bar of {name} without prices: "
+                f"{rows[int(np.argmax(bad))]}. Nothing is decided on it; begin again later."
+            )
+        spread = np.full(len(rows), self._spread[name])
+        opens, opened, high, low, close, volume = table.T
+        return Bars(name, opens.astype(np.int64), opened, high, low, close, volume, spread)

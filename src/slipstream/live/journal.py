@@ -1,5 +1,7 @@
 """Journal: every decision of an account, one row a pass and bar, kept before anything follows.
 
+With a broker also every order that was meant to be sent, before it is, and how each bar ended.
+
 SQLite in WAL mode with ``synchronous=FULL``: what `add` has returned from survives a power cut.
 """
 
@@ -7,10 +9,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from slipstream.core.errors import ResourceError
 from slipstream.files.files import disk_errors, sync_folder
@@ -27,8 +29,28 @@ CREATE TABLE IF NOT EXISTS decisions (
     PRIMARY KEY (pass, time)
 );
 CREATE TABLE IF NOT EXISTS remarks (time REAL NOT NULL, text TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS orders (
+    id TEXT NOT NULL PRIMARY KEY,
+    time INTEGER NOT NULL,
+    symbol TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    quantity REAL NOT NULL,
+    state TEXT NOT NULL,
+    filled REAL NOT NULL,
+    average REAL NOT NULL,
+    UNIQUE (time, symbol, number)
+);
+CREATE TABLE IF NOT EXISTS traded (
+    time INTEGER NOT NULL PRIMARY KEY,
+    worth REAL NOT NULL,
+    equity REAL NOT NULL,
+    ended TEXT NOT NULL,
+    rests TEXT NOT NULL
+);
 """
 _COLUMNS = "pass, time, bars, action, wanted, equity, decided"
+_ORDER = "id, time, symbol, number, quantity, state, filled, average"
+INTENDED, OPEN = "intended", "open"
 
 
 class Decision(NamedTuple):
@@ -52,6 +74,45 @@ class Decision(NamedTuple):
     wanted: tuple[float, ...]
     equity: float
     decided: float
+
+
+class Intent(NamedTuple):
+    """An order that is kept before it is sent.
+
+    Attributes:
+        id: the client's, by which the broker knows it.
+        time: open of the bar that was decided on, UTC seconds.
+        number: of this bar's and symbol's, from 0.
+        quantity: coins, sales negative.
+        state: `INTENDED` until the broker shows it, then `OPEN`, then how it ended.
+        filled: coins; average: their price.
+    """
+
+    id: str
+    time: int
+    symbol: str
+    number: int
+    quantity: float
+    state: str = INTENDED
+    filled: float = 0.0
+    average: float = 0.0
+
+
+class Traded(NamedTuple):
+    """What became of a bar's wanted units.
+
+    Attributes:
+        time: open of the bar that was decided on, UTC seconds.
+        worth: equity by the rules at its close, equity: the broker's when it was first asked.
+        ended: how: empty until it has.
+        rests: by symbol: coins wanted, coins held, and why the rest was not sent.
+    """
+
+    time: int
+    worth: float
+    equity: float
+    ended: str
+    rests: dict[str, list[Any]]
 
 
 class Journal:
@@ -83,16 +144,7 @@ class Journal:
         values = [
             (*row[:3], json.dumps(row.action), json.dumps(row.wanted), *row[5:]) for row in rows
         ]
-        with self._errors():
-            self._table.execute("BEGIN IMMEDIATE")
-            try:
-                self._table.executemany(
-                    f"INSERT INTO decisions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", values
-                )
-            except BaseException:
-                self._table.execute("ROLLBACK")
-                raise
-            self._table.execute("COMMIT")
+        self._write(f"INSERT INTO decisions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def rows(self, name: str) -> list[Decision]:
         """All decisions of a pass, oldest first."""
@@ -123,6 +175,73 @@ class Journal:
         """All sentences with their times."""
         with self._errors():
             return self._table.execute("SELECT time, text FROM remarks ORDER BY time").fetchall()
+
+    def intend(self, intents: Sequence[Intent]) -> None:
+        """Keeps orders that are about to be sent, all or none; they are on the disk afterwards."""
+        self._write(f"INSERT INTO orders ({_ORDER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", intents)
+
+    def update(self, intents: Sequence[Intent]) -> None:
+        """Keeps what the broker showed of orders."""
+        rows = [(one.state, one.filled, one.average, one.id) for one in intents]
+        self._write("UPDATE orders SET state = ?, filled = ?, average = ? WHERE id = ?", rows)
+
+    def intents(self, since: int = 0) -> list[Intent]:
+        """Orders of the bars from a moment on, oldest first."""
+        with self._errors():
+            found = self._table.execute(
+                f"SELECT {_ORDER} FROM orders WHERE time >= ? ORDER BY time, symbol, number",
+                (since,),
+            ).fetchall()
+        return [Intent(*row) for row in found]
+
+    def pending(self) -> list[Intent]:
+        """Orders whose end is not known, oldest first."""
+        with self._errors():
+            found = self._table.execute(
+                f"SELECT {_ORDER} FROM orders WHERE state IN ('{INTENDED}', '{OPEN}') "
+                "ORDER BY time, symbol, number"
+            ).fetchall()
+        return [Intent(*row) for row in found]
+
+    def begin(self, time: int, worth: float, equity: float) -> None:
+        """Keeps both equities of a bar that is about to be traded; of one before, that it is over.
+
+        Nothing happens where the bar was begun already.
+        """
+        over = "UPDATE traded SET ended = 'overtaken by the next bar' WHERE ended = '' AND time < ?"
+        self._write(over, [(time,)])
+        self._write(
+            "INSERT OR IGNORE INTO traded VALUES (?, ?, ?, '', '{}')", [(time, worth, equity)]
+        )
+
+    def end(self, time: int, ended: str, rests: Mapping[str, Sequence[Any]]) -> None:
+        """Keeps how a bar ended."""
+        row = (ended, json.dumps(dict(rests)), time)
+        self._write("UPDATE traded SET ended = ?, rests = ? WHERE time = ?", [row])
+
+    def traded(self, since: int = 0) -> list[Traded]:
+        """The bars that were traded, from a moment on, oldest first."""
+        with self._errors():
+            found = self._table.execute(
+                "SELECT time, worth, equity, ended, rests FROM traded WHERE time >= ? "
+                "ORDER BY time",
+                (since,),
+            ).fetchall()
+        return [
+            Traded(time, worth, equity, ended, json.loads(rests))
+            for time, worth, equity, ended, rests in found
+        ]
+
+    def _write(self, words: str, rows: Sequence[Sequence[Any]]) -> None:
+        """One transaction: when it returns, all rows are on the disk, and none before."""
+        with self._errors():
+            self._table.execute("BEGIN IMMEDIATE")
+            try:
+                self._table.executemany(words, rows)
+            except BaseException:
+                self._table.execute("ROLLBACK")
+                raise
+            self._table.execute("COMMIT")
 
     def close(self) -> None:
         """Closes it."""

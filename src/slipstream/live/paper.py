@@ -8,26 +8,36 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.core.market_pass import PortfolioPass
 from slipstream.core.reader import read_json
 from slipstream.core.text import printable
 from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.files import checkpoint
 from slipstream.files.files import make_folder, plain, write_json, write_sealed
 from slipstream.files.interruption import Interrupted, Interruption
-from slipstream.files.lock import take_lock
+from slipstream.files.lock import is_locked, take_lock
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import DEPLOYMENT, Status
 from slipstream.live.account import BARS, JOURNAL, LONGEST_GAP, PaperAccount
+from slipstream.live.broker import ALPACA_PAPER, AlpacaPaper, broker_of
 from slipstream.live.deployment import ACCOUNTS, Deployment
-from slipstream.live.feed import REPLAY, TAIL, PriceFeed
+from slipstream.live.exchange import Exchange
+from slipstream.live.feed import CCXT, BarFeed, ExchangeFeed, PriceFeed, kind_of_feed
 from slipstream.live.journal import Decision, Journal
-from slipstream.live.limits import KILL, killed
+from slipstream.live.limits import FLAT, KILL, STOP, Limits, kill, killed
+from slipstream.live.orders import Orders
 from slipstream.live.store import Shape
 from slipstream.market.finding import stamp
 from slipstream.runs.policies import DeployedPolicy, forced_sentences
 
 GRACE = 5.0  # seconds
 _LOOK_SECONDS = 1.0
+_SWITCH_SECONDS = 10.0  # between two looks at the kill switch
+_LONGEST_LOOK = 30.0  # seconds between two questions about an order that stays open
+NO_BROKER = "none"
 _CURVE, _MOVED = 1_000, 200  # points and changes that are kept for the dashboard
 ACCOUNT, RERUN = "account.json", "rerun.json"
 
@@ -40,6 +50,8 @@ def paper(
     longest_gap: int = LONGEST_GAP,
     grace: float = GRACE,
     once: bool = False,
+    broker: str | None = None,
+    limits: Limits | None = None,
     say: Callable[[str], None] = lambda sentence: None,
     trust: bool = False,
 ) -> int:
@@ -51,13 +63,16 @@ def paper(
 
     Args:
         name: of the deployment, or its folder.
-        feed: ``replay:DIR`` or ``tail:FILE``; the account's own unless given.
+        feed: ``replay:DIR``, ``tail:FILE`` or ``ccxt:EXCHANGE``; the account's own unless given.
         start: first moment decided on, UTC seconds, for a new account. Unless given, a replay
             begins with the first bar at which all features are there, a growing file with its
             newest closed bar.
         longest_gap: missing bars after which the account stands still.
         grace: seconds after a bar's end at which it counts as closed.
-        once: end when all that has closed is decided on.
+        once: end when all that has closed is decided on, and traded.
+        broker: ``alpaca-paper``: orders follow the account there; ``none``: nothing is sent. The
+            account's own unless given, and none for a new one.
+        limits: what keeps an order from being sent; the account's own unless given.
         say: told every decision, and what a user should know.
         trust: as for `slipstream evaluate`.
 
@@ -83,21 +98,37 @@ def paper(
     with held, Interruption(found.path) as asked, log:
         while True:  # a version after the other
             version, policy, begun = found.current, found.policy(trust), _begun(found)
-            feed = (begun or {}).get("feed") if feed is None else feed
+            kept = begun or {}
+            feed = kept.get("feed") if feed is None else feed
+            broker = kept.get("broker", NO_BROKER) if broker is None else broker
+            limits = Limits(**kept.get("limits", {})) if limits is None else limits
             if feed is None:
                 raise ConfigError(
                     f"{handle} has no account yet: name its feed, as in `slipstream paper {handle} "
-                    "--feed replay:DIR`, or tail:FILE."
+                    "--feed replay:DIR`, tail:FILE or ccxt:EXCHANGE."
                 )
             shape = Shape.of(policy.facts["shape"])
-            source = PriceFeed(feed, policy.facts["feed"], shape, grace, known=begun is not None)
+            taker = None if broker == NO_BROKER else _broker(broker, policy, shape, tell)
+            source = _feed(feed, policy, shape, grace, begun is not None, tell)
             folder = found.account(version)
-            first = _frozen(folder, begun, feed, source, start, handle)
+            follows = {"broker": broker, "limits": limits.model_dump()}
+            first = _frozen(folder, begun, feed, source, start, handle, follows)
             opened = PaperAccount(folder, policy, shape, first, longest_gap=longest_gap, say=tell)
             with closing(opened) as account:
+                orders = None
+                if taker is not None:
+                    orders = _orders(taker, found, account.journal, shape.bar_seconds, limits, tell)
+
+                def over(current: int = version, replays: bool = source.replays) -> bool:
+                    other = found.current != current and not replays
+                    return asked.requested or other or bool(killed(found.path))
+
                 while found.current == version or source.replays:
-                    log.show(_status(account, source, policy), at_once=not total)
-                    if killed(found.path):
+                    log.show(_status(account, feed, policy), at_once=not total)
+                    switch = killed(found.path)
+                    if switch:
+                        if orders is not None:
+                            _close(orders, switch, tell)
                         raise ConfigError(
                             f"{found.path / KILL} is there: {handle} stands still until the file "
                             f"is removed; then go on with `slipstream paper {handle}`."
@@ -111,23 +142,26 @@ def paper(
                     if asked.requested:
                         how = "Stopped after a bar. Go on with:"
                         raise Interrupted(found.path, f"slipstream paper {handle}", how)
-                    if told.moments:
+                    if told.moments and source.replays:
                         continue
-                    if source.replays or once:
-                        log.show(_status(account, source, policy), at_once=True)
+                    ending = source.replays or once
+                    _trade(account, orders, None if ending else source.pause(), over)
+                    if ending and not over():
+                        log.show(_status(account, feed, policy), at_once=True)
                         if not account.equity:
                             raise DataError(account.waiting or "The feed told no bar to decide on.")
                         return total
-                    time.sleep(_LOOK_SECONDS)
+                if orders is not None:  # the other version's orders are not to meet these
+                    _close(orders, STOP, tell)
             start = None
             tell(f"Version {found.current} is in force now, and its own account goes on.")
 
 
-def _status(account: PaperAccount, source: PriceFeed, policy: DeployedPolicy) -> Status:
+def _status(account: PaperAccount, feed: str, policy: DeployedPolicy) -> Status:
     scores = {f"equity {name}": [worth] * 3 for name, worth in account.equity.items()}
     return Status(
         DEPLOYMENT,
-        phase=source.name,
+        phase=feed,
         done=account.count,
         unit="decisions",
         scores=scores,
@@ -135,22 +169,134 @@ def _status(account: PaperAccount, source: PriceFeed, policy: DeployedPolicy) ->
     )
 
 
+def _feed(
+    word: str,
+    policy: DeployedPolicy,
+    shape: Shape,
+    grace: float,
+    known: bool,
+    say: Callable[[str], None],
+) -> BarFeed:
+    """The feed of a word; of an exchange with as many bars before the first as features need."""
+    kind, place = kind_of_feed(word)
+    data = policy.facts["feed"]
+    if kind != CCXT:
+        return PriceFeed(word, data, shape, grace, known=known)
+    needs = policy.policy.conditions
+    history = int(needs["warm_up_bars"]) + int(needs["lookback"]) + 2
+    return ExchangeFeed(Exchange(place, say), data, shape, grace, history)
+
+
+def _broker(
+    word: str, policy: DeployedPolicy, shape: Shape, say: Callable[[str], None]
+) -> AlpacaPaper:
+    if policy.config.env_name != "portfolio":
+        raise ConfigError(
+            f"--broker takes the policy of a portfolio, and this one trades "
+            f"{policy.config.env_name}, whose positions may be short: lead it without a broker."
+        )
+    return broker_of(word, shape, say)
+
+
+def _orders(
+    broker: AlpacaPaper,
+    found: Deployment,
+    journal: Journal,
+    bar_seconds: int,
+    limits: Limits | None,
+    say: Callable[[str], None],
+) -> Orders:
+    name = f"{found.path.name}/{found.current}"
+    return Orders(name, broker, journal, bar_seconds, limits or Limits(), say)
+
+
+def _trade(
+    account: PaperAccount,
+    orders: Orders | None,
+    seconds: float | None,
+    over: Callable[[], bool],
+) -> None:
+    """Lets orders follow the account until the next bar may be there.
+
+    Args:
+        account: says what is wanted.
+        orders: None: nothing is sent.
+        seconds: until the next look at the feed; None: until all orders have ended.
+        over: whether somebody stops it.
+    """
+    wanted = account.wanted if orders is not None else None
+    left, pause, more = seconds, _LOOK_SECONDS, True
+    while not over():
+        more = more and orders is not None and wanted is not None and orders.work(wanted)
+        if left is None and not more:
+            return
+        pause = min(2.0 * pause, _LONGEST_LOOK) if more else _SWITCH_SECONDS
+        step = pause if left is None else min(pause, left)
+        time.sleep(max(step, 0.0))
+        if left is not None:
+            left -= step
+            if left <= 0.0:
+                return
+
+
+def _close(orders: Orders, switch: str, say: Callable[[str], None]) -> None:
+    """Ends all open orders, and where it says so sells what is held."""
+    say("Selling what is held." if switch == FLAT else "Asking for the end of open orders.")
+    while orders.flatten() if switch == FLAT else orders.withdraw():
+        time.sleep(_LOOK_SECONDS)
+
+
+def stop(name: str, flat: bool = False, say: Callable[[str], None] = lambda sentence: None) -> None:
+    """Throws the kill switch of a deployment; a process that leads its account then ends.
+
+    Where none does, open orders are ended here, and with `flat` everything is sold.
+
+    Args:
+        name: of the deployment.
+        flat: sell what is held.
+        say: told what happens.
+    """
+    found = Deployment.open(name)
+    kill(found.path, flat)
+    folder, led = found.account(found.current), found.path / ACCOUNTS
+    if is_locked(led):
+        say(f"{found.path / KILL} is there: the process that leads {name} ends at its next look.")
+        return
+    if (folder / JOURNAL).is_file():
+        refusal = f"A process has just begun to lead {name}: it sees {KILL} at its next look."
+        shape = Shape.of(checkpoint.read_manifest(found.version(found.current))["shape"])
+        with closing(Journal(folder / JOURNAL)) as journal, closing(take_lock(led, refusal)):
+            if journal.traded():
+                switch = FLAT if flat else STOP
+                taker = broker_of(ALPACA_PAPER, shape, say)
+                orders = _orders(taker, found, journal, shape.bar_seconds, None, say)
+                _close(orders, switch, say)
+    say(f"{name} is stopped; it goes on when {found.path / KILL} is removed.")
+
+
 def _frozen(
     folder: Path,
     begun: Mapping[str, Any] | None,
     feed: str,
-    source: PriceFeed,
+    source: BarFeed,
     start: int | None,
     handle: str,
+    follows: Mapping[str, Any],
 ) -> int | None:
-    """The first moment that an account decides on: the one it keeps, else a new one."""
+    """The first moment that an account decides on: the one it keeps, else a new one.
+
+    Args:
+        folder: the account's; begun: what it keeps, None for a new one.
+        feed, source, start: as for `paper`; handle: how its user calls the deployment.
+        follows: broker and limits, which whoever goes on with it finds.
+    """
     if begun is None:
         first = _first(source, start)
         make_folder(folder)
-        kind, _, place = feed.partition(":")
-        if kind in (REPLAY, TAIL):  # whoever goes on with it may be in another folder
+        kind, place = kind_of_feed(feed)
+        if kind != CCXT:  # whoever goes on with it may be in another folder
             feed = f"{kind}:{Path(place).expanduser().absolute()}"
-        write_sealed(folder / ACCOUNT, {"start": first, "feed": feed})
+        write_sealed(folder / ACCOUNT, {"start": first, "feed": feed, **follows})
         return first
     kept: int | None = begun["start"]
     if start is not None and start != kept:
@@ -158,6 +304,9 @@ def _frozen(
             f"The account of {handle} began at {_text(kept)} and keeps that start: leave out "
             "--from, or deploy again, which begins a new account."
         )
+    own = {key: value for key, value in begun.items() if key in ("start", "feed")}
+    if {**own, **follows} != {key: begun.get(key) for key in ("start", "feed", *follows)}:
+        write_sealed(folder / ACCOUNT, {**own, **follows})
     return kept
 
 
@@ -170,13 +319,13 @@ def _begun(found: Deployment) -> dict[str, Any] | None:
     )
 
 
-def _first(source: PriceFeed, start: int | None) -> int | None:
+def _first(source: BarFeed, start: int | None) -> int | None:
     """The first moment to decide on, frozen before anything is decided."""
     if start is not None or source.replays:
         return start
     told = source.look(-1)
     while not told.moments:  # being written this moment
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(source.pause())
         told = source.look(-1)
     return told.moments[-1].time
 
@@ -280,3 +429,62 @@ def compared(name: str, trust: bool = False) -> list[ComparedPass]:
     kept = [{**one._asdict(), "rows": len(one.rows)} for one in made]
     write_json(found.account(found.current) / RERUN, plain({"at": time.time(), "passes": kept}))
     return made
+
+
+class Execution(NamedTuple):
+    """What a broker made of an account's orders, beside the fills of the rules.
+
+    Attributes:
+        orders, filled: how many were sent, and how many of them were filled at least in part.
+        bars: that were traded; missed: of them those that the next one overtook.
+        slippage: of what was filled against the mid at which the rules fill, adverse, as a share
+            of its value there; None where nothing can be compared yet.
+        assumed: the same as the rules assume it, of half the spread and `slippage_bp`.
+        tracking_error: standard deviation of the broker's return less the rules', a bar; None
+            before the third bar.
+    """
+
+    orders: int
+    filled: int
+    bars: int
+    missed: int
+    slippage: float | None
+    assumed: float | None
+    tracking_error: float | None
+
+
+def executed(name: str, trust: bool = False) -> Execution | None:
+    """How the broker did; None where no bar was traded."""
+    found = Deployment.open(name)
+    folder, start = kept_bars(found)
+    with closing(Journal(found.account(found.current) / JOURNAL)) as journal:
+        intents, bars = journal.intents(), journal.traded()
+    if not bars:
+        return None
+    environment = found.policy(trust).environment(folder, None, start)
+    assert isinstance(environment, KernelEnvironment) and environment.kernel.market_pass
+    own = environment.kernel.market_pass(environment.records("window")[0], environment.loaded.data)
+    assert isinstance(own, PortfolioPass)
+    paid, assumed, value = 0.0, 0.0, 0.0
+    for one in intents:
+        row = int(np.searchsorted(own.time, one.time, "right"))  # orders fill on the next bar
+        if one.filled == 0.0 or row > own.last:
+            continue
+        column = own.names.index(one.symbol)
+        mid = float(own.fill[row, column])
+        paid += one.filled * (one.average - mid)
+        assumed += abs(one.filled) * (float(own.half_spread[row, column]) + own.slippage * mid)
+        value += abs(one.filled) * mid
+    theirs, rules = (
+        np.array([getattr(one, column) for one in bars]) for column in ("equity", "worth")
+    )
+    apart = theirs[1:] / theirs[:-1] - rules[1:] / rules[:-1]
+    return Execution(
+        orders=len(intents),
+        filled=sum(one.filled != 0.0 for one in intents),
+        bars=len(bars),
+        missed=sum(one.ended not in ("traded", "") for one in bars),
+        slippage=paid / value if value else None,
+        assumed=assumed / value if value else None,
+        tracking_error=float(np.std(apart, ddof=1)) if len(apart) > 1 else None,
+    )

@@ -247,6 +247,11 @@ class Store:
                 )
         return late
 
+    def closes(self) -> dict[str, float]:
+        """The last close of every symbol that is traded."""
+        place = self.shape.columns.index("close")
+        return {name: float(self._rows[name][-1, place]) for name in self.shape.symbols}
+
     def market(self, ahead: bool = False) -> Market:
         """All bars in memory.
 

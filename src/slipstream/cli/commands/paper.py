@@ -79,11 +79,12 @@ def rollback(
 def paper(
     context: typer.Context,
     words: Annotated[
-        list[str], typer.Argument(metavar="NAME", help="Of a deployment; or: report NAME.")
+        list[str],
+        typer.Argument(metavar="NAME", help="Of a deployment; or: report NAME, stop NAME."),
     ],
     feed: Annotated[
         str | None,
-        typer.Option(help="replay:DIR or tail:FILE; where the account goes on, its own."),
+        typer.Option(help="replay:DIR, tail:FILE or ccxt:EXCHANGE; where it goes on, its own."),
     ] = None,
     start: Annotated[
         str | None,
@@ -95,6 +96,15 @@ def paper(
     grace: Annotated[
         float, typer.Option(min=0.0, help="Seconds after a bar's end at which it has closed.")
     ] = 5.0,
+    broker: Annotated[
+        str | None,
+        typer.Option(help="alpaca-paper: send orders to that paper account; none: send none."),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Of what may be sent; docs/paper.md."),
+    ] = None,
+    flat: Annotated[bool, typer.Option("--flat", help="With stop: sell what is held.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End when what has closed is done.")] = False,
     trust: Trust = False,
     background: Background = False,
@@ -104,20 +114,26 @@ def paper(
 
     A replay ends with its bars, a file that grows is watched until Ctrl-C or `slipstream stop`.
     `report` compares the account with what `slipstream evaluate NAME` makes of the same bars, bit
-    for bit.
+    for bit; `stop` throws the kill switch.
     """
     from slipstream.api.evaluation import moment
     from slipstream.live.deployment import Deployment
+    from slipstream.live.limits import Limits
     from slipstream.live.paper import paper as lead
+    from slipstream.live.paper import stop
 
     if words[0] == "report" and len(words) == 2 and feed is None:
         _report(words[1], trust)
         return
-    if len(words) != 1:
+    if words[0] == "stop" and len(words) == 2 and feed is None:
+        stop(words[1], flat, tell)
+        return
+    if len(words) != 1 or flat:
         raise ConfigError(
-            "Write `slipstream paper NAME --feed replay:DIR`, or tail:FILE; or `slipstream paper "
-            "report NAME`."
+            "Write `slipstream paper NAME --feed replay:DIR`, tail:FILE or ccxt:EXCHANGE; or "
+            "`slipstream paper report NAME`; or `slipstream paper stop NAME --flat`."
         )
+    limits = Limits.of(limit) if limit else None
     if background or log:
         folder = Deployment.open(words[0]).path
         if set_aside_and_detach(context, folder, words=[folder]):
@@ -129,6 +145,8 @@ def paper(
         longest_gap=longest_gap,
         grace=grace,
         once=once,
+        broker=broker,
+        limits=limits,
         say=tell,
         trust=trust,
     )
@@ -138,7 +156,7 @@ def paper(
 def _report(name: str, trust: bool) -> None:
     """Gates, then a row for each pass beside `evaluate`; exit code 1 where a bit differs."""
     from slipstream.live.deployment import Deployment
-    from slipstream.live.paper import compared
+    from slipstream.live.paper import compared, executed
     from slipstream.market.finding import stamp
 
     found = Deployment.open(name)
@@ -180,5 +198,17 @@ def _report(name: str, trust: bool) -> None:
         "equal",
     )
     show_table(columns, rows, "equal: decisions with the same action and equity, bit for bit")
+    broker = executed(name, trust)
+    if broker is not None:
+        tell(
+            f"Broker: {broker.filled:,} of {broker.orders:,} orders filled after {broker.bars:,} "
+            f"bars, {broker.missed:,} of which the next one overtook. Slippage against the mid at "
+            f"which the rules fill: {_points(broker.slippage)}; the rules assume "
+            f"{_points(broker.assumed)}. Tracking error: {_points(broker.tracking_error)} a bar."
+        )
     if any(one.equal < one.both for one in passes):
         raise typer.Exit(1)
+
+
+def _points(share: float | None) -> str:
+    return "not known yet" if share is None else f"{1e4 * share:+.1f} bp"
