@@ -53,11 +53,12 @@ def record(
         variables: of its environment, beside those of this process.
     """
     names = ",".join(f"?{name}" for name in (*_KNOWN, *_UNKNOWN))
+    plain = {"PYTHONDONTWRITEBYTECODE": "1"}  # of the program's own files there are calls enough
     watch = ["strace", "-f", "-y", "-xx", "-s", str(2**28), "--seccomp-bpf", "-o", str(log)]
     done = subprocess.run(
         [*watch, "-e", "signal=none", "-e", f"trace={names}", "--", *command],
         cwd=cwd,
-        env={**os.environ, **(variables or {})},
+        env={**os.environ, **plain, **(variables or {})},
         capture_output=True,
         text=True,
         check=False,
