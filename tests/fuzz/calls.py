@@ -86,6 +86,16 @@ def options() -> Iterator[Case]:
         yield Case(f"rollback {name[:20]!r}", ("rollback", "--", name))
         yield Case(f"deploy {name[:20]!r}", ("deploy", "--as", "x", "--", name))
         yield Case(f"deploy --as {name[:20]!r}", ("deploy", "absent", f"--as={name}"))
+    for words in (
+        (),
+        ("absent", "--once"),
+        ("absent", "--watch", "x*"),
+        ("--watch", "x*", "--force", "pbo", "--reason", "none"),
+        ("--watch", "x*", "--trust"),
+    ):
+        yield Case(f"deploy {' '.join(words)}", ("deploy", *words, "--as", "x"))
+    for option in ("--background", "--log=x"):
+        yield Case(f"paper {option}", ("paper", "absent", option))
     for option in ("--longest-gap", "--grace"):
         for value in ("-1", "text", ""):
             yield Case(f"paper {option} {value!r}", ("paper", "x", f"{option}={value}"))

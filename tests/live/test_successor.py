@@ -124,6 +124,7 @@ def test_one_that_is_not_better_is_refused(
     assert "night-2: not better: information ratio 0.00 against version 1" in lines(running)[0]
 
 
+@pytest.mark.long
 def test_days_that_an_opening_saw_show_nothing(
     running: Deployment, prices: Path, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_days_that_an_opening_saw_show_nothing(
     assert "a bound needs 60" in lines(running)[0]
 
 
+@pytest.mark.long
 def test_what_is_no_newer_or_not_complete_is_left(
     running: Deployment, prices: Path, tmp_path: Path
 ) -> None:
@@ -151,7 +153,9 @@ def test_what_is_no_newer_or_not_complete_is_left(
     assert "night-1: its prices are not known to end later" in lines(running)[0]
 
 
-@pytest.mark.parametrize("where", ["before the audit's line", "behind it"])
+@pytest.mark.parametrize(
+    "where", [pytest.param("before the audit's line", marks=pytest.mark.long), "behind it"]
+)
 def test_killed_between_it_goes_on(
     running: Deployment,
     prices: Path,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from glob import glob
 from pathlib import Path
 
 import numpy as np
@@ -114,14 +115,13 @@ def _keep(found: Deployment, why: str, say: Say) -> None:
 
 
 def _complete(pattern: str) -> list[Path]:
-    """Complete studies that have a policy, by the end of their prices, the newest first."""
+    """Complete studies that have a policy; the one that ended last comes first."""
     path = Path(pattern).expanduser()
     whole = path if len(path.parts) > 1 else Path(STUDIES) / path
-    root = Path(whole.anchor) if whole.is_absolute() else Path()
     names = ("result.json", "ledger.db", f"policy/{checkpoint.MANIFEST}")
     there = [
         one.absolute()
-        for one in root.glob(str(whole.relative_to(whole.anchor)))
+        for one in map(Path, glob(str(whole)))
         if all(is_there(one / file) for file in names)
     ]
     return sorted(there, key=lambda one: (one / "result.json").stat().st_mtime, reverse=True)
