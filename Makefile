@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev
 # -q: the list of what is installed is the lock file.
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps
 
-.PHONY: demo test test-all check check-cuda bench bench-loops docs package clean
+.PHONY: demo test test-all check check-cuda bench bench-loops docs site package clean
 .DEFAULT_GOAL := test
 
 $(INSTALLED): requirements.lock pyproject.toml
@@ -38,13 +38,17 @@ $(VENV)/.site: $(DEV) requirements-site.lock
 	$(PIP) -r requirements-site.lock
 	@touch $@
 
+$(VENV)/.wandb: $(DEV) requirements-wandb.lock
+	$(PIP) -r requirements-wandb.lock
+	@touch $@
+
 demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2 minutes, set-up included)
 	$(BIN)/slipstream demo
 
 test: $(DEV)  ## everything but long learning and long fault tests (10 minutes on 2 cores, most of them compiling)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=30 --durations-min=4 $(ARGS)
 
-test-all: $(VENV)/.ray $(VENV)/.peers  ## everything, with Ray and the peers; results/test-all.json says when it last passed
+test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb  ## everything, with Ray, the peers and the tracker; results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" --all-packages $(ARGS)
 	$(BIN)/python -m benchmarks.passed results/test-all.json "make test-all"
 
@@ -75,6 +79,9 @@ bench-loops: $(VENV)/.peers .venv-loops/.done  ## beside jax and RLtools, whose 
 
 docs: $(INSTALLED)  ## write the tables of docs/performance.md from results/*.json
 	$(BIN)/python -m benchmarks.page docs/performance.md results
+
+site: $(VENV)/.site  ## build the pages of docs/ and the reference into build/site; a broken link or an undocumented name fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package: $(VENV)/.site  ## build the wheel and the source distribution into dist/, and check them
 	rm -rf build dist

@@ -142,7 +142,8 @@ def test_circles_are_found_wherever_an_import_stands() -> None:
 
 def test_make_has_its_verbs() -> None:
     text = (ROOT / "Makefile").read_text()
-    verbs = {"demo", "test", "test-all", "check", "check-cuda", "bench", "docs", "clean", "package"}
+    verbs = {"demo", "test", "test-all", "check", "check-cuda", "bench", "docs", "clean"}
+    verbs |= {"package", "site"}
     assert verbs <= set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
 
 
@@ -155,6 +156,7 @@ def test_the_lock_fits_the_ranges() -> None:
         ("requirements-ray.lock", extras["ray"]),
         ("requirements-site.lock", extras["site"]),
         ("requirements-live.lock", extras["live"]),
+        ("requirements-wandb.lock", extras["wandb"]),
     ):
         locked = pins(lock)
         for line in lines:
@@ -179,8 +181,7 @@ def test_the_product_needs_no_torch() -> None:
     "lock",
     [
         *("requirements.lock", "requirements-dev.lock", "requirements-ray.lock"),
-        "requirements-site.lock",
-        "requirements-live.lock",
+        *("requirements-site.lock", "requirements-live.lock", "requirements-wandb.lock"),
     ],
 )
 def test_the_lock_is_the_whole_closure(lock: str) -> None:

@@ -54,7 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as the site has them, and of every picture the one for each colour scheme."""
+    """Links as the site has them, and pictures for both colour schemes."""
     own = page.file.src_uri
     if own in PAGES.values():
         markdown = re.sub(r"\]\(docs/", "](", markdown)
@@ -62,13 +62,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = markdown.replace("](README.md", "](index.md")
     markdown = re.sub(r"\]\(examples\)", "](examples.md)", markdown)
 
-    def both(found: re.Match[str]) -> str:
-        words, name = found.groups()
-        if files.get_file_from_path(f"{name}-dark.png") is None:
-            return f"{found[0]}{{.drawn}}"  # on white: site.css turns its lightness round
-        return f"![{words}]({name}.png#only-light)![{words}]({name}-dark.png#only-dark)"
+    # Drawn on white: in the dark site.css turns their lightness round, as reports do.
+    return re.sub(r"(!\[[^\]]*\]\([\w/-]+\.png\))", r"\1{.drawn}", markdown)
 
-    return re.sub(r"!\[([^\]]*)\]\(([\w/-]+)\.png\)", both, markdown)
+
+def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Without the colons by which docstrings announce a block of code."""
+    return re.sub(r"(?:<p>::</p>|(?<=:):(?=</p>\s*<div class=\"highlight))", "", content)
 
 
 def _examples(paths: list[Path]) -> str:

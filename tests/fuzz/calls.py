@@ -23,6 +23,8 @@ def options() -> Iterator[Case]:
         yield Case(f"train --seed {value[:20]!r}", (*train, *small, "--seed", value))
     for value in ("cuda", "cuda:99", "tpu", "", "mps", "0", LONG):
         yield Case(f"train --device {value[:20]!r}", (*train, *small, "--device", value))
+    for value in ("mlflow", "", LONG):
+        yield Case(f"train --track {value[:20]!r}", (*train, *small, "--track", value))
     for value in ("x", "=", "=1", "agent", "agent=1", "agent.", ".epochs=1", "a.b.c.d=1", LONG):
         yield Case(f"train --set {value[:20]!r}", (*train, *small, "--set", value))
     for value in ("agent.epochs=", "agent.epochs=[", "agent.epochs=!!python/name:os.system"):
@@ -141,6 +143,7 @@ def targets() -> Iterator[Case]:
             yield Case(f"resume: {name!r}", ("resume", path), _special)
             yield Case(f"evaluate: {name!r}", ("evaluate", path), _special)
             yield Case(f"policy show: {name!r}", ("policy", "show", path), _special)
+            yield Case(f"card: {name!r}", ("card", path), _special)
             export = ("export", path, "--onnx", "{folder}/a.onnx", "--opset", "-1")
             yield Case(f"export: {name!r}", export, _special)
             yield Case(f"init forex on {name!r}", ("init", "forex", path), _special)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.environments.object_environment import Given
-from slipstream.runs.listeners.console import ConsoleListener
-from slipstream.runs.listeners.output import somebody_watches
+from slipstream.runs.listeners.notebook import listener_here
 from slipstream.settings.config import named
 from slipstream.settings.target import Overrides, parse_overrides
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
@@ -144,8 +143,9 @@ def report_study(
 @contextmanager
 def _shown(show: Callable[[Any], None] | None) -> Iterator[Callable[[Any], None] | None]:
     """What is told where the study stands: what was given, else a console where somebody looks."""
-    if show is not None or not somebody_watches():
+    here = None if show is not None else listener_here()
+    if here is None:
         yield show
         return
-    with closing(ConsoleListener()) as console:
-        yield console.show
+    with closing(here):
+        yield here.show

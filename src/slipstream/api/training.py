@@ -16,10 +16,10 @@ from slipstream.environments.factory import (
 from slipstream.environments.object_environment import Given
 from slipstream.files.interruption import Interrupted
 from slipstream.files.provenance import changed_facts, other_bits
-from slipstream.runs.listeners.console import ConsoleListener
 from slipstream.runs.listeners.events import Listener
-from slipstream.runs.listeners.output import somebody_watches
+from slipstream.runs.listeners.notebook import NotebookListener, listener_here
 from slipstream.runs.run import Run, free_path
+from slipstream.runs.wandb_tracker import check_tracker, tracked
 from slipstream.settings.config import RunConfig, named, resolve
 from slipstream.settings.remarks import remarks
 from slipstream.settings.sizing import check_memory, resolve_num_envs
@@ -38,6 +38,7 @@ def train(
     cluster: str | ClusterOptions | None = None,
     listeners: Sequence[Listener] | None = None,
     report: bool = True,
+    track: str | None = None,
     overwrite: bool = False,
     say: Callable[[str], None] | None = None,
     **training: Any,
@@ -54,6 +55,7 @@ def train(
         listeners: called with every event; `ConsoleListener` shows progress, and is what listens
             in a notebook, at a prompt and on a terminal unless others are given.
         report: write `report.html` at the end.
+        track: ``wandb`` sends config, curves, report and policies to Weights & Biases, too.
         overwrite: remove the run that lies at `out`, as soon as everything else is known to fit.
         say: told in sentences what was chosen or passed over; standard error unless given.
         **training: fields of the `training` section: num_envs, members, total_steps, seed, ...
@@ -69,6 +71,8 @@ def train(
         **parse_overrides(overrides),
         **{f"training.{name}": v for name, v in training.items()},
     }
+    listeners, say = _listening(listeners, say)
+    check_tracker(track)
     target = named(target)
     config, seat = resolve(target, changes).seated()
     path = free_path(config, out, overwrite)  # refused before anything takes time
@@ -94,7 +98,7 @@ def train(
     for sentence in said:
         run.say(sentence)
     begin = partial(trainer.train, run.config, cluster=cluster_of(cluster))
-    return _finish(run, environment, begin, listeners, report)
+    return _finish(run, environment, begin, listeners, report, track)
 
 
 def resume(
@@ -123,7 +127,11 @@ def resume(
         report: write `report.html` at the end.
         trust: as for `evaluate`.
     """
-    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
+    listeners, say = _listening(listeners, None)
+    if isinstance(path, Run):
+        run = path
+    else:
+        run = Run.open(path, trust=trust, **({"say": say} if say else {}))
     if run.result is not None:
         return _complete(run) if report else run
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
@@ -150,23 +158,35 @@ def _finish(
     run: Run,
     environment: Environment,
     begin: Callable[..., Any],
-    listeners: Sequence[Listener] | None,
+    listeners: Sequence[Listener],
     report: bool,
+    track: str | None = None,
 ) -> Run:
     """Trains to the end, alone in the directory, and reports."""
-    if listeners is None:
-        listeners = [ConsoleListener()] if somebody_watches() else []
     run.lock()
-    try:
-        begin(run, listeners, environment=environment)
-    except BaseException as error:
-        run.discard_if_unused()
-        if isinstance(error, KeyboardInterrupt) and run.path.exists():
-            raise Interrupted(run.path, how=_AT_ONCE) from None
-        raise
-    finally:
-        run.close()
-    return _report(run) if report else run
+    with tracked(run, track) as trackers:
+        try:
+            begin(run, [*listeners, *trackers], environment=environment)
+        except BaseException as error:
+            run.discard_if_unused()
+            if isinstance(error, KeyboardInterrupt) and run.path.exists():
+                raise Interrupted(run.path, how=_AT_ONCE) from None
+            raise
+        finally:
+            run.close()
+        return _report(run) if report else run
+
+
+def _listening(
+    listeners: Sequence[Listener] | None, say: Callable[[str], None] | None
+) -> tuple[Sequence[Listener], Callable[[str], None] | None]:
+    """Who listens and who is told in sentences: a notebook's cell, unless others are named."""
+    if listeners is not None:
+        return listeners, say
+    here = listener_here()
+    if isinstance(here, NotebookListener):
+        say = say or here.say
+    return ([] if here is None else [here]), say
 
 
 def _complete(run: Run) -> Run:

@@ -13,7 +13,7 @@ _ARGUMENTS = {
     **{"set": "overrides", "from": "start", "to": "stop", "opponent": "opponents"},
     **{"study-name": "study_name", "max-workers": "max_workers", "gpu-share": "gpu_share"},
     **{"group-size": "group_size", "force-deploy": "force_deploy", "num-envs": "num_envs"},
-    **{name: name for name in ("out", "data", "symbols", "device", "trust", "games")},
+    **{name: name for name in ("out", "data", "symbols", "device", "trust", "games", "track")},
     **{name: name for name in ("storage", "workers", "cluster", "hours", "members", "seed")},
 }
 # An option and the gap before its value; commands in quotes are left as they are.

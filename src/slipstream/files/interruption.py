@@ -42,6 +42,10 @@ class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
         self.run, self.command = run, command or f"slipstream resume {run}"
         super().__init__(f"{how} {self.command}")
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: how to go on, without the frames that were left."""
+        return [str(self)]
+
 
 class StoppedError(Exception):
     """Raised by `Interruption.check` within work that may be left and done again."""

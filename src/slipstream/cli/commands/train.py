@@ -75,6 +75,10 @@ def train(
     ] = None,
     set_: Settings = None,
     no_report: NoReport = False,
+    track: Annotated[
+        str | None,
+        typer.Option(help="wandb: send curves, report and policies to Weights & Biases, too."),
+    ] = None,
     background: Background = False,
     log: LogFile = None,
     replace: Replace = False,
@@ -97,6 +101,7 @@ def train(
             cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
             listeners=[progress],
             report=not no_report,
+            track=track,
             say=progress.say,
         )
     if no_report:

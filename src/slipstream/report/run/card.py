@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text
@@ -112,7 +113,7 @@ def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
     measured = Measured.of(returns)
     if not measured.error:
         return "95 % interval of the mean return", "none: all episodes returned the same"
-    half = 1.96 * measured.error
+    half = float(stats.t.ppf(0.975, len(returns) - 1)) * measured.error  # Student's
     bounds = (measured.mean - half, measured.mean + half)
     text = f"{interval(bounds, measured.digits)} ({len(returns)} episodes)"
     return "95 % interval of the mean return", text

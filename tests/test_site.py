@@ -1,0 +1,72 @@
+"""The site: every page is in its menu, guides are short, and it builds without a complaint."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# What is looked up, not read from one end to the other.
+LONGER = {"rules.md", "performance.md"}
+
+
+def test_guides_are_short() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        if page.name not in LONGER:
+            assert len(page.read_text().splitlines()) <= 300, page.name
+
+
+@pytest.fixture
+def hook() -> Any:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: make site")
+    spec = importlib.util.spec_from_file_location("site_hook", ROOT / "docs/site/hook.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_public_name_without_a_docstring_ends_the_build(
+    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "::: slipstream.api.training.train\n" in hook._reference()
+    (tmp_path / "bare.py").write_text(
+        '"""Has one."""\n\n\ndef told():\n    """Yes."""\n\n\ndef f(): ...\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(hook.PluginError, match=r"bare\.f is public"):
+        hook._entry("bare")
+
+
+def test_every_example_says_what_it_shows(hook: Any) -> None:
+    page = hook._examples(sorted((ROOT / "examples").rglob("*.*")))
+    lines = [line for line in page.splitlines() if line.startswith("- ")]
+    assert len(lines) > 10 and not [line for line in lines if line.endswith(": ")]
+
+
+@pytest.mark.long
+def test_the_site_builds_strictly(hook: Any, tmp_path: Path) -> None:
+    """As `make site` does; and a link that leads nowhere is found."""
+    pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed: make site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    reference = (tmp_path / "site/reference.html").read_text()
+    assert all(f'id="slipstream.api.training.{name}"' in reference for name in ("train", "resume"))
+    assert (tmp_path / "site/search/search_index.json").stat().st_size > 100_000
+    copy = tmp_path / "copy"
+    ignored = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", "tests")
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    (copy / "docs/jobs.md").write_text("# Jobs\n\n[nothing](nowhere.md)\n")
+    done = subprocess.run(
+        [*command, str(tmp_path / "other")], cwd=copy, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0 and "nowhere.md" in done.stdout + done.stderr
