@@ -19,6 +19,7 @@ import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.files.interruption import Interrupted, ask_to_stop
+from slipstream.files.lines import run_lines
 from slipstream.files.status import read_status
 from slipstream.live.account import JOURNAL
 from slipstream.live.deployment import Deployment, deploy
@@ -226,6 +227,8 @@ def test_a_kill_switch_ends_it_until_it_is_taken_back(make: Make, tmp_path: Path
     assert len(decisions(found)["EURUSD"]) == 1
     (found.path / KILL).unlink()
     assert paper("demo") == 9
+    assert run_lines(found.path)[1].startswith("Its feed has ended; go on with")
+    assert run_lines(found.path)[2].startswith("10 decisions")
     check_equal("demo", 9)
 
 
@@ -300,6 +303,11 @@ def test_it_is_a_job_that_is_watched_stopped_and_resumed(
     told("paper", "demo", "--once", "--longest-gap=1000000")  # the feed that it had
     assert decisions(Deployment.open("demo")) == rows
     assert "No process works on" in told("stop", "demo")
+    prices.rename(tmp_path / "elsewhere")
+    with pytest.raises(SystemExit) as left:  # a start that fails is said at once
+        main(["paper", "demo", "--background"])
+    assert left.value.code == 2 and "does not exist" in capfd.readouterr().err
+    assert "It failed: " in told("status", "demo")
 
 
 def test_another_version_goes_on_with_an_account_of_its_own(

@@ -17,7 +17,7 @@ from slipstream.core.reader import is_there
 from slipstream.core.text import printable
 from slipstream.files.lock import is_locked
 from slipstream.files.machine import Machine
-from slipstream.files.status import CURRENT, Status, read_events, read_status
+from slipstream.files.status import CURRENT, DEPLOYMENT, Status, read_events, read_status
 
 GAP = "  "
 _SHOWN = 5  # last events; members under way
@@ -49,8 +49,8 @@ def progress_parts(status: Status) -> list[str]:
 def how_far(status: Status) -> str:
     """``search 84 %, 420 of 500 trials``."""
     if status.of <= 0:
-        done = f", {status.done:,} {status.unit}" if status.done else ""
-        return f"{status.phase}{done}"
+        done = f"{status.done:,} {status.unit}" if status.done else ""
+        return ", ".join(filter(None, (status.phase, done)))
     share = min(100.0, 100 * status.done / status.of)
     return f"{status.phase} {share:.0f} %, {status.done:,} of {status.of:,} {status.unit}".strip()
 
@@ -122,7 +122,7 @@ def folder_lines(title: str, folder: Path, resume: str, status: Status | None) -
         complete = is_there(folder / "result.json")
         at_work = "A process works on it." if is_locked(folder) else idle_line(status, resume)
         lines.append("Complete." if complete else at_work)
-        if status is not None and status.of:
+        if status is not None and (status.of or status.done):
             lines.append(GAP.join(progress_parts(still(status))))
     lines += [GAP + event_line(event) for event in read_events(folder, _SHOWN)]
     return [printable(line) for line in lines]
@@ -148,6 +148,8 @@ def idle_line(status: Status | None, resume: str) -> str:
         return f"No process works on it; {go_on}"
     if status.state == "failed":
         return f"It failed: {status.reason} Mend it, then {go_on}"
+    if status.state == "complete" and status.kind == DEPLOYMENT:
+        return f"Its feed has ended; {go_on}"
     if status.state == "complete":
         return f"It was complete, and its result is missing; {go_on}"
     return (

@@ -124,7 +124,6 @@ def paper(
                     return asked.requested or other or bool(killed(found.path))
 
                 while found.current == version or source.replays:
-                    log.show(_status(account, feed, policy), at_once=not total)
                     switch = killed(found.path)
                     if switch:
                         if orders is not None:
@@ -135,6 +134,7 @@ def paper(
                         )
                     told = source.look(account.decided, first)
                     count = account.take(told)
+                    log.show(_status(account, feed, policy), at_once=not total)
                     total += count
                     if count:
                         texts = (f"{key} {value:,.2f}" for key, value in account.equity.items())
