@@ -53,6 +53,7 @@ def test_a_year_of_forex(make: Make, tmp_path: Path, blocks: set[int]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1_800)
 def test_a_year_of_coins(make: Make, tmp_path: Path, blocks: set[int]) -> None:
     times = seconds("2025-02-01") + 300 * np.arange(YEAR_COINS)
     tables = {name: table(times, 10.0, k, 2e-3) for k, name in enumerate(("BTCUSD", "ETHUSD"))}
@@ -62,7 +63,7 @@ def test_a_year_of_coins(make: Make, tmp_path: Path, blocks: set[int]) -> None:
     prices = write(tmp_path / "prices", tables)
     make("portfolio", prices, backend="compiled", features=["log_return_1", "rsi_14"])
     near = singly(times)
-    blocks |= set(sorted(near)[:: max(len(near) // 30, 1)])
+    blocks |= set(sorted(near)[:: max(len(near) // 12, 1)])
     decided = paper("demo", f"replay:{prices}")
     assert decided > YEAR_COINS - 400
     check_equal("demo", YEAR_COINS - 400)
