@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -87,6 +88,35 @@ def run_worker(
 def rate(worker: str, asked: Mapping[str, Any], *, threads: int | None = 1) -> float:
     """Steps per second that a worker answers."""
     return float(run_worker(worker, asked, threads=threads)["steps_per_second"])
+
+
+def side_by_side(
+    worker: str, asked: Mapping[str, Any], processes: int, threads: int
+) -> dict[str, float]:
+    """One process on so many cores, or several on a core each: their steps are added.
+
+    Of other figures it is the largest.
+
+    Args:
+        worker: which does `stay_on` the `cores` it is asked for; asked: its other arguments.
+        processes: at once.
+        threads: cores of a lone process.
+    """
+    sets = [[i] for i in range(processes)] if processes > 1 else [list(range(threads))]
+
+    def answer(cores: Sequence[int]) -> dict[str, float]:
+        return run_worker(worker, {"cores": cores, **asked}, threads=len(cores))
+
+    with ThreadPoolExecutor(len(sets)) as pool:
+        answers = list(pool.map(answer, sets))
+    largest = {name: max(one[name] for one in answers) for name in answers[0]}
+    return {**largest, "steps_per_second": sum(one["steps_per_second"] for one in answers)}
+
+
+def stay_on(cores: Sequence[int]) -> None:
+    """This process has the cores named, counted within those that it may use."""
+    own = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {own[i] for i in cores})
 
 
 def steps_per_second(step: Callable[[], int], seconds: float) -> float:

@@ -7,17 +7,15 @@ is timed apart.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax, random
 
-from benchmarks.worker import run_worker
+from benchmarks.worker import side_by_side, stay_on
 
 Tree = Any  # a pytree of arrays
 
@@ -35,7 +33,9 @@ def ppo_cartpole(processes: int, threads: int, seconds: float, **asked: Any) -> 
         seconds: to measure over.
         asked: n_envs, n_steps, n_epochs, batch_size and `generator`, of jax's random numbers.
     """
-    return _trained("ppo_alone", processes, threads, {"seconds": seconds, **asked})
+    return side_by_side(
+        "peers.jax_loop.ppo_alone", {"seconds": seconds, **asked}, processes, threads
+    )
 
 
 def sac_pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> dict[str, float]:
@@ -45,7 +45,9 @@ def sac_pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> 
         processes, threads, seconds: as for `ppo_cartpole`.
         asked: `width` of both hidden layers; `generator`.
     """
-    return _trained("sac_alone", processes, threads, {"seconds": seconds, **asked})
+    return side_by_side(
+        "peers.jax_loop.sac_alone", {"seconds": seconds, **asked}, processes, threads
+    )
 
 
 def dqn_cartpole(processes: int, threads: int, seconds: float, **asked: Any) -> dict[str, float]:
@@ -55,22 +57,9 @@ def dqn_cartpole(processes: int, threads: int, seconds: float, **asked: Any) -> 
         processes, threads, seconds: as for `ppo_cartpole`.
         asked: `generator`.
     """
-    return _trained("dqn_alone", processes, threads, {"seconds": seconds, **asked})
-
-
-def _trained(worker: str, processes: int, threads: int, asked: dict[str, Any]) -> dict[str, float]:
-    sets = [[i] for i in range(processes)] if processes > 1 else [list(range(threads))]
-    with ThreadPoolExecutor(len(sets)) as pool:
-        answers = list(
-            pool.map(
-                lambda cores: run_worker(f"peers.jax_loop.{worker}", {"cores": cores, **asked}),
-                sets,
-            )
-        )
-    return {
-        "steps_per_second": sum(one["steps_per_second"] for one in answers),
-        "compile_seconds": max(one["compile_seconds"] for one in answers),
-    }
+    return side_by_side(
+        "peers.jax_loop.dqn_alone", {"seconds": seconds, **asked}, processes, threads
+    )
 
 
 def ppo_alone(
@@ -102,8 +91,7 @@ def dqn_alone(cores: list[int], generator: str, seconds: float) -> dict[str, flo
 
 def _settle(cores: list[int], generator: str) -> None:
     """Before jax makes its client: it has as many threads as this process may use cores."""
-    own = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {own[i] for i in cores})
+    stay_on(cores)
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_default_prng_impl", generator)
 

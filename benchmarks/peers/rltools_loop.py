@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.worker import run_worker
+from benchmarks.worker import side_by_side, stay_on
 
 _ENVIRONMENT = """
 #include <rl_tools/rl/environments/pendulum/operations_generic.h>
@@ -38,26 +37,15 @@ def pendulum(processes: int, threads: int, seconds: float, **asked: Any) -> dict
             copies, 256 steps and 4 epochs of 4,096), `width` of both hidden layers, `products`
             (``mkl``, or ``loops``: RLtools' own).
     """
-    sets = [[i] for i in range(processes)] if processes > 1 else [list(range(threads))]
     _module(**asked)  # made once, for all processes
-    with ThreadPoolExecutor(len(sets)) as pool:
-        answers = list(
-            pool.map(
-                lambda cores: run_worker(
-                    "peers.rltools_loop.alone",
-                    {"cores": cores, "seconds": seconds, **asked},
-                    threads=len(cores),
-                ),
-                sets,
-            )
-        )
-    return {"steps_per_second": sum(one["steps_per_second"] for one in answers)}
+    return side_by_side(
+        "peers.rltools_loop.alone", {"seconds": seconds, **asked}, processes, threads
+    )
 
 
 def alone(cores: list[int], seconds: float, **asked: Any) -> dict[str, float]:
     """The loop in this process, on the cores named."""
-    own = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {own[i] for i in cores})
+    stay_on(cores)
     loop = _module(**asked).State(1)
     each, warm_up = (64 * 256, 2) if asked["algorithm"] == "PPO" else (1, _WARM_UP)
     for _ in range(warm_up):
