@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,16 +150,25 @@ def counted(kill_at: int) -> None:
 
 
 def lead(name: str, server: Server, until: float, kill_at: int = 0) -> int:
-    """Leads an account in a child of this process: 0 at the end of the week, 2 where it stands
-    still, -9 where it was killed."""
+    """Leads an account in a child of this process: see `in_child`."""
+
+    def do() -> None:
+        if kill_at:
+            counted(kill_at)
+        paper(name, FEED, broker="alpaca-paper", limits=LIMITS)
+
+    return in_child(server, until, do)
+
+
+def in_child(server: Server, until: float, do: Callable[[], object]) -> int:
+    """Leads an account in a child of this process, on the server's clock: 0 at the end of the week,
+    2 where it stands still, -9 where it was killed."""
     child = os.fork()
     if child == 0:
         code = 99
         try:
             virtual(server.clock, until)
-            if kill_at:
-                counted(kill_at)
-            paper(name, FEED, broker="alpaca-paper", limits=LIMITS)
+            do()
         except Over:
             code = 0
         except DataError:
@@ -458,20 +468,8 @@ def test_the_ten_commands_of_the_page(
         words = [word.replace("~/crypto", str(prices)) for word in text.split()[1:]]
         if "--broker" in words:
             server = served(None, LONG_BEGIN + 30.0, long_tables(), LONG_SIZE)
-            child = os.fork()
-            if child == 0:
-                code = 99
-                try:
-                    virtual(server.clock, LONG_BEGIN + 7 * 86_400)
-                    main(words)
-                except Over:
-                    code = 0
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    sys.stderr.flush()
-                    os._exit(code)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, line
+            ended = in_child(server, LONG_BEGIN + 7 * 86_400, partial(main, words))
+            assert ended == 0, line
             continue
         capsys.readouterr()
         assert command(*words, *more.get(words[0], [])) == 0, line

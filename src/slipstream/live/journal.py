@@ -187,19 +187,16 @@ class Journal:
 
     def intents(self, since: int = 0) -> list[Intent]:
         """Orders of the bars from a moment on, oldest first."""
-        with self._errors():
-            found = self._table.execute(
-                f"SELECT {_ORDER} FROM orders WHERE time >= ? ORDER BY time, symbol, number",
-                (since,),
-            ).fetchall()
-        return [Intent(*row) for row in found]
+        return self._orders("time >= ?", since)
 
     def pending(self) -> list[Intent]:
         """Orders whose end is not known, oldest first."""
+        return self._orders("state IN (?, ?)", INTENDED, OPEN)
+
+    def _orders(self, which: str, *values: str | int) -> list[Intent]:
         with self._errors():
             found = self._table.execute(
-                f"SELECT {_ORDER} FROM orders WHERE state IN ('{INTENDED}', '{OPEN}') "
-                "ORDER BY time, symbol, number"
+                f"SELECT {_ORDER} FROM orders WHERE {which} ORDER BY time, symbol, number", values
             ).fetchall()
         return [Intent(*row) for row in found]
 

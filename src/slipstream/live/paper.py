@@ -390,9 +390,10 @@ def compared(name: str, trust: bool = False) -> list[ComparedPass]:
     assert isinstance(environment, KernelEnvironment)
     opens = environment.loaded.data.time
     made = []
-    journal = Journal(found.account(found.current) / JOURNAL)
-    for track in policy.evaluate(environment)["window"][0]:
-        rows = journal.rows(track.name)
+    tracks = policy.evaluate(environment)["window"][0]
+    with closing(Journal(found.account(found.current) / JOURNAL)) as journal:
+        decided = [journal.rows(track.name) for track in tracks]
+    for track, rows in zip(tracks, decided, strict=True):
         theirs = {int(opens[bar - 1]): k for k, bar in enumerate(track.trace["bar"])}
         equity = track.trace["equity"]
         both, equal, first = 0, 0, None
@@ -425,7 +426,6 @@ def compared(name: str, trust: bool = False) -> list[ComparedPass]:
                 float(equity[-1]),
             )
         )
-    journal.close()
     kept = [{**one._asdict(), "rows": len(one.rows)} for one in made]
     write_json(found.account(found.current) / RERUN, plain({"at": time.time(), "passes": kept}))
     return made
