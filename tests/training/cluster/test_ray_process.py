@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import time
 from multiprocessing import Pipe
 from types import ModuleType, SimpleNamespace
@@ -73,16 +74,19 @@ def module(monkeypatch):
 
 
 @pytest.fixture
-def driver(module):
+def driver(module, monkeypatch):
     """One whose actors a test makes, and what the owner is told."""
     mine, theirs = Pipe()
+    before, over, drivers = set(threading.enumerate()), threading.Event(), []
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=over.wait, monotonic=time.monotonic))
 
     def make(*actors, **options):
         work = ClusterWork("one", "x:Y", b"", (), gpu=options.get("gpu_share", 1.0) < 1.0)
         made, left = module._Driver(theirs, ClusterOptions("auto", **options), work), list(actors)
+        drivers.append(made)
         silent = Actor("silent")
         module.ray.get = lambda found, get=module.ray.get: (
-            time.sleep(60.0) if found == "silent" else get(found)
+            over.wait(60.0) if found == "silent" else get(found)
         )
         made.actor = lambda: left.pop(0) if left else silent
         return made
@@ -95,7 +99,14 @@ def driver(module):
         assert not mine.poll(0.1)
         return found
 
-    return make, told
+    yield make, told
+    for made in drivers:
+        for number in list(made._seats):
+            made.let_go(number)
+    over.set()
+    for thread in set(threading.enumerate()) - before:  # a fork elsewhere is refused beside them
+        thread.join(10.0)
+        assert not thread.is_alive()
 
 
 HELLO = ("a", "host", "", False, [])

@@ -127,7 +127,7 @@ class _Seat:
         while not self.over:
             self.handle = self._driver.actor()
             try:
-                while self._take_part():
+                while not self.over and self._take_part():
                     pass
             except Exception as error:  # no actor can be made at all
                 self._tell("failed", "a node", first_line(error), False)
