@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from slipstream.core.errors import CheckpointError
-from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.folder import StudyFolder, read_section, read_study
 from slipstream.studies.record.status import _guarded
 
 
@@ -71,3 +71,11 @@ def test_text_is_never_a_formula(text):
 @pytest.mark.parametrize("value", [-0.5, -3, True, None, "plain", "a=b", ""])
 def test_numbers_and_plain_text_stay(value):
     assert _guarded(value) == value
+
+
+@pytest.mark.parametrize("read", [read_study, read_section])
+def test_a_file_without_a_study_is_none(read, tmp_path):
+    """A file cut in half may be a whole file of fewer sections."""
+    (tmp_path / "study.yaml").write_text("env: {name: cartpole}\n")
+    with pytest.raises(CheckpointError, match=r"no section `study`.*trials are intact"):
+        read(tmp_path / "study.yaml")

@@ -278,12 +278,7 @@ def write_study(base: RunConfig, study: StudyConfig, space: SearchSpace) -> str:
 def read_section(path: Path) -> StudyConfig:
     """The `study` section alone of a study.yaml: nothing that the others name is imported."""
 
-    def build(values: dict[str, Any]) -> StudyConfig:
-        if STUDY not in values:
-            raise ConfigError("It has no section `study`.")
-        return validate(StudyConfig, section_of(values, STUDY), STUDY)
-
-    return _read(path, build)
+    return _read(path, lambda values: validate(StudyConfig, section_of(values, STUDY), STUDY))
 
 
 def read_study(path: Path, trust: bool = False) -> tuple[RunConfig, StudyConfig]:
@@ -307,7 +302,10 @@ def read_study(path: Path, trust: bool = False) -> tuple[RunConfig, StudyConfig]
 
 def _read(path: Path, build: Callable[[dict[str, Any]], _Built]) -> _Built:
     try:
-        return build(read_config(path))
+        values = read_config(path)
+        if STUDY not in values:
+            raise ConfigError("It has no section `study`.")
+        return build(values)
     except ConfigError as error:
         raise CheckpointError(
             f"{path} cannot be used: {error} The study's trials are intact in ledger.db: mend the "
