@@ -146,6 +146,8 @@ STUDIES: dict[str, Any] = {
     "rungs turned round": {"pruning": {"rungs": [0.6, 0.3]}},
     "a rung beyond the end": {"pruning": {"rungs": [1.5]}},
     "rungs of text": {"pruning": {"rungs": ["a"]}},
+    "a start outside the space": {"start_with": [{"agent.learning_rate": 9.0}]},
+    "a start of nonsense": {"start_with": {"agent.learning_rate": [1]}},
     "an unknown objective": {"objective": "sortino"},
     "an unknown sampler": {"sampler": "cma-es"},
     "a level of 2": {"confirmation": {"error": 2.0}},

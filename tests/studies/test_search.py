@@ -301,3 +301,19 @@ def test_a_trial_that_hardly_trades_is_marked_and_never_the_best(tmp_path):
     url = storage_url(None, tmp_path)
     trials = optuna.load_study(study_name="one", storage=url).trials
     assert [t.number for t in trials if "inactive" in t.user_attrs] == [1]
+
+
+STARTS = [{"agent.learning_rate": 3e-4, "agent.activation": "relu"}, {"agent.epochs": 5}]
+
+
+def test_the_first_trials_have_the_settings_that_they_start_with(tmp_path):
+    """The sampler adds the others, also where the study is gone on with."""
+    setup, plain = plan(pruning=PRUNING, start_with=STARTS), plan(pruning=PRUNING)
+    whole = run(tmp_path / "a", setup=setup, store=False)[0]
+    other = [params for _, _, params in run(tmp_path / "b", setup=plain, store=False)[0][0]]
+    asked = [params for _, _, params in whole[0]]
+    for k, start in enumerate(STARTS):
+        assert start.items() <= asked[k].items() and asked[k].keys() == other[k].keys()
+    assert asked[2:4] == other[2:4]  # in flight before any of them ended
+    run(tmp_path / "c", trials=1, setup=setup, store=False)
+    assert run(tmp_path / "c", setup=setup, store=False)[0] == whole

@@ -238,6 +238,39 @@ def test_powers_and_words():
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"agent.learnign_rate": 1e-3}, "did you mean `agent.learning_rate`"),
+        ({"agent.learning_rate": 1.0}, "`agent.learning_rate`: 1.0 is outside"),
+        ({"agent.learning_rate": "fast"}, "'fast' is no number"),
+        ({"agent.minibatch": 48}, "48 is outside 2\\^5 to 2\\^7"),
+        ({"agent.epochs": 2.5}, "2.5 is outside 1 to 4"),
+        ({"agent.epochs": math.inf}, "inf is outside"),
+        ({"agent.widths": [9]}, "none of the choices"),
+    ],
+)
+def test_settings_to_start_with_are_of_the_space(base, given, said):
+    space = SearchSpace.from_mapping(
+        {
+            "agent.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True},
+            "agent.minibatch": {"low": 5, "high": 7, "power_of": 2},
+            "agent.epochs": {"low": 1, "high": 4},
+            "agent.widths": {"choices": [[64, 64], [8]]},
+        },
+        base,
+    )
+    fine = {"agent.minibatch": 64, "agent.widths": (8,), "agent.epochs": 3.0}
+    assert space.starts([{}, fine])[1] == {
+        "agent.minibatch": 6,
+        "agent.widths": "[8]",
+        "agent.epochs": 3,
+    }
+    space.check_starts([fine], base)
+    with pytest.raises(ConfigError, match=f"`study.start_with`, trial 1 .*{said}"):
+        space.check_starts([fine, given], base)
+
+
 def base_of(name, num_envs=16):
     """Of `portfolio` with the settings that the space's file says it needs."""
     env = {"name": "portfolio", "data": {"folder": "."}}

@@ -15,6 +15,8 @@ from slipstream.market.folds import FoldPlan
 
 _FREE = ("n_trials", "final_refit")
 """Fields that may change between two calls of one study: no trial depends on them."""
+_LATER = ("start_with",)
+"""Fields that studies of earlier versions lack: where they say nothing, nothing differs."""
 
 
 class PruningConfig(Config):
@@ -82,6 +84,10 @@ class StudyConfig(Config):
     )
     final_seeds: Count = Field(5, description="seeds of the winner before the hold-out is opened")
     final_refit: bool = Field(False, description="also train the winner on everything")
+    start_with: tuple[dict[str, Any], ...] = Field(
+        (),
+        description="settings that the first trials have, by dotted name; the sampler adds others",
+    )
     space: str | dict[str, Any] | None = Field(
         None,
         description="what is searched: ranges by dotted name, or a space's file; null: all "
@@ -91,7 +97,8 @@ class StudyConfig(Config):
     def identity(self) -> dict[str, Any]:
         """The fields that decide a trial; a study keeps them from its first start on."""
         values = self.model_dump(mode="json")
-        for name in (*_FREE, "space"):  # the space is compared by itself, resolved
+        unsaid = [name for name in _LATER if not values[name]]
+        for name in (*_FREE, *unsaid, "space"):  # the space is compared by itself, resolved
             del values[name]
         return values
 

@@ -64,7 +64,9 @@ def prepare(
     base, seat = base_config(values).seated()
     for sentence in filter(None, (seat, note, needed)):
         say(sentence)
-    return base, config, SearchSpace.from_mapping(config.space, base)
+    space = SearchSpace.from_mapping(config.space, base)
+    space.check_starts(config.start_with, base)
+    return base, config, space
 
 
 def _add_needed(values: dict[str, Any], space: object) -> str | None:
@@ -94,7 +96,7 @@ def _rivals(
     if target != CRYPTO and other is not None:
         return {}
     try:
-        base, _, found = prepare(target, overrides, {**study, "space": other})
+        base, _, found = prepare(target, overrides, {**study, "space": other, "start_with": ()})
     except ConfigError:  # of settings that the other one does not search
         return {}
     return {other or DEFAULT: (base, found)}

@@ -1,88 +1,32 @@
-"""The search: asks trials, trains their folds, stops the hopeless, in virtual time.
-
-Optuna's samplers suggest, from a study in memory that holds what the order of events allows.
-"""
+"""The search: asks trials, trains their folds, stops the hopeless, in virtual time."""
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import numpy as np
-import optuna
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError
 from slipstream.files.status import Status
 from slipstream.settings.config import RunConfig
-from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.record.ledger import Ask, Ledger, Verdict, counts_of, ranked
 from slipstream.studies.record.storage import Mirror, begun_trial
+from slipstream.studies.search.asker import Asker
 from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.plan import Stages, StudyPlan
 from slipstream.studies.search.scheduler import ASK, Event, Scheduler
 from slipstream.studies.search.session import Session
-from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.bootstrap import score_interval
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-_SEEDS = 2**32  # what NumPy's generators take
 _POLL_SECONDS = 0.5
 _INTERVAL_SECONDS = 20.0  # between two intervals of a score
 _INTERVAL_SHARE = 0.002  # of a core that they take at most
-
-
-class Asker:
-    """Suggests params for trials in the order of their numbers.
-
-    The study it samples from is rebuilt from the ledger, never read from a storage: what a
-    storage rounds, delays or lets others write cannot reach a suggestion. The sampler is made anew
-    for each trial, from the study's seed and the trial's number.
-
-    Args:
-        space: what is searched.
-        config: sampler and seed.
-    """
-
-    def __init__(self, space: SearchSpace, config: StudyConfig) -> None:
-        self._space, self._config = space, config
-        self._study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
-
-    def ask(self, trial: int) -> dict[str, Any]:
-        """A suggestion for every searched name, knowing what was told so far."""
-        self._study.sampler = sampler(self._config, trial)
-        asked = self._space.ask(self._study)
-        assert asked.number == trial, (asked.number, trial)
-        return dict(asked.params)
-
-    def recall(self, trial: int, params: Mapping[str, Any]) -> None:
-        """Takes an earlier suggestion as asked, without sampling again."""
-        self._study.add_trial(begun_trial(params, self._space.distributions))
-        assert len(self._study.get_trials(deepcopy=False)) == trial + 1
-
-    def tell(self, trial: int, score: float | None) -> None:
-        """A trial's score, also of a pruned one; None where it failed."""
-        if score is None:
-            self._study.tell(trial, state=TrialState.FAIL)
-        else:
-            self._study.tell(trial, score)
-
-
-def sampler(config: StudyConfig, trial: int) -> BaseSampler:
-    """The sampler of one trial: a function of the study's seed and the trial's number."""
-    seed = seed_of(config.seed, "sampler", trial) % _SEEDS
-    if config.sampler == "random":
-        return RandomSampler(seed=seed)
-    with warnings.catch_warnings():  # `group` is marked experimental since 2021
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
 
 
 class Search:

@@ -33,6 +33,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 DEFAULT = "default"
 _EXTENDS = "extends"
 _FEWEST = 20  # trials; below that importances are the sampler's own pattern
+_LARGEST = 2.0**1000  # what any number is checked against before it is counted with
 _DRAWS = 32  # random combinations: all must give valid configs, and they tell what a trial costs
 
 
@@ -144,6 +145,29 @@ class Range(Config):
             raise ValueError(f"{suggested!r} is outside {self.words}")
         return suggested if self.power_of is None else self.power_of**suggested
 
+    def suggestion(self, value: Any) -> Any:
+        """What Optuna suggests for a config's value: `value` turned round.
+
+        Raises:
+            ValueError: it is not in the range.
+        """
+        suggested = encode(value)
+        if self.choices is None:
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ValueError(f"{value!r} is no number")
+            if not -_LARGEST <= value <= _LARGEST:
+                raise ValueError(f"{value!r} is outside {self.words}")
+            if self.power_of is not None:
+                suggested = round(math.log(value, self.power_of)) if value > 0 else 0
+                if self.power_of**suggested != value:
+                    raise ValueError(f"{value!r} is outside {self.words}")
+            elif isinstance(self.low, float):
+                suggested = float(value)
+            elif value == int(value):
+                suggested = int(value)
+        self.value(suggested)
+        return suggested
+
     def _holds(self, number: Number) -> bool:
         """Whether a number lies between the ends, and on a step where there are steps."""
         assert self.low is not None and self.high is not None
@@ -217,6 +241,46 @@ class SearchSpace:
         """
         return cls({str(name): validate(Range, one, str(name)) for name, one in values.items()})
 
+    def starts(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Suggestions for settings that a user wrote under `study.start_with`; some names each.
+
+        Raises:
+            ConfigError: a name that is not searched, or a value outside its range.
+        """
+        found = []
+        for k, start in enumerate(given):
+            params = {}
+            for name, value in start.items():
+                where = f"`study.start_with`, trial {k}"
+                if name not in self.ranges:
+                    advice = did_you_mean(name, sorted(self.ranges))
+                    raise ConfigError(
+                        f"{where} sets `{name}`, which is not in the search space; {advice} What "
+                        "all trials have stands in the config itself."
+                    )
+                try:
+                    params[name] = self.ranges[name].suggestion(value)
+                except ValueError as error:
+                    raise ConfigError(
+                        f"{where} sets `{name}`: {error}. Widen its range in `study.space`, or "
+                        "take the setting out."
+                    ) from None
+            found.append(params)
+        return found
+
+    def check_starts(self, given: Sequence[Mapping[str, Any]], base: RunConfig) -> None:
+        """Refuses settings that no trial could start with, see `starts`.
+
+        Raises:
+            ConfigError: with the first of them, also where other settings never go with it.
+        """
+        for k, params in enumerate(self.starts(given)):
+            for values in self.draws(base, params):
+                try:
+                    resolve(base, values)
+                except ConfigError as error:
+                    raise ConfigError(f"`study.start_with`, trial {k}: {error}") from None
+
     def _check(self, base: RunConfig) -> None:
         if not self.ranges:
             raise ConfigError(
@@ -258,8 +322,10 @@ class SearchSpace:
         """A new trial of `study` with a suggestion for every name: its `params`."""
         return study.ask(fixed_distributions=self.distributions)
 
-    def draws(self, base: RunConfig) -> Sequence[Mapping[str, Any]]:
-        """What random trials change in `base`, always the same ones."""
+    def draws(
+        self, base: RunConfig, fixed: Mapping[str, Any] | None = None
+    ) -> Sequence[Mapping[str, Any]]:
+        """What random trials change in `base`, always the same ones but for `fixed` suggestions."""
         sampler = optuna.samplers.RandomSampler(seed=0)
         found = []
         for _ in range(_DRAWS):
@@ -267,7 +333,7 @@ class SearchSpace:
                 name: sampler.sample_independent(None, None, name, distribution)  # type: ignore[arg-type]
                 for name, distribution in self.distributions.items()
             }
-            found.append(self.overrides(params, base).values)
+            found.append(self.overrides({**params, **(fixed or {})}, base).values)
         return found
 
     def overrides(self, params: Mapping[str, Any], base: RunConfig) -> Overrides:
