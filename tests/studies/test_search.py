@@ -15,10 +15,12 @@ import optuna
 import pytest
 from fake_pool import FakePool, HalfJudge, plan
 
-from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.errors import ConfigError, ResourceError, VersionError
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, begun_trial, open_storage, storage_url
+from slipstream.studies.search.asker import Asker, check_sampler
 from slipstream.studies.search.search import Search
+from slipstream.studies.space.space import SearchSpace
 
 PRUNING = {"startup": 3}
 
@@ -317,3 +319,51 @@ def test_the_first_trials_have_the_settings_that_they_start_with(tmp_path):
     assert asked[2:4] == other[2:4]  # in flight before any of them ended
     run(tmp_path / "c", trials=1, setup=setup, store=False)
     assert run(tmp_path / "c", setup=setup, store=False)[0] == whole
+
+
+@pytest.mark.parametrize("name", ["random", "gp", "cmaes", "qmc"])
+def test_a_sampler_suggests_the_same_wherever_it_was_stopped(tmp_path, name):
+    needed = {"gp": "torch", "cmaes": "cmaes"}
+    if name in needed:
+        pytest.importorskip(needed[name])
+    setup = plan(pruning=PRUNING, sampler=name, start_with=STARTS[:1])
+    whole, _, _ = run(tmp_path / "a", trials=14, setup=setup, store=False)
+    for order, trials in enumerate((5, 12, 14)):
+        again, _, _ = run(tmp_path / "b", order, trials, setup=setup, store=False)
+    assert again == whole
+    asked = [params for _, _, params in whole[0]]
+    assert len({repr(params) for params in asked}) == 14  # no point of a sequence comes twice
+    drawn = Asker(setup.space, setup.study.model_copy(update={"sampler": "random"}))
+    random = [drawn.ask(trial) for trial in range(14)]
+    assert (asked == random) == (name == "random")
+
+
+def test_a_sampler_that_suggests_otherwise_by_now_is_refused(tmp_path):
+    """As with another version of SciPy, whose points were scrambled otherwise."""
+    setup = plan(pruning=PRUNING, sampler="qmc")
+    run(tmp_path, trials=5, setup=setup, store=False)
+    setup = plan(pruning=PRUNING, sampler="qmc", seed=1)
+    with pytest.raises(VersionError, match="Optuna, cmaes or SciPy is another version"):
+        run(tmp_path, trials=5, setup=setup, store=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"agent.activation": {"choices": ["tanh", "relu"]}}, "at least 2 of them.* has 0"),
+        ({"agent.epochs": {"low": 1, "high": 8}, "agent.discount": {"low": 0.9, "high": 0.9}}, "1"),
+    ],
+)
+def test_cmaes_needs_numbers(settings, said):
+    setup = plan(sampler="cmaes")
+    space = SearchSpace.from_mapping(settings, setup.base)
+    with pytest.raises(ConfigError, match=said):
+        check_sampler(setup.study, space)
+
+
+@pytest.mark.parametrize(("name", "module"), [("cmaes", "cmaes"), ("gp", "torch")])
+def test_a_sampler_whose_library_is_missing_names_the_command(monkeypatch, name, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    setup = plan(sampler=name)
+    with pytest.raises(ResourceError, match=rf'pip install "slipstream\[{module}\]"'):
+        check_sampler(setup.study, setup.space)

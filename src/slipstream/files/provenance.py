@@ -23,7 +23,9 @@ LIBRARIES = (
     "torch",
     "numba",
     "numpy",
+    "scipy",
     "optuna",
+    "cmaes",
     "gymnasium",
     "polars",
     "TA-Lib",
@@ -54,13 +56,13 @@ def describe() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Versions of the libraries that decide numbers; torch only where it is installed."""
+    """Versions of the libraries that decide numbers; optional ones only where installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            if name != "torch":
+            if name not in ("torch", "cmaes"):
                 found[name] = None
     return found
 

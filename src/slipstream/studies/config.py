@@ -66,7 +66,9 @@ class StudyConfig(Config):
     n_trials: Count = Field(500, description="suggestions tried")
     seed: Seed = Field(0, description="of sampler and members")
     trials_in_flight: Count = Field(16, description="virtual slots; decides what an ask can know")
-    sampler: Literal["tpe", "random"] = Field("tpe", description="who suggests")
+    sampler: Literal["tpe", "random", "gp", "cmaes", "qmc"] = Field(
+        "tpe", description="who suggests, of Optuna's samplers"
+    )
     folds: FoldPlan = Field(default_factory=FoldPlan, description="train and test, on markets")
     fold_seeds: Count = Field(6, description="folds of an environment without prices: seeds")
     objective: Literal["sharpe", "information_ratio", "log_growth"] = Field(

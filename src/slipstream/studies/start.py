@@ -19,6 +19,7 @@ from slipstream.settings.config import RunConfig, section_of, switch_agent
 from slipstream.settings.target import CRYPTO, STUDY, copied, override, read_config, read_target
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder, read_study
+from slipstream.studies.search.asker import check_sampler
 from slipstream.studies.search.machinery import Pools
 from slipstream.studies.space.published import settings_of
 from slipstream.studies.space.space import DEFAULT, SearchSpace
@@ -66,6 +67,7 @@ def prepare(
         say(sentence)
     space = SearchSpace.from_mapping(config.space, base)
     space.check_starts(config.start_with, base)
+    check_sampler(config, space)
     return base, config, space
 
 

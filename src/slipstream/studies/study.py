@@ -32,6 +32,7 @@ from slipstream.studies.record.folder import (
 )
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, shown, storage_url
+from slipstream.studies.search.asker import LIBRARIES
 from slipstream.studies.search.forecast import (
     DAY,
     check_disk,
@@ -206,7 +207,7 @@ class Study:
         before, name = self.folder.provenance, self.folder.name
         old = before.get("environment") or {}
         check_data(name, old.get("market_sha256"), facts.get("market_sha256"))
-        libraries = ("slipstream", "numba", "numpy", "optuna")
+        libraries = ("slipstream", "numba", "numpy", "optuna", *LIBRARIES[self.config.sampler])
         if other := provenance.other_bits(before, f"the study {name}", libraries):
             self._tell(other)
             self.folder.record(notes=list(dict.fromkeys([*(before.get("notes") or ()), other])))

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import optuna
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.distributions import CategoricalDistribution
+from optuna.samplers import (
+    BaseSampler,
+    CmaEsSampler,
+    GPSampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
 from optuna.trial import TrialState
 
+from slipstream.core.errors import ConfigError, VersionError
+from slipstream.core.extras import require, require_torch
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.record.storage import begun_trial
 from slipstream.studies.space.space import SearchSpace
@@ -17,6 +29,15 @@ from slipstream.studies.space.space import SearchSpace
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _SEEDS = 2**32  # what NumPy's generators take
+_REMEMBERS = ("cmaes", "qmc")  # what they asked is in their own state, which no ledger has
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "tpe": (),
+    "random": (),
+    "gp": ("scipy", "torch"),
+    "cmaes": ("cmaes",),
+    "qmc": ("scipy",),
+}
+"""What suggestions are made with besides Optuna and NumPy, by sampler."""
 
 
 class Asker:
@@ -38,17 +59,30 @@ class Asker:
 
     def ask(self, trial: int) -> dict[str, Any]:
         """A suggestion for every searched name, knowing what was told so far."""
-        self._study.sampler = sampler(self._config, trial)
+        self._study.sampler = sampler(self._config, self._space, trial)
         if trial < len(self._starts):
             self._study.enqueue_trial(self._starts[trial])
-        asked = self._space.ask(self._study)
+        with _one_thread() if self._config.sampler == "gp" else nullcontext():
+            asked = self._space.ask(self._study)
         assert asked.number == trial, (asked.number, trial)
         return dict(asked.params)
 
     def recall(self, trial: int, params: Mapping[str, Any]) -> None:
-        """Takes an earlier suggestion as asked, without sampling again."""
-        self._study.add_trial(begun_trial(params, self._space.distributions))
-        assert len(self._study.get_trials(deepcopy=False)) == trial + 1
+        """Takes an earlier suggestion as asked; samplers that remember what they asked ask it anew.
+
+        Raises:
+            VersionError: such a sampler suggests something else by now.
+        """
+        if self._config.sampler not in _REMEMBERS:
+            self._study.add_trial(begun_trial(params, self._space.distributions))
+            assert len(self._study.get_trials(deepcopy=False)) == trial + 1
+        elif self.ask(trial) != params:
+            raise VersionError(
+                f"`study.sampler: {self._config.sampler}` does not suggest again what trial "
+                f"{trial} had, so the search cannot go on as it began: Optuna, cmaes or SciPy is "
+                "another version. Install those that provenance.json names, or begin another study "
+                "with --study-name. What is there can still be read."
+            )
 
     def tell(self, trial: int, score: float | None) -> None:
         """A trial's score, also of a pruned one; None where it failed."""
@@ -58,11 +92,86 @@ class Asker:
             self._study.tell(trial, score)
 
 
-def sampler(config: StudyConfig, trial: int) -> BaseSampler:
-    """The sampler of one trial: a function of the study's seed and the trial's number."""
+def _one_thread() -> AbstractContextManager[None]:
+    """As torch's sums depend on the number of threads, and forked workers cannot use them."""
+    from slipstream.nets.torch_device import one_thread  # torch: only where it is needed
+
+    return one_thread()
+
+
+def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
+    """Refuses a sampler that cannot search this space, or not here.
+
+    Raises:
+        ConfigError: the space has nothing for it.
+        ResourceError: what it is made with is not installed.
+    """
+    named = f"`study.sampler: {config.sampler}`"
+    if config.sampler == "cmaes":
+        if _dimensions(space) < 2:
+            raise ConfigError(
+                f"{named} searches numbers, at least 2 of them, and the space has "
+                f"{_dimensions(space)} (choices would be drawn at random): take tpe or gp, or give "
+                "ranges from `low` to `high`."
+            )
+        require("cmaes", f"Suggestions of {named} are", "cmaes")
+    if config.sampler == "gp":
+        require_torch(f"{named} fits Gaussian processes")
+
+
+def _dimensions(space: SearchSpace) -> int:
+    """Numbers among the settings that are searched; choices and single values are none."""
+    found = space.distributions.values()
+    return sum(not isinstance(one, CategoricalDistribution) and not one.single() for one in found)
+
+
+def sampler(config: StudyConfig, space: SearchSpace, trial: int) -> BaseSampler:
+    """The sampler of one trial: a function of the study's seed and the trial's number.
+
+    What decides a suggestion is said here, so that other defaults of Optuna's change nothing. It
+    has Optuna's own defaults but for TPE's `group`, and that points of `qmc` are scrambled (Owen
+    1998), without which all studies would have the same ones.
+    """
     seed = seed_of(config.seed, "sampler", trial) % _SEEDS
-    if config.sampler == "random":
-        return RandomSampler(seed=seed)
+    random = RandomSampler(seed=seed)
     with warnings.catch_warnings():  # `group` is marked experimental since 2021
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+        if config.sampler == "tpe":
+            return TPESampler(
+                seed=seed,
+                n_startup_trials=10,
+                n_ei_candidates=24,
+                multivariate=True,
+                group=True,
+                constant_liar=True,
+            )
+        if config.sampler == "gp":
+            return GPSampler(
+                seed=seed,
+                independent_sampler=random,
+                n_startup_trials=10,
+                deterministic_objective=False,
+                warn_independent_sampling=False,
+            )
+        if config.sampler == "cmaes":
+            return CmaEsSampler(
+                seed=seed,
+                independent_sampler=random,
+                n_startup_trials=1,
+                popsize=4 + math.floor(3 * math.log(_dimensions(space))),
+                consider_pruned_trials=False,
+                use_separable_cma=False,
+                with_margin=False,
+                lr_adapt=False,
+                warn_independent_sampling=False,
+            )
+        if config.sampler == "qmc":
+            return QMCSampler(
+                seed=seed_of(config.seed, "sampler") % _SEEDS,  # one sequence for all trials
+                independent_sampler=random,
+                qmc_type="sobol",
+                scramble=True,
+                warn_asynchronous_seeding=False,
+                warn_independent_sampling=False,
+            )
+    return random
