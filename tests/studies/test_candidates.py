@@ -133,6 +133,25 @@ def test_a_candidate_with_one_inactive_fold_cannot_win(tmp_path, exposure, fills
     assert neither.best is None and "traded on every fresh seed" in neither.reason
 
 
+def test_a_candidate_beyond_a_constraint_in_one_block_cannot_win(tmp_path):
+    setup = plan(confirmation={"seeds": 2, "bootstrap": 100}, constraints={"max_drawdown": 0.2})
+    jobs = dict.fromkeys(confirmation_slots(setup, [4, 7]), setup.base)
+    fine = {"mean_exposure": 0.5, "fills": 50.0, "max_drawdown": 0.2}
+    outcomes = {
+        slot: replace(one, passes=replace(one.passes, metrics=[fine] * 2))
+        for slot, one in trained(tmp_path, setup, jobs).items()
+    }
+    slot = Slot("confirm", 4, 1, 2)
+    deep = replace(outcomes[slot].passes, metrics=[fine, {**fine, "max_drawdown": 0.31}])
+    outcomes[slot] = replace(outcomes[slot], passes=deep)
+    found = confirm(
+        setup, [4, 7], {4: 2.0, 7: 1.0}, outcomes, FACTS, searched(setup, outcomes, [4, 7]), 9
+    )
+    assert found.best == 7 and found.candidates[0]["excluded"] == (
+        "fold 2 of seed 1 violates a constraint: max_drawdown is 0.31 (at most 0.2)"
+    )
+
+
 def test_games_are_ranked_by_the_bound_of_their_mean(tmp_path):
     setup = plan(market=None, confirmation={"seeds": 3, "bootstrap": 200})
     jobs = dict.fromkeys(confirmation_slots(setup, [1, 2]), setup.base)
@@ -189,9 +208,9 @@ def test_the_holdout_is_the_mean_over_seeds(tmp_path):
 FIRST = Opening(1)
 
 
-def held(tmp_path, mine, market, opening=FIRST, forced=False):
+def held(tmp_path, mine, market, opening=FIRST, forced=False, **study):
     """Facts and sentence of two seeds that earn `mine` beside `market`, a mean a day each."""
-    setup = plan(final_seeds=2)
+    setup = plan(final_seeds=2, **study)
     slots = final_slots(setup, 3)
     tmp_path.mkdir()
     outcomes = trained(tmp_path, setup, dict.fromkeys(slots, setup.base))
@@ -210,6 +229,9 @@ def test_promotion_needs_both_bounds_above_zero(tmp_path):
     facts, said = held(tmp_path / "a", 4e-3, 0.0)
     assert facts["promoted"] and facts["lcb"] > 0 and facts["own_lcb"] > 0
     assert said == "Promoted: the lower bounds on the hold-out are above 0."
+    facts, said = held(tmp_path / "z", 4e-3, 0.0, constraints={"fills": 49.0})
+    assert facts["lcb"] > 0 and not facts["promoted"]
+    assert said == "Not promoted: it violates a constraint there: fills is 50 (at most 49)."
     facts, said = held(tmp_path / "b", 1e-3, 0.0)
     assert facts["beats_equal_weight"] and facts["beats_cash"] and not facts["promoted"]
     assert said.endswith("the hold-out does not contradict it, and is too short to confirm it.")

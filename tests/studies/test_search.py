@@ -10,15 +10,19 @@ import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import optuna
 import pytest
 from fake_pool import FakePool, HalfJudge, plan
 
 from slipstream.core.errors import ConfigError, ResourceError, VersionError
-from slipstream.studies.record.ledger import Ledger
+from slipstream.core.spec import Metric
+from slipstream.report.study.tables import failed
+from slipstream.studies.record.ledger import Ledger, best_trials, counts_of
 from slipstream.studies.record.storage import Mirror, begun_trial, open_storage, storage_url
 from slipstream.studies.search.asker import Asker, check_sampler
+from slipstream.studies.search.judge import Judge, check_constraints
 from slipstream.studies.search.search import Search
 from slipstream.studies.space.space import SearchSpace
 
@@ -366,4 +370,68 @@ def test_a_sampler_whose_library_is_missing_names_the_command(monkeypatch, name,
     monkeypatch.setitem(sys.modules, module, None)
     setup = plan(sampler=name)
     with pytest.raises(ResourceError, match=rf'pip install "slipstream\[{module}\]"'):
+        check_sampler(setup.study, setup.space)
+
+
+class TurningPool(FakePool):
+    """In the second block of the last fold an account turns over as often as it has epochs."""
+
+    def _outcome(self, member, milestone):
+        found = super()._outcome(member, milestone)
+        assert found.passes is not None
+        often = member.config.agent.epochs if member.fold == "fold2" else 0
+        metrics = [{**one, "turnover": k * often} for k, one in enumerate(found.passes.metrics)]
+        return replace(found, passes=replace(found.passes, metrics=metrics))
+
+
+def constrained(folder: Path, trials: int, order=0, **study):
+    folder.mkdir(exist_ok=True)
+    setup = plan(pruning={"startup": 3}, **study)
+    with Ledger(folder / "ledger.db") as ledger:
+        judge = Judge(setup.study, setup.market)
+        search = Search(setup, ledger, TurningPool(order), judge, None, trials)
+        search.run()
+        return ledger.trials(), contents(ledger), search
+
+
+def test_a_trial_beyond_a_constraint_cannot_win_and_the_sampler_learns_it(tmp_path):
+    limits = {"constraints": {"turnover": 3}}
+    found, whole, search = constrained(tmp_path / "a", 40, **limits)
+    beyond = {one.number for one in found if one.ask.params["agent.epochs"] > 3}
+    bad = [one for one in found if one.standing == "violating"]
+    assert bad and {one.number for one in bad} == {
+        number for number in beyond if found[number].state == "complete"
+    }
+    often = bad[0].ask.params["agent.epochs"]
+    assert bad[0].reason == f"turnover is {often} (at most 3)"
+    best = best_trials(found)
+    assert best and not beyond & {one.number for one in best}
+    assert counts_of(one.last for one in found)["violating"] == len(bad)
+    assert {n for n, told in search._told.items() if "violates" in told.user_attrs} == {
+        one.number for one in bad
+    }
+    assert [str(bad[0].number), bad[0].reason] in failed(found)[0].rows
+    free, _, _ = constrained(tmp_path / "b", 40)
+    late = {one.number for one in free[30:] if one.ask.params["agent.epochs"] > 3}
+    assert len(beyond & set(range(30, 40))) < len(late)
+    constrained(tmp_path / "c", 20, 3, **limits)
+    assert constrained(tmp_path / "c", 40, 4, **limits)[1] == whole
+
+
+def test_gaussian_processes_learn_constraints_too(tmp_path):
+    pytest.importorskip("torch")
+    limits = {"sampler": "gp", "constraints": {"turnover": 3}, "trials_in_flight": 2}
+    whole = constrained(tmp_path / "a", 13, **limits)[1]
+    constrained(tmp_path / "b", 12, 3, **limits)
+    assert constrained(tmp_path / "b", 13, 4, **limits)[1] == whole
+    assert whole[0] != constrained(tmp_path / "c", 13, **{**limits, "constraints": {}})[1][0]
+
+
+def test_constraints_that_nobody_could_keep_to_are_refused():
+    spec = SimpleNamespace(metrics=[Metric("turnover", "equity"), Metric("fills", "count")])
+    check_constraints({"turnover": 3.0}, spec, "portfolio")
+    with pytest.raises(ConfigError, match=r"`drawdown`, which portfolio .* turnover, fills"):
+        check_constraints({"drawdown": 0.2}, spec, "portfolio")
+    setup = plan(sampler="random", constraints={"turnover": 3})
+    with pytest.raises(ConfigError, match="take tpe or gp"):
         check_sampler(setup.study, setup.space)

@@ -149,7 +149,7 @@ def _row(trial: Trial) -> dict[str, Any]:
     ended = trial.state != "running"
     return {
         "number": trial.number,
-        "state": "inactive" if trial.state == "complete" and trial.last.inactive else trial.state,
+        "state": trial.standing,
         "score": trial.score,
         "asked": trial.ask.at,
         "ended": trial.last.at if ended else None,

@@ -227,8 +227,9 @@ def _best(best: Mapping[str, Any]) -> str:
 
 def _outcomes(counts: Mapping[str, int]) -> str:
     """``180 complete (7 inactive), 238 pruned, 2 failed``."""
-    found = {kind: counts.get(kind, 0) for kind in ("complete", "pruned", "failed", "inactive")}
-    idle = f" ({found['inactive']} inactive)" if found["inactive"] else ""
+    found = {kind: counts.get(kind, 0) for kind in ("complete", "pruned", "failed")}
+    unable = [f"{counts[kind]} {kind}" for kind in ("inactive", "violating") if counts.get(kind)]
+    idle = f" ({', '.join(unable)})" if unable else ""
     failed = f", {found['failed']} failed" if found["failed"] else ""
     return f"{found['complete']} complete{idle}, {found['pruned']} pruned{failed}" * bool(counts)
 

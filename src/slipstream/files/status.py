@@ -66,7 +66,8 @@ class Status:
             score's 95 % interval, ``low`` and ``high``.
         scores: by name what recent episodes of training show, [mean, lowest, highest] of members.
         counts: of a study's trials: ``asked`` of ``limit``; ``complete`` (of these ``inactive``:
-            they hardly traded in some fold, and cannot win), ``pruned`` and ``failed``.
+            they hardly traded in some fold, and ``violating``: they are beyond a constraint;
+            neither can win), ``pruned`` and ``failed``.
         running: trials or members under way, each with its ``trial`` and, where known, its
             ``fold``, ``step``, ``score`` and ``time``.
         phases: seconds spent so far by kind: ``env``, ``policy``, ``update``, ``validate``, ...

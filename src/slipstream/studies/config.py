@@ -15,7 +15,7 @@ from slipstream.market.folds import FoldPlan
 
 _FREE = ("n_trials", "final_refit")
 """Fields that may change between two calls of one study: no trial depends on them."""
-_LATER = ("start_with",)
+_LATER = ("start_with", "constraints")
 """Fields that studies of earlier versions lack: where they say nothing, nothing differs."""
 
 
@@ -73,6 +73,11 @@ class StudyConfig(Config):
     fold_seeds: Count = Field(6, description="folds of an environment without prices: seeds")
     objective: Literal["sharpe", "information_ratio", "log_growth"] = Field(
         "sharpe", description="score of a fold on markets; games: mean return"
+    )
+    constraints: dict[str, float] = Field(
+        default_factory=dict,
+        description="the most that a metric of the environment may be, in every block of every "
+        "fold: a trial beyond it cannot win",
     )
     penalty: Annotated[float, Field(ge=0)] = Field(
         0.1, description="times the deviation over folds, taken off a trial's score"

@@ -43,7 +43,7 @@ from slipstream.studies.search.forecast import (
     minutes,
     rival_sentence,
 )
-from slipstream.studies.search.judge import Judge, RungLog
+from slipstream.studies.search.judge import Judge, RungLog, check_constraints
 from slipstream.studies.search.machinery import Pools, Survey
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
@@ -191,6 +191,7 @@ class Study:
         self._enter("loading")
         self._tell(f"The study {self.folder.handle}: loading {self.base.short_name}.")
         survey = self.pools.survey(self.base, self.config)
+        check_constraints(self.config.constraints, survey.spec, self.base.short_name)
         if resumed:
             self._compare(survey.facts)
         plan = StudyPlan(self.base, self.config, self.space, survey.folds, survey.spec.market)

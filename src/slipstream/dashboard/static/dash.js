@@ -249,7 +249,7 @@ function compare() {
   }, draw);
 }
 
-const KINDS = [["complete", 0], ["pruned", 6], ["inactive", 4], ["failed", 1]];
+const KINDS = [["complete", 0], ["pruned", 6], ["inactive", 4], ["violating", 3], ["failed", 1]];
 function study() {
   const told = upper("Study"), counts = section("Trials"), detail = el("div", { "aria-live": "polite" }), trials = new Map(), members = new Map(), live = new Map(), slices = new Map();
   let status = {}, asked = {}, best = null, openings = 0, order = [], shared = 0, changed = true, newest = 0;
@@ -304,7 +304,7 @@ function study() {
     const all = [...trials.values()], of = (kind) => all.filter((one) => one.state === kind), count = { ...Object.fromEntries(KINDS.map(([kind]) => [kind, of(kind).length])), running: of("running").length };
     const took = all.filter((one) => one.ended && one.state !== "failed").sort((a, b) => a.ended - b.ended).map((one) => one.ended - one.asked), sorted = [...took].sort((a, b) => a - b);
     const search = status.unit === "trials" && status.trials_per_hour ? ((status.of - status.done) / status.trials_per_hour) * 3600 : null, b = status.best ?? {};
-    fill(counts, tiles([["Trials", `${all.length - count.running} of ${asked.n_trials ?? "?"}`, `${count.complete} complete, ${count.pruned} pruned, ${count.inactive} inactive, ${count.failed} failed, ${count.running} running`],
+    fill(counts, tiles([["Trials", `${all.length - count.running} of ${asked.n_trials ?? "?"}`, `${count.complete} complete, ${count.pruned} pruned, ${count.inactive} inactive, ${count.violating ? `${count.violating} violating, ` : ""}${count.failed} failed, ${count.running} running`],
       ["Trials per hour", number(status.trials_per_hour)], ["A trial takes", clock(sorted[Math.floor(sorted.length / 2)]), `median; the last ${clock(took.at(-1))}`], ["Search ends in", status.works && search !== null ? clock(search) : "–"], ["All ends in", status.works ? clock(status.eta) : "–", "with confirmation and final training"],
       ["Best", number(b.score ?? trials.get(best)?.score), best === null ? "no data yet" : `trial ${b.trial ?? best}${finite(b.low) ? `, 95 %: ${number(b.low)} to ${number(b.high)}` : ""}`]]));
     if (!changed) return;
@@ -312,7 +312,7 @@ function study() {
     order = all.filter((one) => one.ended && finite(score(one))).sort((a, b) => a.ended - b.ended);
     let high = null;
     const so = order.map((one) => { if (one.state === "complete" && (high === null || one.score > high)) high = one.score; return high; });
-    const dots = (rows) => KINDS.slice(0, 3).map(([kind, k]) => ({ label: kind, kind: "points", colour: colour(k), values: rows.map((one) => (one.state === kind ? one.score : null)) }));
+    const dots = (rows) => KINDS.slice(0, 4).map(([kind, k]) => ({ label: kind, kind: "points", colour: colour(k), values: rows.map((one) => (one.state === kind ? one.score : null)) }));
     history.set(order.map((one) => one.ended), [...dots(order), { label: "best so far", kind: "step", colour: own("--ink"), width: 1.2, values: so }]);
     const scored = order, names = Object.keys(all[0]?.params ?? {}).slice(0, 16), ranked = order.filter((one) => one.state === "complete").sort((a, b) => b.score - a.score);
     if (!names.length && !settings.firstChild) settings.append(none());

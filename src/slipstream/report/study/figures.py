@@ -33,18 +33,21 @@ from slipstream.report.study.view import Axis, Lines
 from slipstream.studies.record.ledger import Trial
 
 _COLOURS = "viridis"
-_STATES = (("complete", BLUE, "o"), ("pruned", GREY, "x"), ("inactive", ORANGE, "s"))
+_STATES = (
+    *(("complete", BLUE, "o"), ("pruned", GREY, "x"), ("inactive", ORANGE, "s")),
+    ("violating", VERMILION, "v"),
+)
 
 
 def history(trials: Sequence[Trial]) -> Figure:
     """Score of each trial in the order of asking, and the best one so far."""
     figure, (axes,) = canvas("Trials", 3.4)
     for state, colour, marker in _STATES:
-        mine = [t for t in trials if t.score is not None and kind(t) == state]
+        mine = [t for t in trials if t.score is not None and t.standing == state]
         at, scores = [t.number for t in mine], np.array([t.score for t in mine], np.float64)
         if mine:
             axes.plot(at, scores, marker, markersize=3.5, color=colour, alpha=0.75, label=state)
-    fine = [t for t in trials if t.score is not None and kind(t) == "complete"]
+    fine = [t for t in trials if t.score is not None and t.standing == "complete"]
     if fine:
         best = np.maximum.accumulate(np.array([t.score for t in fine], np.float64))
         axes.step([t.number for t in fine], best, where="post", color=INK, label="best so far")
@@ -57,11 +60,6 @@ def history(trials: Sequence[Trial]) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(axes, 5)
     return figure
-
-
-def kind(trial: Trial) -> str:
-    """Its state, or "inactive" where it finished and hardly traded."""
-    return "inactive" if trial.state == "complete" and trial.last.inactive else trial.state
 
 
 def importance(shares: Mapping[str, float]) -> Figure:

@@ -200,9 +200,11 @@ def rungs(told: Sequence[Mapping[str, Any]]) -> Table:
 
 def counts(told: Mapping[str, Any]) -> Table:
     """What became of the trials."""
-    names = ("asked", "complete", "inactive", "pruned", "failed")
-    columns = ("asked", "finished", "of these inactive", "stopped early", "failed")
-    return Table("Trials", columns, [[number(told[name], 0) for name in names]])
+    names = {"asked": "asked", "complete": "finished", "inactive": "of these inactive"}
+    if told.get("violating"):
+        names["violating"] = "of these violating"
+    names |= {"pruned": "stopped early", "failed": "failed"}
+    return Table("Trials", tuple(names.values()), [[number(told[name], 0) for name in names]])
 
 
 def trials(
@@ -230,11 +232,17 @@ def _value(value: Any) -> str:
 
 
 def failed(every: Sequence[Trial]) -> list[Table]:
-    """Why trials failed: reported, and never counted as zero."""
-    mine = [trial for trial in every if trial.state == "failed"]
-    rows = [[str(trial.number), trial.reason] for trial in mine[:_MOST_FAILED]]
-    note = f"{len(mine) - len(rows)} more failed." if len(mine) > len(rows) else ""
-    return [Table("Failed trials", (), rows, note=note)] if rows else []
+    """Which constraints trials violate, and why trials failed: never counted as zero."""
+    found = []
+    for standing, title in (
+        ("violating", "Trials that violate a constraint"),
+        ("failed", "Failed trials"),
+    ):
+        mine = [trial for trial in every if trial.standing == standing]
+        rows = [[str(trial.number), trial.reason] for trial in mine[:_MOST_FAILED]]
+        note = f"{len(mine) - len(rows)} more {standing}." if len(mine) > len(rows) else ""
+        found += [Table(title, (), rows, note=note)] if rows else []
+    return found
 
 
 def time(result: Mapping[str, Any]) -> Table:

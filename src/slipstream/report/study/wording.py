@@ -123,9 +123,10 @@ def _seeds(lines: Lines, label: str) -> list[str]:
 
 def _tried(result: Mapping[str, Any]) -> str:
     told = result["trials"]
+    violating = f", violating a constraint {told['violating']}" if told.get("violating") else ""
     return (
         f"Trials tried: {told['asked']}; finished {told['complete']}, of these inactive "
-        f"{told['inactive']}; stopped early {told['pruned']}; failed {told['failed']}."
+        f"{told['inactive']}{violating}; stopped early {told['pruned']}; failed {told['failed']}."
     )
 
 

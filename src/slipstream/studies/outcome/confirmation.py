@@ -23,6 +23,8 @@ from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.returns import (
     FoldMap,
     backtest_paths,
+    beyond,
+    constrained,
     fold_score,
     sharpe,
     side_by_side,
@@ -114,6 +116,7 @@ def confirm(
     """
     if not chosen:
         what = "" if plan.market is None else " with a policy that trades"
+        what += " within the constraints" * bool(plan.study.constraints)
         return Confirmed(None, None, reason=f"no trial finished{what}")
     excluded = {trial: _why_not(plan, trial, outcomes) for trial in chosen}
     kept = [trial for trial in chosen if not excluded[trial]]
@@ -123,6 +126,7 @@ def confirm(
     }
     if not kept:
         reason = "no candidate trained well and traded on every fresh seed"
+        reason += ", within the constraints" * bool(plan.study.constraints)
         return Confirmed(None, None, list(rows.values()), reason=reason)
     passes = {trial: _by_seed(plan, trial, outcomes) for trial in kept}
     if plan.market is None or facts is None:
@@ -246,8 +250,8 @@ def _by_seed(
 def _why_not(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> str:
     """Why a candidate cannot win; empty where it can.
 
-    The rule of the search, on every fresh seed: one inactive fold is enough. Whoever deploys one
-    seed may get the one that does not trade.
+    The rules of the search, on every fresh seed: one inactive or violating fold is enough. Whoever
+    deploys one seed may get the one that does not trade.
     """
     for repeat in range(plan.study.confirmation.seeds):
         for fold in range(plan.folds):
@@ -264,6 +268,9 @@ def _why_not(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> s
                     f"fold {fold} of seed {repeat} is inactive: exposure "
                     f"{100 * result.exposure:.2f} %, {result.fills:.0f} fills"
                 )
+            violates = beyond(constrained(outcome.passes, plan.study.constraints))
+            if violates:
+                return f"fold {fold} of seed {repeat} violates a constraint: {violates}"
     return ""
 
 

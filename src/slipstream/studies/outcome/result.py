@@ -11,7 +11,7 @@
                                is not, no key below says `benchmark` or `equal_weight`
     days_per_year              what annual figures were made with; null for games
     objective, penalty, folds  how a trial is scored, and on how many folds
-    trials                     {asked, complete, pruned, failed, inactive, limit, cut}
+    trials                     {asked, complete, pruned, failed, inactive, violating, limit, cut}
     best                       {trial, score, folds: [{score, sharpe, benchmark_sharpe, inactive}]}
                                by search score: optimistic by construction; null without one
     shown                      {trial, folds} of the winner, else the best candidate, else the best
@@ -256,10 +256,10 @@ def _deflated(
     returns: Mapping[str, Floats], complete: Sequence[int], trials: Sequence[Trial]
 ) -> dict[str, Any]:
     """The smaller ratio, and `of` which returns it is; none where one cannot be computed."""
-    scores = {trial.number: trial.score for trial in trials if not trial.last.inactive}
+    scores = {trial.number: trial.score for trial in trials if trial.last.able}
     known = [number for number in complete if scores.get(number) is not None]
     if not known:
-        return {"reason": "no active trial finished"}
+        return {"reason": "no trial finished that can win"}
     best = max(known, key=lambda number: (scores[number] or 0.0, -number))
     told: list[dict[str, Any]] = []
     for name, matrix in returns.items():

@@ -146,7 +146,9 @@ def on_holdout(result: Mapping[str, Any]) -> list[str]:
     """What the hold-out shows; of a market, whether its bounds are above 0, what is promoted."""
     holdout, benchmark = result["holdout"], result["benchmark"]
     if holdout.get("mean") is not None:
-        return [f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}."]
+        told = f"Mean return of the final seeds on fresh episodes: {holdout['mean']:.4g}."
+        broken = holdout.get("violates")
+        return [told, *[f"A final seed violates a constraint there: {broken}."] * bool(broken)]
     if holdout.get("mean_return") is None:
         return [_holdout_sentence(holdout, benchmark)]
     bound = holdout_bound(holdout, benchmark)
@@ -160,6 +162,8 @@ def promotion(result: Mapping[str, Any]) -> str:
         return "Promoted: the lower bounds on the hold-out are above 0."
     if (result["winner"] or {}).get("forced"):
         why = "it was deployed by force"
+    elif holdout.get("violates"):
+        why = f"it violates a constraint there: {holdout['violates']}"
     elif holdout.get("unknown"):
         why = "whether these days were opened before is not known"
     elif holdout["lcb"] is None:

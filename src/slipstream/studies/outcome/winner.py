@@ -22,7 +22,14 @@ from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics.bootstrap import lower_bounds
-from slipstream.studies.statistics.returns import by_day, fold_score, sharpe, side_by_side
+from slipstream.studies.statistics.returns import (
+    beyond,
+    by_day,
+    constrained,
+    fold_score,
+    sharpe,
+    side_by_side,
+)
 
 
 @dataclass(frozen=True)
@@ -68,11 +75,15 @@ def holdout_facts(
         not fail the means: games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and
         `lcb` (information ratio against equal weight and its lower bound), `own_lcb` (of the Sharpe
         ratio itself), both None of fewer than 60 `fresh_days`, `beats_equal_weight`, `beats_cash`,
-        `promoted`. Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
+        `promoted`, and `violates` where a seed is beyond a constraint, which promotes nothing.
+        Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
         the ratio is against cash.
     """
     seeds = [_seed_facts(plan, slot, outcomes[slot]) for slot in slots]
     facts: dict[str, Any] = {**opening.facts(), "seeds": seeds}
+    violates = [one["violates"] for one in seeds if one.get("violates")]
+    if violates:
+        facts["violates"] = violates[0]
     passes = [outcomes[slot].passes for slot in slots if not outcomes[slot].failed]
     found = [one for one in passes if one is not None and len(one.returns)]
     if not found:
@@ -107,7 +118,8 @@ def holdout_facts(
         "ratio": sharpe(excess, plan.market.days_per_year),
         "lcb": known[0],
         "beats_cash": mine > 0.0,
-        "promoted": bool((bounds.lower > 0.0).all()) and not (forced or opening.unknown),
+        "promoted": bool((bounds.lower > 0.0).all())
+        and not (forced or opening.unknown or violates),
     }
 
 
@@ -117,6 +129,8 @@ def _seed_facts(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]
     if passes is None:
         return {**facts, "reason": outcome.reason}
     facts |= fold_score(passes, plan.market, plan.study.objective).facts()
+    if violates := beyond(constrained(passes, plan.study.constraints)):
+        facts["violates"] = violates
     if plan.market is not None:
         facts["total_return"] = float(np.prod(1.0 + passes.returns) - 1.0)
     if plan.market is not None and plan.market.benchmark:

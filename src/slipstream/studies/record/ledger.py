@@ -8,6 +8,7 @@ is written once, in a transaction that is on disk before anything is built on it
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from slipstream.settings.trust import names_code
 from slipstream.studies.engine.member import DailyReturns, Outcome
 
 FORMAT = 1
+CONSTRAINED = "constrained"  # of a fold: figure and limit of each constrained metric
 _BUSY_SECONDS = 30.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -113,9 +115,10 @@ class Verdict:
         time: virtual time, in steps of one member.
         kind: ``continued``, ``pruned``, ``complete`` or ``failed``.
         score: the trial's score there, None where it failed.
-        folds: per fold score, sharpe, benchmark_sharpe, inactive.
+        folds: per fold score, sharpe, benchmark_sharpe, inactive, constrained.
         rho: rank correlation of this rung's scores with final ones, None where it is not known.
-        reason: why it was pruned or failed, or why the rung stops nothing.
+        reason: why it was pruned or failed, why the rung stops nothing, or what violates a
+            constraint.
         at: UTC seconds of the wall clock; decides nothing.
     """
 
@@ -134,6 +137,28 @@ class Verdict:
     def inactive(self) -> bool:
         """Whether a fold hardly traded, so that the score is not one of a strategy."""
         return any(fold.get("inactive") for fold in self.folds)
+
+    @property
+    def constrained(self) -> dict[str, tuple[float, float]]:
+        """The largest figure of each constrained metric over the folds, and its limit."""
+        found: dict[str, tuple[float, float]] = {}
+        for fold in self.folds:
+            for name, (figure, most) in fold.get(CONSTRAINED, {}).items():
+                found[name] = max(found.get(name, (-math.inf, most)), (figure, most))
+        return found
+
+    @property
+    def standing(self) -> str:
+        """Its kind; of complete trials ``inactive`` and ``violating`` ones, which cannot win."""
+        if self.kind == "complete" and self.inactive:
+            return "inactive"
+        violates = any(figure > most for figure, most in self.constrained.values())
+        return "violating" if self.kind == "complete" and violates else self.kind
+
+    @property
+    def able(self) -> bool:
+        """Whether it can win: complete, active in every fold and within its constraints."""
+        return self.standing == "complete"
 
 
 @dataclass(frozen=True)
@@ -167,22 +192,24 @@ class Trial:
         return "running" if self.last.kind == "continued" else self.last.kind
 
     @property
+    def standing(self) -> str:
+        """Its state, with ``inactive`` and ``violating`` ones told apart."""
+        return "running" if self.state == "running" else self.last.standing
+
+    @property
     def score(self) -> float | None:
         """Its score now or at its end; None before the first stage and where it failed."""
         return self.last.score
 
     @property
     def reason(self) -> str:
-        """Why it was pruned or failed."""
+        """Why it was pruned or failed, or what violates a constraint."""
         return "" if self.state == "running" else self.last.reason
 
 
 def ranked(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Last verdicts of complete trials that are active in every fold, the best first.
-
-    Only such a trial can win; equal scores go by number.
-    """
-    able = [one for one in verdicts if one.kind == "complete" and not one.inactive]
+    """Last verdicts of trials that can win, the best first; equal scores go by number."""
+    able = [one for one in verdicts if one.able]
     return sorted(able, key=lambda one: (-(one.score or 0.0), one.trial))
 
 
@@ -193,16 +220,15 @@ def best_trials(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def counts_of(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """How many trials are complete, pruned, failed and, of the complete ones, inactive.
+    """How many trials are complete, pruned, failed; of complete ones, inactive or violating.
 
     Args:
         verdicts: the last one on each trial.
     """
-    counts = dict.fromkeys(("complete", "pruned", "failed", "inactive"), 0)
+    counts = dict.fromkeys(("complete", "pruned", "failed", "inactive", "violating"), 0)
     for one in verdicts:
-        if one.kind in counts:
-            counts[one.kind] += 1
-            counts["inactive"] += one.kind == "complete" and one.inactive
+        for kind in {one.kind, one.standing} & counts.keys():
+            counts[kind] += 1
     return counts
 
 

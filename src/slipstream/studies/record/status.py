@@ -52,8 +52,9 @@ def status_lines(folder: StudyFolder) -> list[str]:
             told = trial.ask.params.items()
             params = ", ".join(f"{name} {_short(value)}" for name, value in told)
             lines.append(f"  trial {trial.number}: {number(trial.score or 0.0)}  {params}")
-        failed = [trial for trial in trials if trial.state == "failed"]
-        lines += [f"  failed: trial {trial.number}: {trial.reason}" for trial in failed[:_SHOWN]]
+        for kind in ("violating", "failed"):
+            mine = [trial for trial in trials if trial.standing == kind]
+            lines += [f"  {kind}: trial {one.number}: {one.reason}" for one in mine[:_SHOWN]]
         lines += [] if result is None else result["sentences"]
         return [printable(line) for line in lines]
 
@@ -75,9 +76,10 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
         if number is None:
             ranked = best_trials(list(trials.values()))
             if not ranked and any(trial.state == "complete" for trial in trials.values()):
+                within = " within its constraints" * bool(folder.study.constraints)
                 raise CheckpointError(
-                    f"No trial of {folder.name} ended with policies that trade in every fold, so "
-                    "none is best; print any with `slipstream study best "
+                    f"No trial of {folder.name} ended with policies that trade in every fold"
+                    f"{within}, so none is best; print any with `slipstream study best "
                     f"{folder.handle} --trial N`."
                 )
             if not ranked:
@@ -137,6 +139,7 @@ def _facts(trial: Trial) -> dict[str, Any]:
         "state": trial.state,
         "score": trial.score,
         "inactive": trial.last.inactive,
+        "violating": trial.standing == "violating",
         "reason": trial.reason,
     }
 

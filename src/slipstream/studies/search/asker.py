@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -18,7 +18,7 @@ from optuna.samplers import (
     RandomSampler,
     TPESampler,
 )
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError, VersionError
 from slipstream.core.extras import require, require_torch
@@ -30,6 +30,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _SEEDS = 2**32  # what NumPy's generators take
 _REMEMBERS = ("cmaes", "qmc")  # what they asked is in their own state, which no ledger has
+_CONSTRAINED = ("tpe", "gp")  # what learns to keep constraints
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "tpe": (),
     "random": (),
@@ -55,11 +56,14 @@ class Asker:
     def __init__(self, space: SearchSpace, config: StudyConfig) -> None:
         self._space, self._config = space, config
         self._starts = space.starts(config.start_with)
-        self._study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
+        self._excess: dict[int, Sequence[float]] = {}
+        self._study = optuna.create_study(
+            sampler=self._sampler(0), direction="maximize", pruner=optuna.pruners.NopPruner()
+        )
 
     def ask(self, trial: int) -> dict[str, Any]:
         """A suggestion for every searched name, knowing what was told so far."""
-        self._study.sampler = sampler(self._config, self._space, trial)
+        self._study.sampler = self._sampler(trial)
         if trial < len(self._starts):
             self._study.enqueue_trial(self._starts[trial])
         with _one_thread() if self._config.sampler == "gp" else nullcontext():
@@ -84,8 +88,18 @@ class Asker:
                 "with --study-name. What is there can still be read."
             )
 
-    def tell(self, trial: int, score: float | None) -> None:
-        """A trial's score, also of a pruned one; None where it failed."""
+    def _sampler(self, trial: int) -> BaseSampler:
+        return sampler(self._config, self._space, trial, lambda told: self._excess[told.number])
+
+    def tell(self, trial: int, score: float | None, excess: Sequence[float] = ()) -> None:
+        """What became of a trial.
+
+        Args:
+            trial: its number.
+            score: also of a pruned one; None where it failed.
+            excess: for each constraint the metric minus its limit: above 0 it is violated.
+        """
+        self._excess[trial] = excess
         if score is None:
             self._study.tell(trial, state=TrialState.FAIL)
         else:
@@ -107,6 +121,11 @@ def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
         ResourceError: what it is made with is not installed.
     """
     named = f"`study.sampler: {config.sampler}`"
+    if config.constraints and config.sampler not in _CONSTRAINED:
+        raise ConfigError(
+            f"{named} knows nothing of constraints, and `study.constraints` names "
+            f"{', '.join(config.constraints)}: take {' or '.join(_CONSTRAINED)}."
+        )
     if config.sampler == "cmaes":
         if _dimensions(space) < 2:
             raise ConfigError(
@@ -125,17 +144,26 @@ def _dimensions(space: SearchSpace) -> int:
     return sum(not isinstance(one, CategoricalDistribution) and not one.single() for one in found)
 
 
-def sampler(config: StudyConfig, space: SearchSpace, trial: int) -> BaseSampler:
+def sampler(
+    config: StudyConfig,
+    space: SearchSpace,
+    trial: int,
+    excess: Callable[[FrozenTrial], Sequence[float]],
+) -> BaseSampler:
     """The sampler of one trial: a function of the study's seed and the trial's number.
 
     What decides a suggestion is said here, so that other defaults of Optuna's change nothing. It
     has Optuna's own defaults but for TPE's `group`, and that points of `qmc` are scrambled (Owen
-    1998), without which all studies would have the same ones.
+    1998), without which all studies would have the same ones. `excess` says by how much a trial
+    that has ended is beyond each constraint.
     """
+    limits = excess if config.constraints else None
     seed = seed_of(config.seed, "sampler", trial) % _SEEDS
     random = RandomSampler(seed=seed)
-    with warnings.catch_warnings():  # `group` is marked experimental since 2021
+    with warnings.catch_warnings():
+        # `group` is marked experimental since 2021; 4.9 knows constraints by a function alone.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        warnings.simplefilter("ignore", FutureWarning)
         if config.sampler == "tpe":
             return TPESampler(
                 seed=seed,
@@ -144,6 +172,7 @@ def sampler(config: StudyConfig, space: SearchSpace, trial: int) -> BaseSampler:
                 multivariate=True,
                 group=True,
                 constant_liar=True,
+                constraints_func=limits,
             )
         if config.sampler == "gp":
             return GPSampler(
@@ -151,6 +180,7 @@ def sampler(config: StudyConfig, space: SearchSpace, trial: int) -> BaseSampler:
                 independent_sampler=random,
                 n_startup_trials=10,
                 deterministic_objective=False,
+                constraints_func=limits,
                 warn_independent_sampling=False,
             )
         if config.sampler == "cmaes":

@@ -8,20 +8,21 @@ share a tested group in 12 of 15 pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from slipstream.core.spec import MarketSpec
+from slipstream.core.errors import ConfigError
+from slipstream.core.spec import MarketSpec, Spec
 from slipstream.studies.config import PruningConfig, StudyConfig
 from slipstream.studies.engine.member import Outcome
-from slipstream.studies.record.ledger import Verdict
+from slipstream.studies.record.ledger import CONSTRAINED, Verdict
 from slipstream.studies.search.plan import Stages
 from slipstream.studies.search.scheduler import Event
-from slipstream.studies.statistics.returns import fold_score, trial_score
+from slipstream.studies.statistics.returns import beyond, constrained, fold_score, trial_score
 
 Floats = NDArray[np.float64]
 
@@ -85,6 +86,24 @@ def why_stop(score: float, earlier: Floats, folds: Floats, best: Floats | None) 
     return ""
 
 
+def check_constraints(constraints: Mapping[str, float], spec: Spec, name: str) -> None:
+    """Refuses constraints on what the environment does not report.
+
+    Args:
+        constraints: of the study; spec, name: of the environment.
+
+    Raises:
+        ConfigError: with the metrics that there are.
+    """
+    known = [metric.name for metric in spec.metrics]
+    odd = next((one for one in constraints if one not in known), None)
+    if odd is not None:
+        raise ConfigError(
+            f"`study.constraints` names `{odd}`, which {name} does not report. It reports "
+            f"{', '.join(known) or 'no metrics, so that no constraint can be put on it'}."
+        )
+
+
 class Judge:
     """Remembers verdicts in the order of events and decides by what it remembers.
 
@@ -106,7 +125,7 @@ class Judge:
         if verdict.kind == "complete":
             self._final[verdict.trial] = verdict.score
             best = self._best
-            if not verdict.inactive and (best is None or verdict.score > self._final[best]):
+            if verdict.able and (best is None or verdict.score > self._final[best]):
                 self._best = verdict.trial
             return
         self._rungs.setdefault(verdict.stage, {})[verdict.trial] = verdict
@@ -126,12 +145,19 @@ class Judge:
         score = trial_score([one.score for one in results], self._study.penalty)
         if not math.isfinite(score):
             return replace(verdict, reason="a test return is not a number")
+        figures = [constrained(one, self._study.constraints) for one in passes]
+        odd = [name for one in figures for name in one if not math.isfinite(one[name][0])]
+        if odd:
+            return replace(verdict, reason=f"the metric {odd[0]} is not a number")
         kind, rho, reason = "complete" if last else "continued", None, ""
         if not last:
             stop, rho, reason = self.stops(event, score, [one.score for one in results])
             kind = "pruned" if stop else "continued"
         folds = [one.facts() for one in results]
-        return replace(verdict, kind=kind, score=score, folds=folds, rho=rho, reason=reason)
+        if self._study.constraints:
+            folds = [{**fold, CONSTRAINED: one} for fold, one in zip(folds, figures, strict=True)]
+        found = replace(verdict, kind=kind, score=score, folds=folds, rho=rho, reason=reason)
+        return replace(found, reason=beyond(found.constrained)) if last else found
 
     def stops(
         self, event: Event, score: float, folds: Sequence[float]

@@ -286,11 +286,14 @@ class Search:
         facts: dict[str, Any] = {"folds": [fold.get("score") for fold in verdict.folds]}
         self._ended_now += (number, verdict.stage) not in self._past
         self.verdicts[number] = verdict
-        self._asker.tell(number, verdict.score)
+        excess = [figure - most for figure, most in verdict.constrained.values()]
+        self._asker.tell(number, verdict.score, excess)
         if verdict.kind in ("failed", "pruned"):
             facts[verdict.kind] = verdict.reason
         elif verdict.inactive:
             facts["inactive"] = "hardly traded in a fold: it cannot win"
+        elif not verdict.able:
+            facts["violates"] = f"{verdict.reason}: it cannot win"
         told.user_attrs |= facts
         told.state = TrialState.FAIL if verdict.kind == "failed" else TrialState.COMPLETE
         told.value, told.datetime_complete = verdict.score, datetime.now()

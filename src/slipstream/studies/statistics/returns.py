@@ -115,6 +115,29 @@ def fold_score(
     return found._replace(score=found.sharpe - (found.benchmark_sharpe or 0.0))
 
 
+def constrained(
+    passes: DailyReturns, constraints: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Constrained metrics: the largest of a fold's tested blocks, and what it may be at most.
+
+    Each block is an account of its own (games: their mean episode), and none may go beyond: a mean
+    would let a quiet block pay for a ruinous one.
+    """
+    return {
+        name: (float(np.max([one[name] for one in passes.metrics])), float(most))
+        for name, most in constraints.items()
+    }
+
+
+def beyond(figures: Mapping[str, Sequence[float]]) -> str:
+    """Which constrained metrics are larger than they may be, in words; empty where none is."""
+    return ", ".join(
+        f"{name} is {figure:.4g} (at most {most:.4g})"
+        for name, (figure, most) in figures.items()
+        if figure > most
+    )
+
+
 def trial_score(scores: Sequence[float], penalty: float = 0.1) -> float:
     """Mean over folds - penalty x deviation over folds (ddof 1); NaN where a fold has none.
 
