@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -19,6 +20,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import slipstream
+from slipstream.core.extras import EXTRAS, install
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -170,6 +172,28 @@ def test_the_package_has_one_version() -> None:
     (place,) = PROJECT["tool"]["setuptools"]["dynamic"]["version"].values()
     module, _, name = place.rpartition(".")
     assert getattr(importlib.import_module(module), name) == slipstream.__version__
+    for page in ("README.md", "docs/start.md"):
+        wheel = f"pip install dist/slipstream-{slipstream.__version__}-py3-none-any.whl"
+        assert wheel in (ROOT / page).read_text(), page
+
+
+def test_what_is_missing_is_installed_by_the_packages_of_an_extra() -> None:
+    """A registry's `slipstream` is not this one: messages and pages name the packages."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    theirs = {name: tuple(extras[name]) for name in extras if name not in ("dev", "site")}
+    assert theirs == EXTRAS
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    named = set[str]()
+    for path in pages:
+        text = path.read_text(errors="ignore")
+        assert "slipstream[" not in text, path
+        named |= set(re.findall(r"pip install '([^']+)'", text))
+    assert named and named <= {line for lines in EXTRAS.values() for line in lines}
+    for path in (ROOT / "src").rglob("*.py"):
+        text = path.read_text()
+        assert "slipstream[" not in text, path
+        assert path.name == "extras.py" or "pip install" not in text, f"{path}: use core/extras.py"
+    assert shlex.split(install("postgresql"))[1:] == ["-m", "pip", "install", *theirs["postgresql"]]
 
 
 def test_the_product_needs_no_torch() -> None:

@@ -26,7 +26,7 @@ def equals(batch, infos):
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_elegantrl(backend):
-    torch = pytest.importorskip("torch", reason="pip install 'slipstream[torch]'")
+    torch = pytest.importorskip("torch", reason="pip install torch")
     first, second = serial_infos(range(3), [0, 1, 2])
     env = make_face("elegantrl", TARGET, 3, backend=backend, workers=2)
     equals(env.reset()[1], first)
@@ -63,7 +63,7 @@ def test_envpools_first_results_have_their_own_infos():
 
 
 def test_pettingzoo():
-    pytest.importorskip("pettingzoo", reason="pip install 'slipstream[pettingzoo]'")
+    pytest.importorskip("pettingzoo", reason="pip install pettingzoo")
     ((first,), (second,)) = serial_infos([7], [1])
     env = make_face("pettingzoo", TARGET, backend="serial")
     assert np.array_equal(env.reset(seed=7)[1]["player_0"]["action_mask"], first["action_mask"])

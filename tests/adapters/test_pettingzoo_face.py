@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-pytest.importorskip("pettingzoo", reason="pip install 'slipstream[pettingzoo]'")
+pytest.importorskip("pettingzoo", reason="pip install pettingzoo")
 
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 

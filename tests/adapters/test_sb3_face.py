@@ -253,9 +253,9 @@ def test_their_algorithms_train_on_it(name):
 def test_without_the_library_the_face_says_what_to_install(monkeypatch):
     import sys
 
-    from slipstream.adapters.errors import require
     from slipstream.core.errors import ResourceError
+    from slipstream.core.extras import require
 
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    with pytest.raises(ResourceError, match=r"pip install 'slipstream\[sb3\]'"):
-        require("stable_baselines3", "sb3", "The face for Stable-Baselines3")
+    with pytest.raises(ResourceError, match="pip install 'stable-baselines3>="):
+        require("stable_baselines3", "The face for Stable-Baselines3", "sb3")

@@ -15,7 +15,7 @@ import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.runs.run import Run
 
-wandb = pytest.importorskip("wandb", reason="pip install 'slipstream[wandb]'")
+wandb = pytest.importorskip("wandb", reason="pip install wandb")
 SMALL = {"agent.horizon": 32, "agent.minibatch": 64, "agent.widths": [8]}
 
 

@@ -369,7 +369,7 @@ def test_cmaes_needs_numbers(settings, said):
 def test_a_sampler_whose_library_is_missing_names_the_command(monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)
     setup = plan(sampler=name)
-    with pytest.raises(ResourceError, match=rf'pip install "slipstream\[{module}\]"'):
+    with pytest.raises(ResourceError, match=f"pip install '{module}>="):
         check_sampler(setup.study, setup.space)
 
 

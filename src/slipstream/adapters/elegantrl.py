@@ -12,12 +12,13 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from slipstream.adapters.copies import make_batch
-from slipstream.adapters.errors import ActionError, require
+from slipstream.adapters.errors import ActionError
 from slipstream.core.errors import ConfigError
+from slipstream.core.extras import require
 from slipstream.vector.forms import observation_form
 
 # By name, so that this file needs torch only where it is used.
-torch = require("torch", "elegantrl", "The face for ElegantRL")
+torch = require("torch", "The face for ElegantRL", "elegantrl")
 
 _NO_LIMIT = 12345  # steps of an episode without a time limit, as ElegantRL writes it
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import gymnasium
 
-from slipstream.core.errors import ConfigError, KernelError, ResourceError
+from slipstream.core.errors import ConfigError, KernelError
 
 
 class ActionError(ConfigError, ValueError):
@@ -42,23 +40,3 @@ class Theirs:
             theirs = error.__cause__
             theirs.add_note(str(error))
             raise theirs from None
-
-
-def require(module: str, extra: str, purpose: str) -> ModuleType:
-    """The library that a face is for.
-
-    Args:
-        module: to be imported.
-        extra: of slipstream that installs it.
-        purpose: beginning of a sentence, what needs it.
-
-    Raises:
-        ResourceError: it is not installed; has the line that installs it.
-    """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ResourceError(
-            f"{purpose} needs {module.partition('.')[0]}, which cannot be loaded here ({error}). "
-            f"Install it: pip install 'slipstream[{extra}]'."
-        ) from error

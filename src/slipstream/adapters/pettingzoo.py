@@ -11,10 +11,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from slipstream.adapters.copies import each, make_batch
-from slipstream.adapters.errors import ActionError, UnreadyError, require
+from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.core.errors import ConfigError
+from slipstream.core.extras import require
 
-_PETTINGZOO = require("pettingzoo", "pettingzoo", "The face for PettingZoo")
+_PETTINGZOO = require("pettingzoo", "The face for PettingZoo", "pettingzoo")
 
 
 class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]

@@ -20,9 +20,10 @@ from slipstream.adapters.copies import (
     each,
     make_batch,
 )
-from slipstream.adapters.errors import UnreadyError, require
+from slipstream.adapters.errors import UnreadyError
 from slipstream.adapters.sb3_foreign import ForeignVecEnv
 from slipstream.core.errors import ConfigError
+from slipstream.core.extras import require
 from slipstream.core.spec import Spec
 from slipstream.environments.factory import kind_of
 from slipstream.environments.gymnasium_environment import (
@@ -31,8 +32,8 @@ from slipstream.environments.gymnasium_environment import (
     wrappers_of,
 )
 
-_VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")
-_MONITOR = require("stable_baselines3.common.monitor", "sb3", "The face for Stable-Baselines3")
+_VEC_ENV = require("stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3")
+_MONITOR = require("stable_baselines3.common.monitor", "The face for Stable-Baselines3", "sb3")
 
 
 class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]

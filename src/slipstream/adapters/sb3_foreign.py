@@ -12,14 +12,15 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from slipstream.adapters.copies import HANG_SECONDS, chosen
-from slipstream.adapters.errors import Theirs, UnreadyError, require
+from slipstream.adapters.errors import Theirs, UnreadyError
 from slipstream.adapters.knows_wrappers import KnowsWrappers
+from slipstream.core.extras import require
 from slipstream.vector.foreign.making import Wrapped
 from slipstream.vector.foreign.native import SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 
-_VEC_ENV = require("stable_baselines3.common.vec_env", "sb3", "The face for Stable-Baselines3")
-_MONITOR = require("stable_baselines3.common.monitor", "sb3", "The face for Stable-Baselines3")
+_VEC_ENV = require("stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3")
+_MONITOR = require("stable_baselines3.common.monitor", "The face for Stable-Baselines3", "sb3")
 
 
 class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]

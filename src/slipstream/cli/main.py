@@ -26,15 +26,17 @@ from slipstream.cli.faults import (
     standing_output,
 )
 from slipstream.core.errors import SlipstreamError
+from slipstream.core.extras import EXTRAS, pip_install
 from slipstream.jobs import VARIABLE
 
-_PIP_LINES = {
-    "gym_anytrading": "pip install --no-deps gym-anytrading==2.0.0",
-    "stable_baselines3": "pip install 'slipstream[sb3]'",
-    "envpool": "pip install 'slipstream[envpool]'",
-    "torch": "pip install 'slipstream[torch]' (in a checkout of slipstream: pip install torch)",
-    "ray": "pip install 'slipstream[ray]'",
-    "numba_cuda": "pip install 'slipstream[cuda-check]'",
+# What pip is to be told about a module; others are packages of the same name.
+_PIP_WORDS = {
+    "gym_anytrading": ("--no-deps", "gym-anytrading==2.0.0"),
+    "stable_baselines3": EXTRAS["sb3"],
+    "envpool": EXTRAS["envpool"],
+    "torch": EXTRAS["torch"],
+    "ray": EXTRAS["ray"],
+    "numba_cuda": EXTRAS["cuda-check"],
 }
 
 
@@ -151,5 +153,5 @@ def _works(arguments: list[str]) -> bool:
 
 def _missing_module(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
-    line = _PIP_LINES.get(package, f"pip install {package}")
-    return f"This needs the package {package}, which is not installed. Install it with: {line}"
+    line = pip_install(*_PIP_WORDS.get(package, (package,)))
+    return f"This needs the package {package}, which is not installed. Install it: {line}"

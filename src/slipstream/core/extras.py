@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from importlib import import_module
 from typing import Any
 
 from slipstream.core.errors import ResourceError
+
+# The extras of pyproject.toml, for people: a registry's `slipstream` need not be this one.
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "torch": ("torch>=2.10",),
+    "cuda-check": ("numba-cuda>=0.30", "nvidia-nvvm>=13", "nvidia-cuda-nvrtc>=13"),
+    "sb3": ("stable-baselines3>=2.4",),
+    "envpool": ("envpool>=1.0",),
+    "pettingzoo": ("pettingzoo>=1.25",),
+    "elegantrl": ("torch>=2.10",),
+    "rating": ("openskill>=6.1",),
+    "onnx": ("onnx>=1.17",),
+    "postgresql": ("psycopg[binary]>=3.2",),
+    "live": ("ccxt>=4.5,<5",),
+    "cmaes": ("cmaes>=0.12",),
+    "wandb": ("wandb>=0.19",),
+    "ray": ("ray>=2.52,<2.61",),
+}
+
+
+def pip_install(*words: str) -> str:
+    """A shell's line that has pip install `words` where slipstream is, whatever is activated."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *words])
+
+
+def install(extra: str) -> str:
+    """A shell's line that installs the packages of an extra."""
+    return pip_install(*EXTRAS[extra])
 
 
 def require(module: str, purpose: str, extra: str) -> Any:
@@ -13,32 +42,16 @@ def require(module: str, purpose: str, extra: str) -> Any:
 
     Args:
         module: what is imported.
-        purpose: beginning of a sentence, what is done with it.
-        extra: slipstream's extra that installs it.
+        purpose: beginning of a sentence, what needs it.
+        extra: whose packages have it.
 
     Raises:
-        ResourceError: it is not installed.
+        ResourceError: it is not installed; has the line that installs it.
     """
     try:
         return import_module(module)
     except ImportError as error:
-        name = module.partition(".")[0]
         raise ResourceError(
-            f"{purpose} made with {name}, which cannot be loaded here ({error}). Install it: pip "
-            f'install "slipstream[{extra}]" (in a checkout of slipstream: pip install {name}).'
-        ) from error
-
-
-def require_torch(purpose: str) -> None:
-    """Refuses in a paragraph where PyTorch is not installed.
-
-    Args:
-        purpose: beginning of a sentence, what is done in PyTorch here.
-    """
-    try:
-        import_module("torch")
-    except ImportError as error:
-        raise ResourceError(
-            f"{purpose} in PyTorch, which cannot be loaded here ({error}). Install it: pip install "
-            '"slipstream[torch]" (in a checkout of slipstream: pip install torch).'
+            f"{purpose} needs {module.partition('.')[0]}, which cannot be loaded here ({error}). "
+            f"Install it: {install(extra)}"
         ) from error

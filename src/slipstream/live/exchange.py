@@ -26,7 +26,7 @@ Candle = tuple[int, float, float, float, float, float]
 
 def connect(name: str, options: Mapping[str, Any]) -> Any:
     """ccxt's object for an exchange. Alpaca's is always its paper account."""
-    library = require("ccxt", "Bars and orders of exchanges are", "live")
+    library = require("ccxt", "What asks an exchange", "live")
     if name not in library.exchanges:
         raise ConfigError(
             f"ccxt has no exchange {name!r}; {did_you_mean(name, library.exchanges)} Write "
@@ -55,7 +55,7 @@ class Exchange:
     """
 
     def __init__(self, name: str, say: Callable[[str], None] = lambda sentence: None) -> None:
-        library = require("ccxt", "Bars and orders of exchanges are", "live")
+        library = require("ccxt", "What asks an exchange", "live")
         self.name, self._say = name, say
         self.doubt, self.refusals = library.NetworkError, library.BaseError
         self._unknown_keys = library.AuthenticationError

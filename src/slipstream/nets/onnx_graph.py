@@ -28,7 +28,7 @@ from slipstream.nets.policy_file import pack
 OLDEST, OPSET = 13, 17  # the first that has all operators, and what is written unless told
 TOLERANCE = 1e-5  # of outputs and actions, in parts of the largest where that is above 1
 _TIES = 1e-3  # share of rows
-_FILES = "ONNX files are"
+_FILES = "An ONNX file"
 
 
 class _Graph:

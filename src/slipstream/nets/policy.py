@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream import portable
 from slipstream.core.errors import ConfigError
-from slipstream.core.extras import require_torch
+from slipstream.core.extras import require
 from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
 from slipstream.core.text import Summarised
@@ -230,7 +230,7 @@ def network_of(
         actions, widths, activation, dueling: see `Policy`.
     """
     if image:
-        require_torch("Images pass through convolutions")
+        require("torch", "A network for images", "torch")
         from slipstream.nets.convolution import ConvolutionalNetwork
 
         c, h, w = shape

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.core.errors import ResourceError
+from slipstream.core.extras import pip_install
 
 
 def device_of(name: str) -> torch.device:
@@ -25,11 +26,11 @@ def device_of(name: str) -> torch.device:
     if device.type == "cpu":
         return device
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+        line = pip_install("--force-reinstall", "torch", "-i", "https://pypi.org/simple")
         raise ResourceError(
             f"{name} was asked for, and PyTorch {torch.__version__} here is built for processors "
-            "only. Install a build with CUDA: pip install --force-reinstall torch -i "
-            "https://pypi.org/simple (on Windows see https://pytorch.org/get-started); or train "
-            "with --device cpu."
+            f"only. Install a build with CUDA: {line} (on Windows see "
+            "https://pytorch.org/get-started); or train with --device cpu."
         )
     cards = torch.cuda.device_count()
     if cards == 0:

@@ -409,7 +409,7 @@ def _game_of(names: Sequence[str], trust: bool) -> str:
 def _rated(
     players: Sequence[Player], tables: dict[tuple[int, int], Games], seed: int
 ) -> list[PlayerRating]:
-    openskill = require("openskill.models", "Ratings are", "rating")
+    openskill = require("openskill.models", "A rating", "rating")
     model = openskill.PlackettLuce()
     ratings = [model.rating(name=player.name) for player in players]
     order = [(pair, g) for pair, table in tables.items() for g in range(len(table.result))]

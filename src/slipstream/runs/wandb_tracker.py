@@ -34,7 +34,7 @@ def check_tracker(name: str | None) -> None:
             f"--track {name!r}: `{WANDB}` is known; others are listeners of your own."
         )
     if name is not None:
-        require(WANDB, "A run is tracked: curves and artefacts are", WANDB)
+        require(WANDB, "Tracking by Weights & Biases", WANDB)
 
 
 @contextmanager

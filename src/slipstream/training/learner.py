@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.extras import require_torch
+from slipstream.core.extras import require
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sections import TrainingConfig
@@ -47,7 +47,7 @@ def check_learner(training: TrainingConfig, image: bool) -> Learner:
     """
     learner = learner_of(training.learner, training.device, image)
     if learner == "torch":
-        require_torch(_purpose(training))
+        require("torch", _purpose(training), "torch")
         from slipstream.nets.torch_device import device_of  # torch: only where it is used
 
         device_of(training.device)
@@ -106,7 +106,7 @@ def note_device(run: Run, device: str, steps: int) -> None:
 
 def _purpose(training: TrainingConfig) -> str:
     if training.device != "cpu":
-        return f"Training on {training.device} is done"
+        return f"Training on {training.device}"
     if training.learner == "torch":
-        return "`training.learner: torch` learns"
-    return "Learning from images is done"
+        return "`training.learner: torch`"
+    return "Learning from images"

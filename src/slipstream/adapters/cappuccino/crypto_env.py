@@ -14,11 +14,12 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from slipstream.adapters.copies import KernelBatch
-from slipstream.adapters.errors import ActionError, require
+from slipstream.adapters.errors import ActionError
 from slipstream.core.bounds import check_count
 from slipstream.core.config import put
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.extras import require
 from slipstream.core.kernel import Loaded
 from slipstream.core.text import did_you_mean
 from slipstream.envs.portfolio.arrays import PanelSegments, PanelTable, arrays_of
@@ -153,7 +154,7 @@ class CryptoEnvAlpaca:
         self.max_step = len(price) - own.lookback - 1
         self._device: Any = None  # of the tensors to answer with; None: with arrays
         if n_envs > 1 and find_spec("torch") is not None:  # where theirs has its first states
-            cuda = require("torch", "torch", "A tensor").cuda.is_available()
+            cuda = require("torch", "A tensor", "torch").cuda.is_available()
             self._device = "cuda:0" if cuda else "cpu"
 
     def reset(self) -> Any:
@@ -201,7 +202,7 @@ class CryptoEnvAlpaca:
     def _answer(self, array: NDArray[Any]) -> Any:
         if self.env_num == 1 or self._device is None:
             return array[0] if self.env_num == 1 else array
-        return require("torch", "torch", "A tensor").from_numpy(array).to(self._device)
+        return require("torch", "A tensor", "torch").from_numpy(array).to(self._device)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _FIELDS or "batch" not in vars(self):

@@ -17,6 +17,7 @@ from slipstream.adapters.intraday.config import Vectorized, environment_of, sect
 from slipstream.core.bounds import check_count
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
+from slipstream.core.extras import install
 from slipstream.core.text import to_stderr
 from slipstream.runs.listeners.events import Event, Updated
 from slipstream.settings.config import resolve
@@ -67,7 +68,7 @@ class EnvBuilder:
             lost = f", and no {monitor_path}.monitor.csv is written" if monitor_path else ""
             to_stderr(
                 f"Stable-Baselines3 is not installed: this is Gymnasium's VectorEnv{lost}. "
-                "`pip install 'slipstream[sb3]'` makes it SB3's VecEnv."
+                f"`{install('sb3')}` makes it SB3's VecEnv."
             )
             made: Any = gymnasium_vector.make_vec(target, copies)
         else:

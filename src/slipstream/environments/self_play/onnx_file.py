@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.errors import ConfigError
+from slipstream.core.extras import require
 from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
 from slipstream.environments.self_play.networks import SeatNetworks, columns_of, with_space
@@ -150,15 +150,9 @@ def _graph(path: Path) -> tuple[Any, Any]:
         raise ConfigError(
             f"There is no file {path}, an opponent's name: give the path of an ONNX file."
         )
-    try:
-        onnx: Any = import_module("onnx")
-        helper: Any = import_module("onnx.numpy_helper")
-    except ImportError as error:
-        raise ResourceError(
-            f"The opponent {path} is read by the library onnx, which cannot be loaded here "
-            f'({error}). Install it: pip install "slipstream[onnx]" (in a checkout of slipstream: '
-            "pip install onnx)."
-        ) from error
+    onnx, helper = (
+        require(part, f"The opponent {path}", "onnx") for part in ("onnx", "onnx.numpy_helper")
+    )
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)

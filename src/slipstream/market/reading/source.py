@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from slipstream.core.errors import DataError
+from slipstream.core.extras import pip_install
 from slipstream.core.text import did_you_mean
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import RemedyError
@@ -38,7 +39,7 @@ def resolve_folder(folder: str) -> Path:
     if not locations:
         raise DataError(
             f"`folder: {folder}` needs the Python package {package!r}, which is not installed: "
-            f"`pip install {package.replace('_', '-')}`, or name a folder."
+            f"`{pip_install(package.replace('_', '-'))}`, or name a folder."
         )
     return Path(locations[0]) / inside
 

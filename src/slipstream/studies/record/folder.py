@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from slipstream.core.config import validate
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, VersionError
+from slipstream.core.extras import pip_install
 from slipstream.core.reader import read_json
 from slipstream.core.text import Summarised
 from slipstream.files import yaml_file
@@ -358,10 +359,11 @@ def check_same(
         )
     if before.get(OPTUNA) != now[OPTUNA]:
         version = before.get(OPTUNA, "an unknown version")
+        line = pip_install(f"optuna=={version}.*")
         raise VersionError(
             f"The study {name} was begun with Optuna {version}, and this is Optuna {now[OPTUNA]}: "
             "another minor version may suggest other trials (5.0 changed TPE). To go on with it, "
-            f"install the one that it began with (`pip install 'optuna=={version}.*'`); to begin "
+            f"install the one that it began with (`{line}`); to begin "
             f"anew, `{again}`. What is there can still be read: `{read}`."
         )
     found = difference(before, now)

@@ -24,6 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.pool import NullPool
 
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
+from slipstream.core.extras import install
 from slipstream.studies.record.folder import DATABASE, difference
 
 JOURNAL = "study.log"
@@ -285,9 +286,7 @@ def shown(url: str) -> str:
 def _unusable(url: str, error: BaseException) -> SlipstreamError:
     text = _first_line(error)
     if isinstance(error, ImportError) or "No module named" in text:
-        return ResourceError(
-            f"{shown(url)} needs PostgreSQL's driver: pip install 'slipstream[postgresql]'."
-        )
+        return ResourceError(f"{shown(url)} needs PostgreSQL's driver: {install('postgresql')}")
     if "locked" in text:
         return ResourceError(
             f"{shown(url)} is locked by another program ({text}). Close what has it open and start "

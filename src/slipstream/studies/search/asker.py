@@ -21,7 +21,7 @@ from optuna.samplers import (
 from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError, VersionError
-from slipstream.core.extras import require, require_torch
+from slipstream.core.extras import require
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.record.storage import begun_trial
 from slipstream.studies.space.space import SearchSpace
@@ -133,9 +133,9 @@ def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
                 f"{_dimensions(space)} (choices would be drawn at random): take tpe or gp, or give "
                 "ranges from `low` to `high`."
             )
-        require("cmaes", f"Suggestions of {named} are", "cmaes")
+        require("cmaes", named, "cmaes")
     if config.sampler == "gp":
-        require_torch(f"{named} fits Gaussian processes")
+        require("torch", named, "torch")
 
 
 def _dimensions(space: SearchSpace) -> int:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from slipstream.core import errors
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.extras import install
 from slipstream.core.process import PATIENCE_SECONDS, ending, not_started
 from slipstream.training.cluster.cluster import (
     ClusterOptions,
@@ -46,9 +47,8 @@ def connect(options: ClusterOptions, work: ClusterWork, say: Callable[[str], Non
     """
     if importlib.util.find_spec("ray") is None:
         raise ResourceError(
-            f"--cluster {options.address} needs Ray, which is not installed: pip install "
-            "'slipstream[ray]' on every machine of the cluster (in a checkout of slipstream: pip "
-            "install -r requirements-ray.lock)."
+            f"--cluster {options.address} needs Ray, which is not installed. Install it on "
+            f"every machine of the cluster: {install('ray')}"
         )
     return RayCluster(options, work, say)
 

@@ -28,6 +28,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
+from slipstream.core.extras import install
 from slipstream.core.process import ignore_stops, work_for
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
@@ -288,8 +289,8 @@ def _join(options: ClusterOptions, work: ClusterWork) -> None:
     version = tuple(int(part) for part in ray.__version__.split(".")[:2])
     if not _VERSIONS[0] <= version < _VERSIONS[1]:
         raise ResourceError(
-            f"Ray {ray.__version__} is installed, and slipstream works with 2.52 to 2.60: pip "
-            "install 'slipstream[ray]' on every machine of the cluster."
+            f"Ray {ray.__version__} is installed, and slipstream works with 2.52 to 2.60. "
+            f"Install that on every machine of the cluster: {install('ray')}"
         )
     more: dict[str, Any] = {}
     if options.address == "local":

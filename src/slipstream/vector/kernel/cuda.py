@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.extras import install
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.spec import Spec
 from slipstream.machine.reached import Reachable
@@ -137,8 +138,8 @@ def main() -> int:
     missing = missing_packages()
     if missing:
         print(
-            f"check-cuda: not run, because {', '.join(missing)} is missing. Install the extra with "
-            'pip install "slipstream[cuda-check]" (about 310 MB); it needs no GPU and no driver.'
+            f"check-cuda: not run, because {', '.join(missing)} is missing. Install what is "
+            f"needed (about 310 MB; no GPU and no driver): {install('cuda-check')}"
         )
         return 0
     warnings.simplefilter("ignore")
