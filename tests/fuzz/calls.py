@@ -40,6 +40,7 @@ def options() -> Iterator[Case]:
         "--n-envs": ("0", "-1", "text"),
         "--timeframe": ("5m", "soon", "-5m", ""),
         "--space": ("cappucino", "no/such.yaml", "", "/dev/null", LONG),
+        "--from-study": ("nobody", "", "/dev/null", LONG),
         "--storage": ("mysql://x", "sqlite:///no/such/folder/x.db", "postgresql://", ":", "x"),
         "--device": ("cuda", "tpu"),
         "--data-dir": ("no/such/folder", "/dev/null", ""),

@@ -148,6 +148,7 @@ STUDIES: dict[str, Any] = {
     "rungs of text": {"pruning": {"rungs": ["a"]}},
     "a start outside the space": {"start_with": [{"agent.learning_rate": 9.0}]},
     "a start of nonsense": {"start_with": {"agent.learning_rate": [1]}},
+    "a study of nobody": {"from_study": "../nobody"},
     "a constraint on nothing": {"constraints": {"max_drawdown": 0.2}},
     "constraints in words": {"constraints": {"score": "low"}},
     "an unknown objective": {"objective": "sortino"},

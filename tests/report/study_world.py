@@ -15,6 +15,7 @@ from slipstream.settings.config import resolve
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.warm_start import warm_start
 from slipstream.studies.search.machinery import Survey
 from slipstream.studies.search.plan import iterations
 from slipstream.studies.space.space import SearchSpace
@@ -123,14 +124,16 @@ def run_study(
     }
     pool = SkilledPool(0, fails)
     pool.skill, pool.idle = skill, idle
-    folder = StudyFolder(Path(path))
+    folder, space = StudyFolder(Path(path)), SearchSpace.from_mapping(SPACE, base)
+    config = StudyConfig.model_validate({**study, **options.pop("study", {})})
     Study(
         folder,
         base,
-        StudyConfig.model_validate({**study, **options.pop("study", {})}),
-        SearchSpace.from_mapping(SPACE, base),
+        config,
+        space,
         Machinery(pool, market, prices),
         Resources(**options),
         lambda text: None,
+        warm_start=warm_start(folder, base, config, space),
     ).run()
     return folder

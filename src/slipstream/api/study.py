@@ -23,6 +23,7 @@ def tune(
     study_name: str | None = None,
     overrides: Overrides = (),
     study: Mapping[str, Any] | None = None,
+    from_study: str | Path | None = None,
     storage: str | None = None,
     workers: int | None = None,
     cluster: str | ClusterOptions | None = None,
@@ -44,6 +45,7 @@ def tune(
             path is taken as it is.
         overrides: as for `train`; ``study.penalty=0`` sets a field of the study.
         study: fields of the `study` section: n_trials, seed, ...
+        from_study: name or folder of a study whose finished trials tell the sampler.
         storage: where Optuna's study is kept; SQLite in the study's folder unless given.
         workers: processes; one per core unless given. Changes no result.
         cluster: Ray's: ``auto``, ``local`` or ``HOST:PORT``, or `ClusterOptions`; its workers do
@@ -73,7 +75,7 @@ def tune(
             named(target),
             study_name,
             parse_overrides(overrides),
-            dict(study or {}),
+            {**(study or {}), **({} if from_study is None else {"from_study": str(from_study)})},
             Resources(
                 *(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
                 fit=hours_of(fit),

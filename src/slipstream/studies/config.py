@@ -15,7 +15,7 @@ from slipstream.market.folds import FoldPlan
 
 _FREE = ("n_trials", "final_refit")
 """Fields that may change between two calls of one study: no trial depends on them."""
-_LATER = ("start_with", "constraints")
+_LATER = ("start_with", "constraints", "from_study")
 """Fields that studies of earlier versions lack: where they say nothing, nothing differs."""
 
 
@@ -91,6 +91,9 @@ class StudyConfig(Config):
     )
     final_seeds: Count = Field(5, description="seeds of the winner before the hold-out is opened")
     final_refit: bool = Field(False, description="also train the winner on everything")
+    from_study: str | None = Field(
+        None, description="a study whose finished trials tell the sampler, by name or path"
+    )
     start_with: tuple[dict[str, Any], ...] = Field(
         (),
         description="settings that the first trials have, by dotted name; the sampler adds others",

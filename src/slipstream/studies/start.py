@@ -19,6 +19,7 @@ from slipstream.settings.config import RunConfig, section_of, switch_agent
 from slipstream.settings.target import CRYPTO, STUDY, copied, override, read_config, read_target
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder, read_study
+from slipstream.studies.record.warm_start import warm_start
 from slipstream.studies.search.asker import check_sampler
 from slipstream.studies.search.machinery import Pools
 from slipstream.studies.space.published import settings_of
@@ -175,8 +176,9 @@ def tune(
     folder = StudyFolder.of(name)
     folder.trust = True  # what it names was named to this command
     pools = Pools(resources.workers, resources.group_size, resources.cluster, say)
+    told = warm_start(folder, base, config, space)
     rivals = _rivals(target, overrides, study, config.space)
-    Study(folder, base, config, space, pools, resources, say, show or _nobody, rivals).run()
+    Study(folder, base, config, space, pools, resources, say, show or _nobody, rivals, told).run()
     return _end(folder, report, say)
 
 

@@ -32,6 +32,7 @@ from slipstream.studies.record.folder import (
 )
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, shown, storage_url
+from slipstream.studies.record.warm_start import FACT, WarmStart
 from slipstream.studies.search.asker import LIBRARIES
 from slipstream.studies.search.forecast import (
     DAY,
@@ -43,12 +44,13 @@ from slipstream.studies.search.forecast import (
     minutes,
     rival_sentence,
 )
-from slipstream.studies.search.judge import Judge, RungLog, check_constraints
+from slipstream.studies.search.judge import Judge, RungLog
 from slipstream.studies.search.machinery import Pools, Survey
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
 from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.statistics.returns import check_constraints
 from slipstream.training.cluster.cluster import ClusterOptions
 
 
@@ -119,6 +121,7 @@ class Study:
         say: told in sentences.
         show: told where the study stands, often.
         rivals: by name, configs and spaces whose search is forecast, too, and not run.
+        warm_start: what its sampler is told of another study.
     """
 
     folder: StudyFolder
@@ -130,9 +133,12 @@ class Study:
     say: Callable[[str], None]
     show: Callable[[Status], None] = lambda status: None
     rivals: Mapping[str, tuple[RunConfig, SearchSpace]] = field(default_factory=dict)
+    warm_start: WarmStart | None = None
 
     def __post_init__(self) -> None:
         self._identity = identity(self.base, self.config, self.space)
+        if self.warm_start is not None:
+            self._identity["from_study_sha256"] = self.warm_start.digest
         self._logbook = Logbook(self.folder.path, "study", self.say)
 
     def _tell(self, sentence: str) -> None:
@@ -191,16 +197,21 @@ class Study:
         self._enter("loading")
         self._tell(f"The study {self.folder.handle}: loading {self.base.short_name}.")
         survey = self.pools.survey(self.base, self.config)
-        check_constraints(self.config.constraints, survey.spec, self.base.short_name)
+        known = [metric.name for metric in survey.spec.metrics]
+        check_constraints(self.config.constraints, known, self.base.short_name)
         if resumed:
             self._compare(survey.facts)
-        plan = StudyPlan(self.base, self.config, self.space, survey.folds, survey.spec.market)
+        told = self.warm_start
+        plan = StudyPlan(self.base, self.config, self.space, survey.folds, survey.spec.market, told)
         for note in survey.notes:
             self._tell(f"Note: {note}")
         with (
             Ledger(self._begin(survey), read_only=False) as ledger,
             Interruption(self.folder.path) as asked,
         ):
+            if told is not None:
+                ledger.record(**{FACT: told.facts})
+                self._tell(told.sentence)
             return self._phases(plan, survey, ledger, asked)
 
     def _compare(self, facts: Mapping[str, Any]) -> None:

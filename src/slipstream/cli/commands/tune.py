@@ -64,6 +64,10 @@ def tune(
             "these need, or a .yaml file."
         ),
     ] = None,
+    from_study: Annotated[
+        str | None,
+        typer.Option(help="A study whose finished trials tell the sampler: its name or folder."),
+    ] = None,
     total_steps: Annotated[
         str | None,
         typer.Option(help="Environment steps per member, such as 100_000; as for train."),
@@ -148,6 +152,6 @@ def given_of(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     overrides = parse_overrides(given["set_"] or [])
     overrides |= {path: value for path, value in flags.items() if value is not None}
-    section = {name: given[name] for name in ("n_trials", "seed", "space")}
+    section = {name: given[name] for name in ("n_trials", "seed", "space", "from_study")}
     section["final_refit"] = given["final_refit"] or None
     return overrides, {name: value for name, value in section.items() if value is not None}

@@ -123,10 +123,17 @@ def _seeds(lines: Lines, label: str) -> list[str]:
 
 def _tried(result: Mapping[str, Any]) -> str:
     told = result["trials"]
+    before = result.get("warm_start")
+    warm = before and (
+        f" The sampler was told of {plural(before['told'], 'finished trial')} of the study "
+        f"{before['study']}; the {before['begun']} behind it count among those that luck could "
+        "choose from, and nowhere else."
+    )
     violating = f", violating a constraint {told['violating']}" if told.get("violating") else ""
     return (
         f"Trials tried: {told['asked']}; finished {told['complete']}, of these inactive "
         f"{told['inactive']}{violating}; stopped early {told['pruned']}; failed {told['failed']}."
+        f"{warm or ''}"
     )
 
 
@@ -213,7 +220,8 @@ def best_of(view: StudyView) -> list[str]:
     It is the one that the deflated Sharpe ratio is measured against; where that is not computed,
     the same with the least deviation that trials can have.
     """
-    trials = view.result["trials"]["asked"]
+    behind = (view.result.get("warm_start") or {}).get("begun", 0)
+    trials = view.result["trials"]["asked"] + behind
     told = (view.result.get("evidence") or {}).get("deflated_sharpe") or {}
     findable = view.result.get("findable")
     bar, periods = None, view.result["days_per_year"]

@@ -81,7 +81,9 @@ def confirm_best(
         session.pool.drop(slot.name)
     scores = {trial: search.verdicts[trial].score for trial in chosen}
     full = {} if plan.market is None else session.ledger.whole_passes()
-    return confirm(plan, chosen, scores, outcomes, fold_facts, full, len(search.asked()))
+    return confirm(
+        plan, chosen, scores, outcomes, fold_facts, full, len(search.asked()) + plan.behind
+    )
 
 
 def confirmation_slots(plan: StudyPlan, chosen: Sequence[int]) -> list[Slot]:
@@ -112,7 +114,7 @@ def confirm(
         outcomes: of all `confirmation_slots`.
         facts: ``provenance["folds"]``: groups and paths; None for games.
         full: test passes by fold of the search's trials that ran their whole budget.
-        begun: how many trials the search began.
+        begun: how many trials the search began, and those behind its warm start.
     """
     if not chosen:
         what = "" if plan.market is None else " with a policy that trades"

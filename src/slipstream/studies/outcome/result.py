@@ -12,6 +12,9 @@
     days_per_year              what annual figures were made with; null for games
     objective, penalty, folds  how a trial is scored, and on how many folds
     trials                     {asked, complete, pruned, failed, inactive, violating, limit, cut}
+    warm_start                 {study, told, left_out, begun} finished trials of another study that
+                               the sampler was told of, those that did not fit, and all behind
+                               them, which count as tried in `evidence` and `chance`; or null
     best                       {trial, score, folds: [{score, sharpe, benchmark_sharpe, inactive}]}
                                by search score: optimistic by construction; null without one
     shown                      {trial, folds} of the winner, else the best candidate, else the best
@@ -112,6 +115,7 @@ def result_of(
             "limit": plan.study.n_trials,
             "cut": ledger.fact("cut"),
         },
+        "warm_start": _warm_start(plan),
         "best": {**_folds(ranked[0]), "score": ranked[0].score} if ranked else None,
         "shown": _shown(chosen, confirmed, deployed, ranked),
         "findable": _findable(plan, facts, confirmed, deployed.holdout),
@@ -134,6 +138,13 @@ def result_of(
     }
     result["sentences"] = sentences(result)
     return result
+
+
+def _warm_start(plan: StudyPlan) -> dict[str, Any] | None:
+    told = plan.warm_start
+    if told is None:
+        return None
+    return {**_fields(told, "study", "left_out", "begun"), "told": len(told.trials)}
 
 
 def _ends(facts: Mapping[str, Any]) -> str | None:
@@ -249,21 +260,25 @@ def evidence_of(plan: StudyPlan, ledger: Ledger, trials: Sequence[Trial]) -> dic
     overfitting = pbo(matrix) if len(matrix) else NotComputed("no trial finished")
     known = ("value", "loses", "columns", "days", "blocks")
     told = _fields(overfitting, *(("reason",) if isinstance(overfitting, NotComputed) else known))
-    return {"pbo": told, "deflated_sharpe": _deflated(returns, complete, trials)}
+    return {"pbo": told, "deflated_sharpe": _deflated(returns, complete, trials, plan.behind)}
 
 
 def _deflated(
-    returns: Mapping[str, Floats], complete: Sequence[int], trials: Sequence[Trial]
+    returns: Mapping[str, Floats], complete: Sequence[int], trials: Sequence[Trial], behind: int
 ) -> dict[str, Any]:
-    """The smaller ratio, and `of` which returns it is; none where one cannot be computed."""
+    """The smaller ratio, and `of` which returns it is; none where one cannot be computed.
+
+    Trials `behind` a warm start count as tried: whoever was told of them need not lose by them.
+    """
     scores = {trial.number: trial.score for trial in trials if trial.last.able}
     known = [number for number in complete if scores.get(number) is not None]
     if not known:
         return {"reason": "no trial finished that can win"}
     best = max(known, key=lambda number: (scores[number] or 0.0, -number))
     told: list[dict[str, Any]] = []
+    tried = len(trials) + behind
     for name, matrix in returns.items():
-        found = deflated_sharpe(matrix, list(complete).index(best), len(trials))
+        found = deflated_sharpe(matrix, list(complete).index(best), tried)
         if isinstance(found, NotComputed):
             return {"trial": best, "reason": found.reason}
         told.append({"trial": best, "of": name, **asdict(found)})

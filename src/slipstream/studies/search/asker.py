@@ -24,13 +24,14 @@ from slipstream.core.errors import ConfigError, VersionError
 from slipstream.core.extras import require
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.record.storage import begun_trial
+from slipstream.studies.record.warm_start import WarmStart
 from slipstream.studies.space.space import SearchSpace
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _SEEDS = 2**32  # what NumPy's generators take
 _REMEMBERS = ("cmaes", "qmc")  # what they asked is in their own state, which no ledger has
-_CONSTRAINED = ("tpe", "gp")  # what learns to keep constraints
+_LEARN = ("tpe", "gp")  # from constraints, and from trials that they did not suggest
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "tpe": (),
     "random": (),
@@ -51,15 +52,29 @@ class Asker:
     Args:
         space: what is searched.
         config: sampler and seed, and what the first trials start with.
+        warm_start: what the sampler is told of before trial 0.
     """
 
-    def __init__(self, space: SearchSpace, config: StudyConfig) -> None:
+    def __init__(
+        self, space: SearchSpace, config: StudyConfig, warm_start: WarmStart | None = None
+    ) -> None:
         self._space, self._config = space, config
         self._starts = space.starts(config.start_with)
         self._excess: dict[int, Sequence[float]] = {}
         self._study = optuna.create_study(
             sampler=self._sampler(0), direction="maximize", pruner=optuna.pruners.NopPruner()
         )
+        told = warm_start.trials if warm_start is not None else ()
+        for one in told:
+            self._study.add_trial(
+                optuna.create_trial(
+                    params=dict(one["params"]),
+                    distributions=space.distributions,
+                    value=one["score"],
+                    system_attrs={"constraints": one["excess"]} if config.constraints else {},
+                )
+            )
+        self._first = len(told)  # the study's own trial 0, as Optuna numbers it here
 
     def ask(self, trial: int) -> dict[str, Any]:
         """A suggestion for every searched name, knowing what was told so far."""
@@ -68,7 +83,7 @@ class Asker:
             self._study.enqueue_trial(self._starts[trial])
         with _one_thread() if self._config.sampler == "gp" else nullcontext():
             asked = self._space.ask(self._study)
-        assert asked.number == trial, (asked.number, trial)
+        assert asked.number == self._first + trial, (asked.number, trial)
         return dict(asked.params)
 
     def recall(self, trial: int, params: Mapping[str, Any]) -> None:
@@ -79,7 +94,7 @@ class Asker:
         """
         if self._config.sampler not in _REMEMBERS:
             self._study.add_trial(begun_trial(params, self._space.distributions))
-            assert len(self._study.get_trials(deepcopy=False)) == trial + 1
+            assert len(self._study.get_trials(deepcopy=False)) == self._first + trial + 1
         elif self.ask(trial) != params:
             raise VersionError(
                 f"`study.sampler: {self._config.sampler}` does not suggest again what trial "
@@ -89,7 +104,10 @@ class Asker:
             )
 
     def _sampler(self, trial: int) -> BaseSampler:
-        return sampler(self._config, self._space, trial, lambda told: self._excess[told.number])
+        def excess(told: FrozenTrial) -> Sequence[float]:
+            return self._excess[told.number - self._first]
+
+        return sampler(self._config, self._space, trial, excess)
 
     def tell(self, trial: int, score: float | None, excess: Sequence[float] = ()) -> None:
         """What became of a trial.
@@ -101,9 +119,9 @@ class Asker:
         """
         self._excess[trial] = excess
         if score is None:
-            self._study.tell(trial, state=TrialState.FAIL)
+            self._study.tell(self._first + trial, state=TrialState.FAIL)
         else:
-            self._study.tell(trial, score)
+            self._study.tell(self._first + trial, score)
 
 
 def _one_thread() -> AbstractContextManager[None]:
@@ -121,11 +139,12 @@ def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
         ResourceError: what it is made with is not installed.
     """
     named = f"`study.sampler: {config.sampler}`"
-    if config.constraints and config.sampler not in _CONSTRAINED:
-        raise ConfigError(
-            f"{named} knows nothing of constraints, and `study.constraints` names "
-            f"{', '.join(config.constraints)}: take {' or '.join(_CONSTRAINED)}."
-        )
+    for key, asked in (("constraints", config.constraints), ("from_study", config.from_study)):
+        if asked and config.sampler not in _LEARN:
+            raise ConfigError(
+                f"{named} cannot learn from `study.{key}`: take {' or '.join(_LEARN)}, or leave "
+                f"`{key}` out."
+            )
     if config.sampler == "cmaes":
         if _dimensions(space) < 2:
             raise ConfigError(

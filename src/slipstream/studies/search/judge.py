@@ -8,15 +8,14 @@ share a tested group in 12 of 15 pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from slipstream.core.errors import ConfigError
-from slipstream.core.spec import MarketSpec, Spec
+from slipstream.core.spec import MarketSpec
 from slipstream.studies.config import PruningConfig, StudyConfig
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.record.ledger import CONSTRAINED, Verdict
@@ -84,24 +83,6 @@ def why_stop(score: float, earlier: Floats, folds: Floats, best: Floats | None) 
     if best is not None and len(best) and bool(np.all(folds < best)):
         return BEHIND
     return ""
-
-
-def check_constraints(constraints: Mapping[str, float], spec: Spec, name: str) -> None:
-    """Refuses constraints on what the environment does not report.
-
-    Args:
-        constraints: of the study; spec, name: of the environment.
-
-    Raises:
-        ConfigError: with the metrics that there are.
-    """
-    known = [metric.name for metric in spec.metrics]
-    odd = next((one for one in constraints if one not in known), None)
-    if odd is not None:
-        raise ConfigError(
-            f"`study.constraints` names `{odd}`, which {name} does not report. It reports "
-            f"{', '.join(known) or 'no metrics, so that no constraint can be put on it'}."
-        )
 
 
 class Judge:

@@ -16,6 +16,7 @@ from slipstream.settings.mending import limited, mends, size_of
 from slipstream.studies.config import StudyConfig, seed_of
 from slipstream.studies.engine.member import Member
 from slipstream.studies.record.ledger import Slot
+from slipstream.studies.record.warm_start import WarmStart
 from slipstream.studies.space.space import SearchSpace
 
 
@@ -43,6 +44,7 @@ class StudyPlan:
         space: what is searched.
         folds: how many folds a trial has.
         market: what annualisation needs; None for games, whose folds are seeds.
+        warm_start: what the sampler is told of other trials.
     """
 
     base: RunConfig
@@ -50,6 +52,12 @@ class StudyPlan:
     space: SearchSpace
     folds: int
     market: MarketSpec | None
+    warm_start: WarmStart | None = None
+
+    @property
+    def behind(self) -> int:
+        """Trials of other studies that helped this one to its own: luck had as many more tries."""
+        return 0 if self.warm_start is None else self.warm_start.begun
 
     @cached_property
     def draws(self) -> tuple[RunConfig, ...]:

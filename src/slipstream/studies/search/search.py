@@ -56,7 +56,7 @@ class Search:
         limit: int,
     ) -> None:
         self._plan, self._ledger, self._pool, self._mirror = plan, ledger, pool, mirror
-        self._asker = Asker(plan.space, plan.study)
+        self._asker = Asker(plan.space, plan.study, plan.warm_start)
         self._judge = judge
         self._asks = ledger.asks()
         self._known = ledger.known("search")  # -> whether it failed

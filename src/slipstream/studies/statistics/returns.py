@@ -6,12 +6,13 @@ See docs/rules.md, sections 11 and 13.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.errors import ConfigError
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.engine.member import DailyReturns
 
@@ -113,6 +114,24 @@ def fold_score(
     if objective == "log_growth":
         return found._replace(score=log_growth(mine, periods) - log_growth(other, periods))
     return found._replace(score=found.sharpe - (found.benchmark_sharpe or 0.0))
+
+
+def check_constraints(constraints: Iterable[str], known: Sequence[str], name: str) -> None:
+    """Refuses constraints on what is not reported.
+
+    Args:
+        constraints: metrics that a study constrains.
+        known: metrics that there are; name: whose.
+
+    Raises:
+        ConfigError: with those that there are.
+    """
+    odd = next((one for one in constraints if one not in known), None)
+    if odd is not None:
+        raise ConfigError(
+            f"`study.constraints` names `{odd}`, which {name} does not report. It reports "
+            f"{', '.join(known) or 'no metrics, so that no constraint can be put on it'}."
+        )
 
 
 def constrained(

@@ -1,0 +1,164 @@
+"""WarmStart: finished trials of another study, which tell the sampler of this one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.market.finding import plural
+from slipstream.settings.config import RunConfig
+from slipstream.settings.target import read_config
+from slipstream.studies.config import StudyConfig, digest
+from slipstream.studies.record.folder import StudyFolder, read_section
+from slipstream.studies.record.ledger import CONSTRAINED, Ledger, Slot, Trial
+from slipstream.studies.record.status import lookup
+from slipstream.studies.space.space import SearchSpace, encode
+from slipstream.studies.statistics.returns import check_constraints, constrained
+
+FACT = "warm_start"  # of the ledger
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """What was taken from a study when this one began; what becomes of it later changes nothing.
+
+    Attributes:
+        study: its name.
+        trials: of each its `params` in this study's space, its `score`, and its `excess`: what it
+            is beyond each constraint of this study.
+        left_out: finished trials whose settings are not in this study's space.
+        begun: trials that it began, and those that were behind it: this study was helped by all.
+    """
+
+    study: str
+    trials: Sequence[Mapping[str, Any]]
+    left_out: int
+    begun: int
+
+    @property
+    def sentence(self) -> str:
+        """What was taken, for the user."""
+        told = f"The sampler knows {plural(len(self.trials), 'finished trial')} of {self.study}"
+        if self.left_out:
+            told += f"; {self.left_out} more have settings outside this search space"
+        return f"{told}."
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """JSON-able, all of it."""
+        return asdict(self)
+
+    @property
+    def digest(self) -> str:
+        """sha256 of all of it."""
+        return digest(self.facts)
+
+
+def warm_start(
+    folder: StudyFolder, base: RunConfig, config: StudyConfig, space: SearchSpace
+) -> WarmStart | None:
+    """What `study.from_study` tells: as this study's ledger has it, or else read there now.
+
+    Args:
+        folder: of this study, new or not.
+        base, config, space: of this study.
+
+    Raises:
+        ConfigError: that study cannot tell this one anything.
+        CheckpointError: there is no such study, or it cannot be read.
+    """
+    if config.from_study is None:
+        return None
+    if folder.exists:
+        with suppress(CheckpointError), Ledger(folder.ledger, read_only=True) as ledger:
+            if (kept := ledger.fact(FACT)) is not None:  # else it was killed as it began
+                return WarmStart(**kept)
+    path, source = lookup(config.from_study)
+    named = f"`study.from_study: {config.from_study}`"
+    if source is None:
+        raise ConfigError(f"{named}: {path} is no study, so that it has no trials to tell of.")
+    if source.path.resolve() == folder.path.resolve():
+        raise ConfigError(f"{named}: a study is told of by others. `resume` goes on with this one.")
+    values, section = read_config(source.config), read_section(source.config)
+    for key, theirs, ours in (
+        ("env.name", _at(values, "env.name"), base.env_name),
+        ("study.objective", section.objective, config.objective),
+        ("study.penalty", section.penalty, config.penalty),
+    ):
+        if theirs != ours:
+            raise ConfigError(
+                f"{named}: there `{key}` is {theirs}, and here it is {ours}, so that scores do not "
+                "compare. Name another study, or leave it out."
+            )
+    searched = SearchSpace.written(section.space if isinstance(section.space, Mapping) else {})
+    with Ledger(source.ledger, read_only=True) as ledger:
+        trials = ledger.trials()
+        done = [one for one in trials if one.state != "running" and one.score is not None]
+        found = []
+        for trial in done:
+            params = _params(trial, searched, values, space, base)
+            excess = _excess(ledger, trial, config.constraints)
+            if params is not None and len(excess) == len(config.constraints):
+                found.append({"params": params, "score": trial.score, "excess": excess})
+        behind = (ledger.fact(FACT) or {}).get("begun", 0)
+    if not found:
+        why = "no finished trial"
+        if done:
+            why = f"{plural(len(done), 'finished trial')}, none with settings in this search space"
+        raise ConfigError(f"{named}: that study has {why}. Name another one, or leave it out.")
+    return WarmStart(source.name, found, len(done) - len(found), len(trials) + behind)
+
+
+def _params(
+    trial: Trial,
+    searched: SearchSpace,
+    values: Mapping[str, Any],
+    space: SearchSpace,
+    base: RunConfig,
+) -> dict[str, Any] | None:
+    """A trial's settings as this study would suggest them; None where it never could.
+
+    What only one of the studies searches has one value in the other's config.
+    """
+    own = base.as_mapping()
+    try:
+        settings = {
+            path: one.value(trial.ask.params[path]) for path, one in searched.ranges.items()
+        }
+        for path in settings.keys() - space.ranges.keys():
+            if encode(settings[path]) != encode(_at(own, path)):
+                return None
+        return {
+            path: one.suggestion(settings[path] if path in settings else _at(values, path))
+            for path, one in space.ranges.items()
+        }
+    except (KeyError, ValueError):
+        return None
+
+
+def _at(values: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path; KeyError where there is none."""
+    found: Any = values
+    for part in path.split("."):
+        if not isinstance(found, Mapping):
+            raise KeyError(path)
+        found = found[part]
+    return found
+
+
+def _excess(ledger: Ledger, trial: Trial, constraints: Mapping[str, float]) -> list[float]:
+    """By how much a trial is beyond each constraint; less of them where its passes do not say."""
+    folds = []
+    for fold in range(len(trial.last.folds) if constraints else 0):
+        name = Slot("search", trial.number, 0, fold).name
+        outcome = ledger.outcome(name, trial.last.milestone)
+        if outcome is not None and outcome.passes is not None:
+            reported = outcome.passes.metrics[0]
+            check_constraints(constraints, list(reported), f"the study in {ledger.path.parent}")
+            folds.append({CONSTRAINED: constrained(outcome.passes, constraints)})
+    figures = replace(trial.last, folds=folds).constrained.values()
+    return [figure - most for figure, most in figures if math.isfinite(figure)]
