@@ -139,6 +139,16 @@ def test_the_hash_is_of_what_decides_the_result():
     assert config.hash != config.with_training(seed=1).hash
 
 
+def test_a_setting_that_is_gone_stays_in_old_files_and_is_refused_where_it_is_asked_for():
+    config = resolve("cartpole")
+    for value in (False, True):
+        saved = config.as_mapping()
+        saved["training"]["double_buffer"] = value
+        assert RunConfig.from_mapping(saved) == config
+    assert resolve({"env": "cartpole", "training": {"double_buffer": False}}) == config
+    assert "`training.double_buffer` is gone" in refusal("cartpole", ["training.double_buffer=yes"])
+
+
 def test_a_mapping_of_overrides_is_taken_as_it_is():
     assert parse_overrides({"agent.epochs": 3}) == {"agent.epochs": 3}
     assert parse_overrides(["env.flat_at=16:45", "agent.x=1e-4"]) == {

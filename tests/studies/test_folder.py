@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from slipstream.core.errors import CheckpointError
-from slipstream.studies.record.folder import StudyFolder, read_section, read_study
+from slipstream.studies.record.folder import StudyFolder, difference, read_section, read_study
 from slipstream.studies.record.status import _guarded
 
 
@@ -31,6 +31,12 @@ def test_json_of_another_shape(folder, name, text):
     (folder.path / name).write_text(text)
     with pytest.raises(CheckpointError, match=rf"{name} cannot be read: .*intact in ledger\.db"):
         read(folder)
+
+
+def test_a_setting_that_is_gone_makes_no_other_study():
+    before = {"training": {"double_buffer": False, "total_steps": 5}}
+    assert not difference(before, {"training": {"total_steps": 5}})
+    assert difference(before, {"training": {"total_steps": 6}}).startswith("`training.total_steps`")
 
 
 def test_a_pipe_is_waited_for_by_nobody(folder):

@@ -123,15 +123,6 @@ def test_weights_are_those_of_the_serial_backend(flaky, tmp_path, members):
     assert scores[0] == scores[1]
 
 
-def test_weights_are_the_same_where_halves_take_turns(flaky, tmp_path):
-    runs = [
-        trained(flaky, tmp_path / str(on), backend="process", double_buffer=on)[0]
-        for on in (False, True)
-    ]
-    one, other = map(weights, runs)
-    assert one and all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
-
-
 def test_failures_are_said_and_recorded_and_the_run_goes_on(flaky, tmp_path):
     run, said = trained(flaky, tmp_path / "run", every=70, backend="process")
     faults = run.provenance["faults"]
@@ -282,10 +273,7 @@ def test_settings_that_do_nothing_are_said():
         config = resolve(target, {f"training.{name}": value for name, value in training.items()})
         environment = resolve_environment(config.env_name, config.env_settings)
         config = config.with_training(num_envs=8)
-        return [one.split()[0] for one in remarks(config, environment) if "does nothing" in one]
+        return any("training.workers does nothing" in one for one in remarks(config, environment))
 
-    both = {"workers": 2, "double_buffer": True}
-    names = ["training.workers", "training.double_buffer"]
-    assert said("cartpole", **both) == said("gym:CartPole-v1", backend="serial", **both) == names
-    assert said("gym:CartPole-v1", members=2, **both) == names[1:]
-    assert said("gym:CartPole-v1", **both) == said("cartpole") == []
+    assert said("cartpole", workers=2) and said("gym:CartPole-v1", backend="serial", workers=2)
+    assert not said("gym:CartPole-v1", workers=2) and not said("cartpole")

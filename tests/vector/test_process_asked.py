@@ -1,7 +1,6 @@
-"""Copies asked for one by one or half by half step as they do together."""
+"""Copies asked for one by one step as they do together."""
 
 import functools
-import itertools
 import os
 import signal
 import sys
@@ -14,11 +13,11 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
-from slipstream.vector.contract import blank, random_actions
+from slipstream.vector.contract import blank
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.foreign.native import NEXT_STEP, native_env
 from slipstream.vector.process.scheduler import CopyScheduler, LongestWaiting
-from slipstream.vector.vector_env import StepOut, member_indices
+from slipstream.vector.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
@@ -158,62 +157,6 @@ def test_a_fault_costs_the_copies_at_hand_only(action):
             if env.recv().valid.all():
                 break
         assert time.monotonic() < until and env.ledger.total == 1
-
-
-@pytest.mark.parametrize("copies", [2, 5])
-def test_halves_step_as_the_whole(copies):
-    rows = member_indices([3], copies)
-    with (
-        ForeignEnv("CartPole-v1", *rows) as serial,
-        ForeignEnv("CartPole-v1", *rows, workers=2, halves=True) as env,
-    ):
-        one, other = blank(serial), blank(env)
-        serial.reset(one.obs), env.reset(other.obs)
-        draw, middle = np.random.default_rng(0), copies // 2
-        parts = [slice(0, middle), slice(middle, copies)]
-        for t in range(60):
-            actions = random_actions(env.spec, copies, draw)
-            serial.step(actions, one, t)
-            for half, at in enumerate(parts):
-                env.send_half(half, actions[at], t)
-            for half, at in enumerate(parts):
-                env.recv_half(half, StepOut(*(a if a is None else a[at] for a in other)), t)
-            for a, b in zip(one, other, strict=True):
-                assert np.array_equal(a, b)
-        for a, b in zip(serial.drain_episodes()[:4], env.drain_episodes()[:4], strict=True):
-            assert np.array_equal(a, b)
-        assert all(map(np.array_equal, serial.drain_finals(), env.drain_finals()))
-        with pytest.raises(ConfigError, match="under way"):
-            env.send_half(0, actions[parts[0]])
-            env.step(actions, other)
-        env.recv_half(0, StepOut(*(a if a is None else a[parts[0]] for a in other)))
-        env.step(actions, other)
-
-
-def test_a_worker_lost_between_halves_costs_its_own_rows():
-    with gated(8, 2, halves=True) as env:
-        out = blank(env)
-        env.reset(out.obs)
-        parts = [slice(0, 4), slice(4, 8)]
-        lost, until = np.zeros(8, int), time.monotonic() + PATIENCE_SECONDS
-        for t in itertools.count():
-            assert time.monotonic() < until
-            actions = np.zeros((8, 1), np.int64)
-            actions[4] = KILL if t == 3 else 0  # the upper half of worker 0
-            for half, at in enumerate(parts):
-                if t:
-                    env.recv_half(half, StepOut(*(a if a is None else a[at] for a in out)), t)
-                env.send_half(half, actions[at], t)
-            assert t == 0 or out.valid[[2, 3, 6, 7]].all()
-            ended = env.drain_episodes()
-            if ended.lost is not None:
-                lost[ended.e[ended.lost]] += 1
-            if lost.any() and out.valid.all():
-                break
-            time.sleep(0.005)
-        assert lost.tolist() == [1, 1, 0, 0, 1, 1, 0, 0] and out.valid.all()
-        for half, at in enumerate(parts):
-            env.recv_half(half, StepOut(*(a if a is None else a[at] for a in out)))
 
 
 def test_native_copies_are_asked_for_one_by_one(tmp_path):

@@ -19,7 +19,7 @@ from slipstream.vector.foreign.native import SAME_STEP, native_env
 from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.link import UP
-from slipstream.vector.vector_env import StepOut, member_indices
+from slipstream.vector.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
@@ -129,32 +129,6 @@ def test_steps_asked_for_one_by_one():
             checked.see(got.copies, got.obs, got.valid, got.truncated)
             env.send(np.zeros(len(got.copies), np.int64), got.copies)
         env.recv()
-        assert env.ledger.total == 5 and checked.lost > 0
-
-
-def test_halves_also_from_one_rollout_to_the_next():
-    with marked(halves=True) as env:
-        out, draw = blank(env), random.Random(5)
-        env.reset(out.obs)
-        checked, parts = Checked(out.obs), [slice(0, 3), slice(3, 6)]
-        halves = [StepOut(*(a if a is None else a[at] for a in out)) for at in parts]
-        zeros = np.zeros((3, 1), np.int64)
-        under_way = [False, False]
-
-        def receive(half):
-            if under_way[half]:
-                env.recv_half(half, halves[half])
-                own, under_way[half] = halves[half], False
-                checked.see(range(6)[parts[half]], own.obs, own.valid, own.truncated)
-
-        for _ in rounds(Killer(env.copies.links, 3), checked):
-            for half in (0, 1):
-                receive(half)
-                env.send_half(half, zeros)
-                under_way[half] = True
-            if draw.random() < 0.2:
-                receive(0), receive(1)
-                env.infos()
         assert env.ledger.total == 5 and checked.lost > 0
 
 

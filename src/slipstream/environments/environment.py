@@ -50,13 +50,11 @@ class Stepping(NamedTuple):
     Attributes:
         workers: processes of backend `process`; None: by the cores.
         policy: what follows when one of its copies fails there.
-        double_buffer: a lone member acts for half of them while the others are stepped.
         here: first steps are taken in this process.
     """
 
     workers: int | None = None
     policy: FaultPolicy = FaultPolicy()
-    double_buffer: bool = False
     here: bool = False
 
 

@@ -182,9 +182,7 @@ class GymnasiumEnvironment(Environment):
         *,
         stagger: bool = True,
     ) -> VectorEnv:
-        # A half of several members' copies would hold some of the members only.
-        lone = len(set(seeds.tolist())) == 1 and len(seeds) > 1
-        return self._stepped(backend, seeds, indices, halves=self.stepping.double_buffer and lone)
+        return self._stepped(backend, seeds, indices)
 
     def evaluation(
         self,
@@ -244,17 +242,16 @@ class GymnasiumEnvironment(Environment):
         backend: str,
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
-        halves: bool = False,
         evaluates: bool = False,
         **more: Any,
     ) -> VectorEnv:
         chosen = self.chosen_backend(backend)
         if backend == "auto" and self._processes_pay(len(seeds)):
             with suppress(SlipstreamError):  # what only this process can make is stepped here
-                return self._in_processes(seeds, indices, halves, evaluates, **more)
+                return self._in_processes(seeds, indices, evaluates, **more)
         if chosen == "serial":
             return self._serial(seeds, indices, **more)
-        return self._in_processes(seeds, indices, halves, evaluates, **more)
+        return self._in_processes(seeds, indices, evaluates, **more)
 
     def _serial(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
@@ -272,7 +269,6 @@ class GymnasiumEnvironment(Environment):
         self,
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
-        halves: bool,
         evaluates: bool,
         **more: Any,
     ) -> VectorEnv:
@@ -290,7 +286,6 @@ class GymnasiumEnvironment(Environment):
             spec=self.spec,
             workers=workers,
             policy=self.stepping.policy,
-            halves=halves,
             crowd=pool.beside() if pool is not None and evaluates else pool,
             **more,
         )

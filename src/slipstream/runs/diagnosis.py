@@ -175,8 +175,7 @@ def _stepping(run: Run) -> str:
     if training.backend == "process":
         return (
             f"Stepping took longest, in worker processes: {measured} how many of them are fastest "
-            "(training.workers), and `double_buffer: true` helps a lone member where acting takes "
-            f"a share, too. {faster}"
+            f"(training.workers). {faster}"
         )
     return (
         f"Stepping in Python took longest: {measured} whether worker processes (training.backend: "

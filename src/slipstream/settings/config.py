@@ -18,7 +18,7 @@ from slipstream.environments.curriculum import NO_CURRICULUM, CurriculumConfig
 from slipstream.environments.factory import kind_of
 from slipstream.environments.object_environment import register
 from slipstream.files import yaml_file
-from slipstream.settings.sections import EvaluationConfig, TrainingConfig
+from slipstream.settings.sections import RETIRED, EvaluationConfig, TrainingConfig
 from slipstream.settings.target import (
     SECTIONS,
     STUDY,
@@ -59,7 +59,7 @@ class RunConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Validates the five sections.
+        """Validates the five sections; what is retired is passed over.
 
         Raises:
             ConfigError: unknown keys (with the nearest known one), bad values, impossible sizes.
@@ -73,15 +73,15 @@ class RunConfig:
         agent_name, agent = _named_section(values.get("agent"), "agent", "ppo")
         agent_name, agent_config = load_config(agent_name)
         suggested = kind.suggested(env_name, agent_name)
+        training = section_of(values, "training")
+        training = {name: one for name, one in training.items() if name not in RETIRED}
         config = cls(
             env_name=env_name,
             env_settings=env,
             agent_name=agent_name,
             agent=validate(agent_config, {**suggested.get("agent", {}), **agent}, "agent"),
             training=validate(
-                TrainingConfig,
-                {**suggested.get("training", {}), **section_of(values, "training")},
-                "training",
+                TrainingConfig, {**suggested.get("training", {}), **training}, "training"
             ),
             evaluation=validate(EvaluationConfig, section_of(values, "evaluation"), "evaluation"),
             curriculum=validate(CurriculumConfig, section_of(values, "curriculum"), "curriculum"),
@@ -166,7 +166,7 @@ class RunConfig:
     def hash(self) -> str:
         """sha256 of everything that decides the result, which place and workers do not."""
         values = self.as_mapping()
-        for name in ("out", "shards", "keep_last", "double_buffer", "policy_every_episodes"):
+        for name in ("out", "shards", "keep_last", "policy_every_episodes"):
             del values["training"][name]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
@@ -206,6 +206,7 @@ def resolve(
     note = switch_agent(values, changes)
     for path, value in changes.items():
         override(values, path, value)
+    refuse_retired(values)
     return replace(RunConfig.from_mapping(values), note=note)
 
 
@@ -246,6 +247,17 @@ def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | 
         f"`agent.name` is {new} now: what the config says for {old} is passed over, and {new} has "
         f"its own settings ({listed})."
     )
+
+
+def refuse_retired(values: Mapping[str, Any]) -> None:
+    """Raises ConfigError where a user asks for a setting that is gone; its default asks nothing."""
+    training = section_of(values, "training")
+    for name, default in RETIRED.items():
+        if training.get(name, default) != default:
+            raise ConfigError(
+                f"`training.{name}` is gone: it made nothing faster where it was measured, and "
+                "never changed a result. Take it out."
+            )
 
 
 def section_of(values: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -35,12 +35,8 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
         )
     training = config.training
     processes = "process" in environment.backends and training.backend != "serial"
-    halves = processes and training.members == 1 and copies > 1
-    idle = ["workers"] if training.workers != "auto" and not processes else []
-    idle += ["double_buffer"] if training.double_buffer and not halves else []
-    for name in idle:
-        needs = ", one member and two copies or more" if name == "double_buffer" else ""
-        found.append(f"training.{name} does nothing here: it needs worker processes{needs}.")
+    if training.workers != "auto" and not processes:
+        found.append("training.workers does nothing here: it needs worker processes.")
     plan, settings = EvaluationPlan.of(config, environment), config.evaluation
     spec = environment.spec
     if spec.market is None and settings.episodes == "auto" and plan.lanes < settings.most_episodes:

@@ -14,6 +14,10 @@ from slipstream.vector.process.faults import FaultPolicy
 
 Backend = Literal["auto", "serial", "compiled", "process"]
 
+RETIRED = {"double_buffer": False}
+"""Settings of `training` that are gone, and their defaults: files that we wrote have them. They
+changed no result."""
+
 
 class TrainingConfig(Config):
     """How much is trained, with what, and where it is kept."""
@@ -50,11 +54,6 @@ class TrainingConfig(Config):
         description="of copies and workers of backend process; more end the run where they cost "
         "more than a twentieth of its steps",
     )
-    double_buffer: bool = Field(
-        False,
-        description="backend process, one member: act for half of the copies while the others are "
-        "stepped; changes no result",
-    )
     shards: Count | Literal["auto"] = Field(
         "auto", description="workers that members are dealt to; changes no result"
     )
@@ -73,7 +72,6 @@ class TrainingConfig(Config):
         return Stepping(
             workers=None if self.workers == "auto" else self.workers,
             policy=FaultPolicy(self.on_fault, self.hang_seconds, self.faults_per_minute),
-            double_buffer=self.double_buffer,
             here=self.backend == "serial",
         )
 

@@ -15,7 +15,7 @@ from slipstream.environments.factory import kind_of
 from slipstream.files.interruption import Interrupted
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
-from slipstream.settings.config import RunConfig, section_of, switch_agent
+from slipstream.settings.config import RunConfig, refuse_retired, section_of, switch_agent
 from slipstream.settings.target import CRYPTO, STUDY, copied, override, read_config, read_target
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder, read_study
@@ -112,6 +112,7 @@ def fresh_name(base: RunConfig) -> str:
 
 def base_config(values: dict[str, Any]) -> RunConfig:
     """The config that trials vary: one member, a number of copies."""
+    refuse_retired(values)
     training = section_of(values, "training")
     for name, reason in (
         ("members", "a study trains its own members, one for each fold of a trial"),

@@ -125,28 +125,10 @@ class Collector:
         self._look_for_faults()
         return join_episodes(episodes)
 
-    def _collect_halves(self, i: int) -> None:
-        """As `_collect_slice`: the policy acts for one half while workers step the other one."""
-        env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
-        middle = lo + (hi - lo) // 2
-        halves = ((0, lo, middle), (1, middle, hi))
-        steps, began = len(rollout.reward), time.perf_counter()
-        acting = 0.0
-        for t in range(steps + 1):
-            for half, first, last in halves:
-                if t > 0:
-                    env.recv_half(half, rollout.step_out(t - 1, first, last), t - 1)
-                if t < steps:
-                    asked = time.perf_counter()
-                    actions = self.agent.act(rollout, t, first, last)
-                    acting += time.perf_counter() - asked
-                    env.send_half(half, actions, t)
-        self._count_seconds(acting, time.perf_counter() - began - acting)
-
     def _filling(self, i: int, loop: FusedLoop | None) -> Callable[[], None]:
         """What fills the rollout's rows of a slice."""
         if loop is None:
-            return partial(self._collect_halves if self.envs[i].halves else self._collect_slice, i)
+            return partial(self._collect_slice, i)
         # Before the threads begin: two that run Python at once wait for each other.
         acting = self.agent.acting(*self._ranges[i])
         assert acting is not None

@@ -231,7 +231,6 @@ class VectorEnv(Summarised, ABC):
     ended: Episodes | None = None
     finals: Finals | None = None
     fresh: int = 0
-    halves: bool = False  # `send_half` and `recv_half` work
 
     def summary(self) -> dict[str, object]:
         """How many copies of what are stepped, and how."""
@@ -437,14 +436,6 @@ class VectorEnv(Summarised, ABC):
             count: how many; all that are under way unless given.
             timeout: seconds, after which TimeoutError is raised and nothing is lost.
         """
-        raise ConfigError(_TOGETHER.format(self.backend))
-
-    def send_half(self, half: int, actions: NDArray[Any], t: int = 0) -> None:
-        """Begins a step of the lower half of the rows (0) or of the upper one (1)."""
-        raise ConfigError(_TOGETHER.format(self.backend))
-
-    def recv_half(self, half: int, out: StepOut, t: int = 0) -> None:
-        """Waits for that step, with the results of `step_rows` for these rows."""
         raise ConfigError(_TOGETHER.format(self.backend))
 
     def infos(self) -> dict[str, Any]:

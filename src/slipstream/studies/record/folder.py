@@ -25,6 +25,7 @@ from slipstream.files.lock import LOCK, is_locked, take_lock
 from slipstream.files.status import EVENTS, LOG, STATUS, read_status
 from slipstream.runs.state_version import SHAPE
 from slipstream.settings.config import RunConfig, section_of
+from slipstream.settings.sections import RETIRED
 from slipstream.settings.target import STUDY, read_config
 from slipstream.settings.trust import check_trust
 from slipstream.studies.config import StudyConfig
@@ -62,6 +63,7 @@ _PLACE = (
     *("out", "shards", "keep_last", "checkpoint_every", "policy_every_episodes"),
     *("members", "seed"),
 )
+_RETIRED = {f"training.{name}" for name in RETIRED}
 _SHOWN = 4
 _MISSING = "absent"
 
@@ -328,7 +330,8 @@ def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[s
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What differs, in words: ```agent.epochs` was 4 and is 8``; empty if nothing does."""
     old, new = flat(before), flat(now)
-    changed = [key for key in {**old, **new} if old.get(key, _MISSING) != new.get(key, _MISSING)]
+    keys = [key for key in {**old, **new} if key not in _RETIRED]
+    changed = [key for key in keys if old.get(key, _MISSING) != new.get(key, _MISSING)]
     parts = [
         f"`{key}` was {old.get(key, _MISSING)} and is {new.get(key, _MISSING)}" for key in changed
     ]

@@ -110,19 +110,19 @@ class Mirror:
         except KeyError:
             study_id = self._storage.create_new_study([StudyDirection.MAXIMIZE], self._name)
         theirs = self._storage.get_study_user_attrs(study_id)
-        if _IDENTITY in theirs and json.loads(theirs[_IDENTITY]) == identity:
-            return study_id
+        how = "not made by slipstream"
+        if _IDENTITY in theirs:
+            how = difference(json.loads(theirs[_IDENTITY]), identity)
+            if not how:
+                return study_id
         if (  # new, or as a kill leaves it that came before it was said whose it is
             theirs
             or self._storage.get_study_directions(study_id) != [StudyDirection.MAXIMIZE]
             or self._storage.get_n_trials(study_id)
         ):
-            how = ", not made by slipstream"
-            if _IDENTITY in theirs:
-                how = f": {difference(json.loads(theirs[_IDENTITY]), identity)}"
             raise ConfigError(
-                f"{shown(self.url)} has a study {self._name} already, and it is another one{how}. "
-                "Name this one otherwise with --study-name."
+                f"{shown(self.url)} has a study {self._name} already, and it is another one: "
+                f"{how}. Name this one otherwise with --study-name."
             )
         self._storage.set_study_user_attr(study_id, _IDENTITY, json.dumps(identity))
         return study_id

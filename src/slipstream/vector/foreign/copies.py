@@ -608,12 +608,12 @@ class ForeignCopies:
     def step(self, t: int) -> None:
         """Steps every copy; one that ends begins its next episode at once, or as its rule says."""
         for part in range(len(self.parts)):
-            self.step_part(part, t)
+            self._step_part(part, t)
 
-    def step_part(self, part: int, t: int) -> None:
+    def _step_part(self, part: int, t: int) -> None:
         """Steps the copies of one range."""
         which, index = self.parts[part]
-        self.clear_part(part)
+        self._clear_part(part)
         self._note_actions(index)
         actions, copies = self._natives(which, index), self.copies[which.start : which.stop]
         if not self.stained[part]:  # all are awake
@@ -767,7 +767,7 @@ class ForeignCopies:
             place.final = kept, dict(info)  # environments may fill the same one at a reset
         at["kept"][row], at["told_last"][row] = True, code
 
-    def clear_part(self, part: int) -> None:
+    def _clear_part(self, part: int) -> None:
         """Before a step of the copies of one range."""
         if not self.stained[part]:
             return

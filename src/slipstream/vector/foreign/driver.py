@@ -121,18 +121,6 @@ class CopyDriver(ABC):
             TimeoutError: they are not ready in time; what is ready waits for the next call.
         """
 
-    @abstractmethod
-    def send_half(self, half: int, t: int) -> None:
-        """Begins a step of the lower half of the rows (0) or of the upper one (1).
-
-        Raises:
-            ConfigError: copies in this process are stepped together.
-        """
-
-    @abstractmethod
-    def receive_half(self, half: int) -> None:
-        """Waits for that step."""
-
     @property
     @abstractmethod
     def under_way(self) -> NDArray[np.bool_]:
@@ -323,12 +311,6 @@ class SerialDriver(CopyDriver):
         ready = np.array(self._arrived[:count], np.int64)
         del self._arrived[:count]
         return ready
-
-    def send_half(self, half: int, t: int) -> None:
-        raise ConfigError(f"The copies of {self.ledger.name} are stepped together in this process.")
-
-    def receive_half(self, half: int) -> None:
-        self.send_half(half, 0)
 
     @property
     def under_way(self) -> NDArray[np.bool_]:

@@ -72,7 +72,6 @@ class ForeignEnv(VectorEnv):
         policy: what a fault leads to.
         crowd: where workers come from; processes of its own unless given.
         scheduler: which copy a worker steps next, between `send` and `recv`.
-        halves: the lower and the upper half of the rows can be stepped apart.
 
     Attributes:
         copies: who steps them.
@@ -98,9 +97,8 @@ class ForeignEnv(VectorEnv):
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
         crowd: Crowd | None = None,
         scheduler: CopyScheduler | None = None,
-        halves: bool = False,
     ) -> None:
-        self.backend, self.halves = "serial" if workers == 0 else "process", halves
+        self.backend = "serial" if workers == 0 else "process"
         self.num_envs, self._at_end = len(seeds), at_end
         name, apart, first = f"gym:{name_of(env)}", workers != 0, None
         if spec is None:
@@ -145,7 +143,6 @@ class ForeignEnv(VectorEnv):
                 method=method,
                 policy=policy,
                 crowd=crowd,
-                halves=halves,
                 repeats=at_end == HOLD,
             )
         self.ledger = self.copies.ledger
@@ -252,7 +249,7 @@ class ForeignEnv(VectorEnv):
         for obs in self._obs:  # it may have written half of one
             obs[at] = 0
 
-    def _collect(self, t: int, rows: slice | NDArray[np.int64] | None = None) -> None:
+    def _collect(self, t: int, rows: NDArray[np.int64] | None = None) -> None:
         """Notes what ended at a step of some rows; of all unless given."""
         block = self.block
         over = block["ended"]
@@ -261,8 +258,7 @@ class ForeignEnv(VectorEnv):
         if rows is None:
             (at,) = over.nonzero()
         else:
-            at = np.arange(self.num_envs)[rows]
-            at = at[over[at]]
+            at = rows[over[rows]]
         if not len(at):
             return
         if self._at_end == HOLD:
@@ -314,25 +310,6 @@ class ForeignEnv(VectorEnv):
             block["truncated"][at],
             block["valid"][at],
         )
-
-    def send_half(self, half: int, actions: NDArray[Any], t: int = 0) -> None:
-        self.block["actions"][self._half(half)] = actions
-        self.copies.send_half(half, t)
-
-    def recv_half(self, half: int, out: StepOut, t: int = 0) -> None:
-        at, block = self._half(half), self.block
-        self.copies.receive_half(half)
-        self._collect(t, at)
-        out.reward[...] = block["reward"][at]
-        out.terminated[...], out.truncated[...] = block["terminated"][at], block["truncated"][at]
-        out.valid[...] = block["valid"][at]
-        out.obs[...] = self._joined([part[at] for part in self._obs])
-        self.ledger.good(block["valid"][at], at)
-        self.ledger.check()
-
-    def _half(self, half: int) -> slice:
-        middle = self.num_envs // 2
-        return slice(middle, self.num_envs) if half else slice(0, middle)
 
     def timed(self, rows: NDArray[Any]) -> list[float]:
         """Takes steps with rows of actions [n, E, K], without an answer in between.

@@ -1,7 +1,7 @@
 """E copies in W workers: ordered and asked for by their parent, replaced when they are lost.
 
-`ProcessDriver` steps all copies at once. `Asked` keeps which copies were asked for one by one, or
-half by half; `Losses` keeps which copies' worker was lost, and what is still to be said of them.
+`ProcessDriver` steps all copies at once. `Asked` keeps which copies were asked for one by one,
+`Losses` which copies' worker was lost, and what is still to be said of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
 from slipstream.core.capacity import usable_cores
-from slipstream.core.errors import ConfigError
 from slipstream.core.process import not_started
 from slipstream.vector.foreign.copies import FRESH
 from slipstream.vector.foreign.driver import (
@@ -32,13 +31,11 @@ from slipstream.vector.foreign.job import Assignment, packed
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import FaultLog, FaultPolicy
-from slipstream.vector.process.layout import ASKED, HALF_DONE, HALF_WANTED, NOT, STEP, Layout
+from slipstream.vector.process.layout import ASKED, NOT, STEP, Layout
 from slipstream.vector.process.link import UP, Link
-from slipstream.vector.process.patience import look_ms, spin, spin_seconds
-from slipstream.vector.process.worker import BEGIN, BEGIN_LOST, HALVES, REPLAY, SERVE, STEP_ALL
+from slipstream.vector.process.patience import look_ms, spin_seconds
+from slipstream.vector.process.worker import BEGIN, BEGIN_LOST, REPLAY, SERVE, STEP_ALL
 from slipstream.vector.process.workers import CopyWorkers
-
-Rows = slice | NDArray[np.int64]
 
 _RUNS = {"begin": BEGIN, "replay": REPLAY}
 _PAUSE_MS = 5  # between two tries to replace lost workers
@@ -57,12 +54,10 @@ class ProcessDriver(CopyDriver):
         method: "forkserver", "spawn" or "fork".
         policy: what a fault leads to.
         crowd: where workers come from; processes of its own unless given.
-        halves: every worker has copies of the lower half of the rows and of the upper one, which
-            are ordered apart.
 
     Attributes:
         block: arrays that all share; replaced by `resize`.
-        asked: copies that were asked for one by one, or half by half.
+        asked: copies that were asked for one by one.
         losses: copies whose worker was lost.
     """
 
@@ -80,13 +75,12 @@ class ProcessDriver(CopyDriver):
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
         crowd: Crowd | None = None,
-        halves: bool = False,
         repeats: bool = False,
     ) -> None:
         if workers is not None:
             workers = check_count("workers", workers)
         self.num_envs, self.policy = num_envs, policy
-        self._job, self._halves = job, halves
+        self._job = job
         self.losses = Losses(self, leave, repeats)
         self._beginning: list[Link] = []
         self._most = workers or usable_cores()
@@ -107,14 +101,10 @@ class ProcessDriver(CopyDriver):
                 raise not_started(error, "give fewer workers") from error
             raise
         self.asked = Asked(self)
-        middle = num_envs // 2
-        ranges = [_dealt(0, num_envs, w)]
-        if halves:
-            ranges = [_dealt(0, middle, w), _dealt(middle, num_envs, w)]
         try:
             self.workers = CopyWorkers(
                 self.block,
-                [list(own) for own in zip(*ranges, strict=True)],
+                _dealt(0, num_envs, w),
                 crowd,
                 self._packed,
                 self._describe,
@@ -175,8 +165,7 @@ class ProcessDriver(CopyDriver):
             if self.begun:
                 self.workers.begin(BEGIN_LOST, fresh)
                 self.workers.wait()
-            for link in self._begun(fresh):
-                self.asked.greet(link)
+            self.asked.go_on(self._begun(fresh))
 
     def _revived(self) -> list[Link]:
         """Marks what was lost, starts who shall follow; those that are ready to begin."""
@@ -249,10 +238,7 @@ class ProcessDriver(CopyDriver):
         self, arguments: Arguments, selected: NDArray[np.bool_] | None = None
     ) -> list[tuple[Link, tuple[Any, ...]]]:
         links = self.links if selected is None else self.rows_of(selected)
-        return [(link, arguments(self._rows(link).tolist())) for link in links]
-
-    def _rows(self, link: Link) -> NDArray[np.int64]:
-        return np.arange(self.num_envs)[link.rows]
+        return [(link, arguments(link.numbers.tolist())) for link in links]
 
     def ask(
         self,
@@ -273,7 +259,7 @@ class ProcessDriver(CopyDriver):
         finally:
             self.losses.mark()
             self.asked.go_on(links)
-        return [(self._rows(link), value) for link, value in zip(links, values, strict=True)]
+        return [(link.numbers, value) for link, value in zip(links, values, strict=True)]
 
     def insist(self, method: str, arguments: Arguments) -> list[tuple[NDArray[np.int64], Any]]:
         answers: dict[int, tuple[NDArray[np.int64], Any]] = {}
@@ -297,12 +283,6 @@ class ProcessDriver(CopyDriver):
     @property
     def under_way(self) -> NDArray[np.bool_]:
         return self.asked.out
-
-    def send_half(self, half: int, t: int) -> None:
-        self.asked.send_half(half, t)
-
-    def receive_half(self, half: int) -> None:
-        self.asked.receive_half(half)
 
     @property
     def unseen(self) -> NDArray[np.bool_]:
@@ -332,7 +312,7 @@ class ProcessDriver(CopyDriver):
         self._shown = False
         if self.losses.any:
             for link in self.links:
-                self._shown |= self.losses.pass_over(link, link.rows)
+                self._shown |= self.losses.pass_over(link)
         return True
 
     @property
@@ -353,8 +333,6 @@ class ProcessDriver(CopyDriver):
         fill: Callable[[Arrays], None] = lambda arrays: None,
     ) -> None:
         num_envs = check_count("num_envs", num_envs)
-        if self._halves:
-            raise ConfigError("Copies whose halves are stepped apart cannot be resized.")
         self.check_open()
         self.asked.stop()
         self.ready()
@@ -410,7 +388,7 @@ class ProcessDriver(CopyDriver):
         if lo < self.num_envs:
             parts = _dealt(lo, self.num_envs, -(-(self.num_envs - lo) // share))
             self.spin = spin_seconds(len(self.links) + len(parts) - 1, usable_cores())
-            more = self.workers.add([[part] for part in parts])
+            more = self.workers.add(parts)
             if self.begun:
                 self.workers.talk_each("begin_all", [(link, ()) for link in more], spare=True)
 
@@ -437,9 +415,7 @@ class Asked:
         self._copies = copies
         self.out = np.zeros(copies.num_envs, np.bool_)
         self._arrived: list[int] = []  # ready copies that nobody has received yet
-        self._mode = 0  # SERVE or HALVES, where workers are in it
-        self._halves = [0, 0]  # steps ordered of either half
-        self._half_links: list[list[Link]] = [[], []]
+        self._serving = False  # workers step what is wanted, and wait for no order
 
     def resize(self, num_envs: int) -> None:
         """From now on there are so many copies, and nothing is under way."""
@@ -451,41 +427,23 @@ class Asked:
         Raises:
             ConfigError: steps are under way.
         """
-        if not self._mode:
-            return
-        if self.out.any() or any(self._half_links):
+        if self._serving and self.out.any():
             raise not_received(self._copies.ledger.name)
-        self._mode = 0
+        self._serving = False
 
-    def go_on(self, links: list[Link]) -> None:
-        """After something else was asked in between; a new worker begins first, and is greeted."""
-        if self._mode:
+    def go_on(self, links: Sequence[Link]) -> None:
+        """Has workers serve: new ones, and those that were asked something else in between."""
+        if self._serving:
             for link in links:
                 if link.state == UP and link.begun:
-                    link.order(self._mode)
-
-    def _enter(self, mode: int) -> None:
-        if self._mode == mode:
-            return
-        self.stop()
-        self._copies.ready()
-        self._mode = mode
-        for link in self._copies.links:
-            self.greet(link)
-
-    def greet(self, link: Link) -> None:
-        """Has a new worker do what the others do."""
-        if not self._mode:
-            return
-        for half in (0, 1):
-            link.words[HALF_WANTED + half] = link.words[HALF_DONE + half] = self._halves[half]
-        link.order(self._mode)
-
-    # Single copies.
+                    link.order(SERVE)
 
     def send(self, copies: NDArray[np.int64]) -> None:
         """A step of these copies, which are idle, is wanted; their actions are in the block."""
-        self._enter(SERVE)
+        if not self._serving:
+            self._copies.ready()
+            self._serving = True
+            self.go_on(self._copies.links)
         self.out[copies] = True
         chosen = np.zeros(len(self.out), np.bool_)
         chosen[copies] = True
@@ -545,8 +503,7 @@ class Asked:
         waiting = self.out & losses.unseen
         waiting[self._arrived] = False
         for link in copies.rows_of(waiting):
-            rows = np.arange(len(self.out))[link.rows]
-            rows = rows[waiting[rows]]
+            rows = link.numbers[waiting[link.rows]]
             here = link.state == UP and link.begun
             if not here:
                 under_way = int((self.out & ~waiting).sum())  # has arrived, or will
@@ -569,64 +526,6 @@ class Asked:
             link.watch(hang)
         else:
             link.rest()
-
-    # Halves.
-
-    def send_half(self, half: int, t: int) -> None:
-        """A step of one half is wanted; its actions are in the block."""
-        self._enter(HALVES)
-        copies = self._copies
-        links = copies.links
-        if not copies.workers.complete:
-            copies.mend()
-        unseen = copies.losses.unseen
-        if copies.losses.any:
-            links = [link for link in links if not unseen[slice(*link.ranges[half])].any()]
-        self._halves[half] += 1
-        for link in links:
-            link.rest()
-            link.words[STEP] = t
-            link.words[HALF_WANTED + half] += 1
-            link.wake()
-        self._half_links[half] = links
-
-    def receive_half(self, half: int) -> None:
-        """Waits for the step of one half."""
-        copies, links = self._copies, self._half_links[half]
-        pending = list(links)
-
-        def over() -> bool:
-            while pending and _done(pending[-1], half):
-                pending.pop()
-            return not pending
-
-        if not spin(over, copies.spin):
-            hang = copies.policy.hang_seconds
-            while True:
-                # One that is made again, and says so meanwhile, was not asked for this step.
-                left = [link for link in pending if _at_it(link, half)]
-                if not left:
-                    break
-                copies.workers.sleep(look_ms(hang))
-                for link in left:
-                    if _at_it(link, half):
-                        link.watch(hang)
-        self._half_links[half] = []
-        for link in links:
-            copies.workers.hear_reports(link)
-        copies.losses.mark()
-        if copies.losses.any:
-            for link in copies.links:
-                copies.losses.pass_over(link, slice(*link.ranges[half]))
-        copies.workers.raise_error()
-
-
-def _done(link: Link, half: int) -> bool:
-    return bool(link.words[HALF_DONE + half] == link.words[HALF_WANTED + half])
-
-
-def _at_it(link: Link, half: int) -> bool:
-    return link.state == UP and link.begun and not _done(link, half)
 
 
 class Losses:
@@ -661,7 +560,7 @@ class Losses:
 
     def _mark(self, link: Link) -> None:
         link.lost = False
-        block, rows = self._copies.block, self._numbers(link.rows)
+        block, rows = self._copies.block, link.numbers
         self._leave(rows)
         block["told"][rows] = False
         running = ~(block["held"][rows] | block["down"][rows] | self.unseen[rows])
@@ -677,14 +576,14 @@ class Losses:
             self.unseen[rows] = not here
             self.any = bool(self.unseen.any())
 
-    def pass_over(self, link: Link, at: Rows) -> bool:
-        """A step that copies of one worker did not take, if any of them is unseen.
+    def pass_over(self, link: Link) -> bool:
+        """A step that a worker's copies did not take, if any of them is unseen.
 
         Whether they are shown where they stand.
         """
-        if not self.unseen[at].any():
+        if not self.unseen[link.rows].any():
             return False
-        rows, here = self._numbers(at), link.state == UP and link.begun
+        rows, here = link.numbers, link.state == UP and link.begun
         if here:  # the others have said nothing at this step
             self._copies.block["told"][rows[~self.unseen[rows]]] = False
         self.say(rows)
@@ -712,9 +611,6 @@ class Losses:
         old, self._unsaid = self._unsaid, np.zeros(num_envs, np.bool_)
         self._unsaid[:common] = old[:common]
         self.any = bool(self.unseen.any())
-
-    def _numbers(self, at: Rows) -> NDArray[np.int64]:
-        return np.arange(len(self.unseen))[at]
 
 
 def _dealt(lo: int, hi: int, workers: int) -> list[tuple[int, int]]:

@@ -19,12 +19,10 @@ ORDER, DONE, AT, BEAT, REPORTS, STEP, ASKED = range(7)
 so far, reports sent so far; the step's number; how often copies were asked for one by one."""
 COMMANDS = 16
 """An order is its number times this, and what to do: one word, so that nobody reads half of two."""
-HALF_WANTED, HALF_DONE = 8, 10
-"""The first of two words each: steps that were ordered of either half, and those that are done."""
-ASLEEP, AWAITED = 12, 13
+ASLEEP, AWAITED = 8, 9
 """Whether the worker sleeps, so that an order must wake it; whether the parent sleeps until the
 worker is done, and where (`HERE`: on the worker's core, as far as there are cores)."""
-WARNED = 14
+WARNED = 10
 """The first of two words: `BEAT` and `AT` of the call that the signal for a hang was meant for."""
 NOT, ANYWHERE, HERE = range(3)
 

@@ -69,8 +69,11 @@ class Link:
     @property
     def rows(self) -> slice | NDArray[np.int64]:
         """Its copies as an index."""
-        if len(self.ranges) == 1:
-            return slice(*self.ranges[0])
+        return slice(*self.ranges[0]) if len(self.ranges) == 1 else self.numbers
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Its copies one by one."""
         return np.concatenate([np.zeros(0, np.int64), *(np.arange(*own) for own in self.ranges)])
 
     @property
@@ -80,8 +83,12 @@ class Link:
 
     def start(self, launcher: Launcher, others: Sequence[int]) -> None:
         """Starts a process for it, which waits for a job; `others` are not for a fork of this."""
-        mine, theirs = socket.socketpair()
         words = anonymous_file(0)
+        try:
+            mine, theirs = socket.socketpair()
+        except OSError:
+            os.close(words)
+            raise
         os.set_blocking(mine.fileno(), True)
         self.words[ORDER] = self.words[DONE] = self._order
         fds = [theirs.fileno(), self._file, words, *self.go.fds]

@@ -35,8 +35,6 @@ from slipstream.vector.process.layout import (
     BEAT,
     COMMANDS,
     DONE,
-    HALF_DONE,
-    HALF_WANTED,
     HERE,
     NOT,
     ORDER,
@@ -91,32 +89,6 @@ def serve(worker: Any, scheduler: CopyScheduler | None, order: int) -> None:
         worker.done.ring()
 
 
-def serve_halves(worker: Any, order: int, spin_seconds: float) -> None:
-    """Steps either half of the copies when it is ordered, until something else is ordered."""
-    words, copies = worker.words, worker.copies
-
-    def due() -> bool:
-        return bool(
-            words[ORDER] != order
-            or words[HALF_WANTED] != words[HALF_DONE]
-            or words[HALF_WANTED + 1] != words[HALF_DONE + 1]
-        )
-
-    first = 0  # in turn, where both are wanted
-    while words[ORDER] == order:
-        for half in (first, 1 - first):
-            wanted = words[HALF_WANTED + half]
-            if wanted != words[HALF_DONE + half]:
-                copies.step_part(half, words[STEP])
-                words[HALF_DONE + half] = wanted
-                worker.done.ring()
-                first = 1 - half
-                break
-        else:
-            while not spin(due, spin_seconds):
-                worker.sleep(due)
-
-
 def _whole(chosen: Any, waiting: list[int]) -> list[int]:
     """What a scheduler said, without strangers, and with those that it forgot at the end."""
     left = dict.fromkeys(waiting)
@@ -124,11 +96,11 @@ def _whole(chosen: Any, waiting: list[int]) -> list[int]:
     return [*known, *left]
 
 
-STEP_ALL, BEGIN, BEGIN_LOST, REPLAY, TALK, SERVE, HALVES, REST, LEAVE = range(1, 10)
+STEP_ALL, BEGIN, BEGIN_LOST, REPLAY, TALK, SERVE, REST, LEAVE = range(1, 9)
 """Orders: step; begin the selected copies, or all where a lost worker's stood; replay the selected
-ones; answer a message on the pipe; step single copies, or halves of them, as they are asked for;
-close the copies and wait for another job; end. Copies write into the block between an order and
-its end only, so that nobody reads what is being written."""
+ones; answer a message on the pipe; step single copies as they are asked for; close the copies and
+wait for another job; end. Copies write into the block between an order and its end only, so that
+nobody reads what is being written."""
 
 HANG_SIGNAL = signal.SIGUSR1 if hasattr(signal, "SIGUSR1") else signal.SIGTERM
 DESCRIPTORS = 5  # pipe, words, last words, and two of the bell "go"
@@ -218,12 +190,9 @@ class _Worker:
                 if command == REST:
                     self._pipe.send(("resting", None))
                 return bool(command == REST)
-            if command in (SERVE, HALVES):
+            if command == SERVE:
                 words[DONE] = last  # it goes on until something else is ordered
-                if command == SERVE:
-                    serve(self, job.scheduler, last)
-                else:
-                    serve_halves(self, last, job.spin)
+                serve(self, job.scheduler, last)
                 continue
             self._obey(command)
             leaving = self._finish(last)

@@ -27,7 +27,7 @@ class CopyWorkers:
 
     Args:
         block: shared with them.
-        ranges: copies of each, (lo, hi) of every range.
+        ranges: copies of each, (lo, hi).
         crowd: where they come from and go to.
         pack: makes worker w's job as bytes.
         describe: a lost copy's episode, step and last action, for messages.
@@ -41,7 +41,7 @@ class CopyWorkers:
     def __init__(
         self,
         block: Block,
-        ranges: Sequence[list[tuple[int, int]]],
+        ranges: Sequence[tuple[int, int]],
         crowd: Crowd,
         pack: Callable[[int], bytes],
         describe: Callable[[int], tuple[int, int, list[Any]]],
@@ -64,10 +64,7 @@ class CopyWorkers:
             self, _end, (self.links, crowd, self._done), exitpriority=_BEFORE_WAITING
         )
         try:
-            for number, own in enumerate(ranges):
-                link = crowd.take()
-                link.number, link.ranges = number, own
-                self.links.append(link)
+            self._take(ranges)
         except BaseException:
             self._end()
             raise
@@ -110,17 +107,19 @@ class CopyWorkers:
         self.wait()
         self.end_talk(method, links, spare=True)
 
-    def add(self, ranges: Sequence[list[tuple[int, int]]]) -> list[Link]:
+    def add(self, ranges: Sequence[tuple[int, int]]) -> list[Link]:
         """More workers, which make their copies; waits for them."""
-        first = 1 + max((link.number for link in self.links), default=-1)
-        more = []
-        for number, own in enumerate(ranges, first):
-            link = self._crowd.take()
-            link.number, link.ranges = number, own
-            self.links.append(link)
-            more.append(link)
+        more = self._take(ranges)
         self._await_start(more)
         return more
+
+    def _take(self, ranges: Sequence[tuple[int, int]]) -> list[Link]:
+        first, before = 1 + max((link.number for link in self.links), default=-1), len(self.links)
+        for number, own in enumerate(ranges, first):
+            link = self._crowd.take()
+            link.number, link.ranges = number, [own]
+            self.links.append(link)
+        return self.links[before:]
 
     def drop(self, links: Sequence[Link]) -> None:
         """Gives workers back that have no copies left."""
