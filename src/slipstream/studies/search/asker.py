@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -103,12 +103,6 @@ class Asker:
                 "with --study-name. What is there can still be read."
             )
 
-    def _sampler(self, trial: int) -> BaseSampler:
-        def excess(told: FrozenTrial) -> Sequence[float]:
-            return self._excess[told.number - self._first]
-
-        return sampler(self._config, self._space, trial, excess)
-
     def tell(self, trial: int, score: float | None, excess: Sequence[float] = ()) -> None:
         """What became of a trial.
 
@@ -122,6 +116,67 @@ class Asker:
             self._study.tell(self._first + trial, state=TrialState.FAIL)
         else:
             self._study.tell(self._first + trial, score)
+
+    def _sampler(self, trial: int) -> BaseSampler:
+        """The sampler of one trial: a function of the study's seed and the trial's number.
+
+        What decides a suggestion is said here, so that other defaults of Optuna's change nothing.
+        It has Optuna's own but for TPE's `group`, and that points of `qmc` are scrambled (Owen
+        1998), without which all studies would have the same ones.
+        """
+
+        def excess(told: FrozenTrial) -> Sequence[float]:
+            return self._excess[told.number - self._first]
+
+        config = self._config
+        limits = excess if config.constraints else None
+        seed = seed_of(config.seed, "sampler", trial) % _SEEDS
+        random = RandomSampler(seed=seed)
+        with warnings.catch_warnings():
+            # `group` is marked experimental since 2021; 4.9 knows constraints by a function alone.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.simplefilter("ignore", FutureWarning)
+            if config.sampler == "tpe":
+                return TPESampler(
+                    seed=seed,
+                    n_startup_trials=10,
+                    n_ei_candidates=24,
+                    multivariate=True,
+                    group=True,
+                    constant_liar=True,
+                    constraints_func=limits,
+                )
+            if config.sampler == "gp":
+                return GPSampler(
+                    seed=seed,
+                    independent_sampler=random,
+                    n_startup_trials=10,
+                    deterministic_objective=False,
+                    constraints_func=limits,
+                    warn_independent_sampling=False,
+                )
+            if config.sampler == "cmaes":
+                return CmaEsSampler(
+                    seed=seed,
+                    independent_sampler=random,
+                    n_startup_trials=1,
+                    popsize=4 + math.floor(3 * math.log(_dimensions(self._space))),
+                    consider_pruned_trials=False,
+                    use_separable_cma=False,
+                    with_margin=False,
+                    lr_adapt=False,
+                    warn_independent_sampling=False,
+                )
+            if config.sampler == "qmc":
+                return QMCSampler(
+                    seed=seed_of(config.seed, "sampler") % _SEEDS,  # one sequence for all trials
+                    independent_sampler=random,
+                    qmc_type="sobol",
+                    scramble=True,
+                    warn_asynchronous_seeding=False,
+                    warn_independent_sampling=False,
+                )
+        return random
 
 
 def _one_thread() -> AbstractContextManager[None]:
@@ -161,66 +216,3 @@ def _dimensions(space: SearchSpace) -> int:
     """Numbers among the settings that are searched; choices and single values are none."""
     found = space.distributions.values()
     return sum(not isinstance(one, CategoricalDistribution) and not one.single() for one in found)
-
-
-def sampler(
-    config: StudyConfig,
-    space: SearchSpace,
-    trial: int,
-    excess: Callable[[FrozenTrial], Sequence[float]],
-) -> BaseSampler:
-    """The sampler of one trial: a function of the study's seed and the trial's number.
-
-    What decides a suggestion is said here, so that other defaults of Optuna's change nothing. It
-    has Optuna's own defaults but for TPE's `group`, and that points of `qmc` are scrambled (Owen
-    1998), without which all studies would have the same ones. `excess` says by how much a trial
-    that has ended is beyond each constraint.
-    """
-    limits = excess if config.constraints else None
-    seed = seed_of(config.seed, "sampler", trial) % _SEEDS
-    random = RandomSampler(seed=seed)
-    with warnings.catch_warnings():
-        # `group` is marked experimental since 2021; 4.9 knows constraints by a function alone.
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        warnings.simplefilter("ignore", FutureWarning)
-        if config.sampler == "tpe":
-            return TPESampler(
-                seed=seed,
-                n_startup_trials=10,
-                n_ei_candidates=24,
-                multivariate=True,
-                group=True,
-                constant_liar=True,
-                constraints_func=limits,
-            )
-        if config.sampler == "gp":
-            return GPSampler(
-                seed=seed,
-                independent_sampler=random,
-                n_startup_trials=10,
-                deterministic_objective=False,
-                constraints_func=limits,
-                warn_independent_sampling=False,
-            )
-        if config.sampler == "cmaes":
-            return CmaEsSampler(
-                seed=seed,
-                independent_sampler=random,
-                n_startup_trials=1,
-                popsize=4 + math.floor(3 * math.log(_dimensions(space))),
-                consider_pruned_trials=False,
-                use_separable_cma=False,
-                with_margin=False,
-                lr_adapt=False,
-                warn_independent_sampling=False,
-            )
-        if config.sampler == "qmc":
-            return QMCSampler(
-                seed=seed_of(config.seed, "sampler") % _SEEDS,  # one sequence for all trials
-                independent_sampler=random,
-                qmc_type="sobol",
-                scramble=True,
-                warn_asynchronous_seeding=False,
-                warn_independent_sampling=False,
-            )
-    return random
