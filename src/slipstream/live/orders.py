@@ -64,6 +64,8 @@ class Orders:
             return False
         now = self._broker.clock()
         if not begun:
+            if self._ask(wanted.time, False):  # what is open still would move the equity
+                return True
             self._begin(wanted)
         skew = abs(now - clocks.time())
         situation = self._situation(wanted, now, skew)
