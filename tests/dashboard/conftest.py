@@ -25,9 +25,9 @@ from slipstream.files.files import make_folder, write_json
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import DEPLOYMENT, Status
 from slipstream.live.account import JOURNAL
+from slipstream.live.comparison import RERUN
 from slipstream.live.deployment import Deployment
 from slipstream.live.journal import Decision, Journal
-from slipstream.live.paper import RERUN
 
 SCRIPT = "<img src=x onerror=alert(1)>"
 FASTER = 20  # than seconds: how often files are looked at

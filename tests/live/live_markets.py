@@ -141,5 +141,5 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> set[int]:
                 moments += told.moments
             return told._replace(moments=moments)
 
-    monkeypatch.setattr("slipstream.live.paper.PriceFeed", Blocks)
+    monkeypatch.setattr("slipstream.live.feed.PriceFeed", Blocks)
     return ends

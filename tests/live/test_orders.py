@@ -28,10 +28,11 @@ from slipstream.core.errors import ConfigError, DataError, ResourceError
 from slipstream.live import exchange
 from slipstream.live.account import JOURNAL
 from slipstream.live.broker import AlpacaPaper, Lot
+from slipstream.live.comparison import compare
 from slipstream.live.deployment import Deployment, deploy
 from slipstream.live.journal import Journal
 from slipstream.live.limits import Limits, Situation, forbidden, forbidden_orders, kill
-from slipstream.live.paper import compared, paper
+from slipstream.live.paper import paper
 
 SIZE = 28_800
 BEGIN = 1_741_219_200  # 2025-03-06 00:00 UTC; New York's clock changes on the 9th
@@ -234,7 +235,7 @@ def test_a_quiet_week_of_orders_follows_the_account(served: Callable[..., Server
     decisions, intents, traded = kept("demo")
     assert len(intents) > 20 and all(one.state == "filled" for one in intents)
     assert [one.ended for one in traded] == ["traded"] * len(traded)
-    (one,) = compared("demo")
+    (one,) = compare("demo").passes
     assert one.both >= BARS - 2 and one.equal == one.both
     state = server.state()
     wanted = decisions[-1][4]

@@ -22,10 +22,11 @@ from slipstream.files.interruption import Interrupted, ask_to_stop
 from slipstream.files.lines import run_lines
 from slipstream.files.status import read_status
 from slipstream.live.account import JOURNAL
+from slipstream.live.comparison import compare
 from slipstream.live.deployment import Deployment, deploy
 from slipstream.live.journal import Journal
 from slipstream.live.limits import KILL, kill, killed
-from slipstream.live.paper import compared, paper
+from slipstream.live.paper import paper
 
 FEATURES = ["log_return_1", "rsi_14"]
 FOREX: dict[str, Any] = {"features": FEATURES}
@@ -65,7 +66,7 @@ def decisions(found: Deployment) -> dict[str, list[Any]]:
 
 def check_equal(name: str, least: int) -> None:
     """Every decision and equity as `evaluate` has them, over both ways to it."""
-    for one in compared(name):
+    for one in compare(name).passes:
         assert one.both >= least and one.equal == one.both
         assert len(one.rows) == one.both + 1  # the last one waits for its bar
     tracks = slipstream.evaluate(name)["window"][0]

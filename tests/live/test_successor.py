@@ -18,7 +18,7 @@ from slipstream.files.status import LOG
 from slipstream.live import deployment, gates, successor
 from slipstream.live.deployment import Deployment
 from slipstream.live.gates import Gate
-from slipstream.live.paper import kept_bars, paper
+from slipstream.live.paper import paper
 from slipstream.runs.openings import open_days, price_series
 
 HOUR, BARS = 3_600, 2_000
@@ -129,7 +129,7 @@ def test_days_that_an_opening_saw_show_nothing(
     running: Deployment, prices: Path, tmp_path: Path
 ) -> None:
     new_study(tmp_path, prices, follows=1.0)
-    folder, _ = kept_bars(running)
+    folder, _ = running.kept_bars()
     seen = price_series(running.policy().environment(folder, None, SECOND), "window")
     open_days(seen, "elsewhere", "elsewhere", tmp_path, 1)
     assert look().current == 1

@@ -255,7 +255,6 @@ def placed(
     if deployed_folder(Path(path)) is not None:
         return path, data, start
     from slipstream.live.deployment import Deployment
-    from slipstream.live.paper import kept_bars
 
     try:
         found = Deployment.of(path)
@@ -264,7 +263,7 @@ def placed(
     if not found.exists:
         return path, data, start
     if data is None:
-        data, first = kept_bars(found)
+        data, first = found.kept_bars()
         start = start or datetime.fromtimestamp(first, UTC).isoformat()
     return found.version(found.current), data, start
 

@@ -14,10 +14,10 @@ from slipstream.dashboard.news import MOST_BYTES, POINTS, News, small
 from slipstream.files import checkpoint
 from slipstream.files.status import CURRENT
 from slipstream.live.account import JOURNAL
+from slipstream.live.comparison import RERUN
 from slipstream.live.deployment import ACCOUNTS, AUDIT, Deployment
 from slipstream.live.journal import Decision, Journal
 from slipstream.live.limits import KILL, killed
-from slipstream.live.paper import RERUN
 from slipstream.runs.policies import forced_sentences
 
 _MOST = 200  # lines of the audit, and fills, the newest

@@ -36,7 +36,8 @@ from slipstream.files.files import (
 )
 from slipstream.files.lock import take_lock
 from slipstream.files.status import CURRENT, DEPLOYMENT
-from slipstream.live.account import BARS
+from slipstream.live.account import BARS, JOURNAL
+from slipstream.live.journal import Journal
 from slipstream.live.store import Shape
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
@@ -131,6 +132,23 @@ class Deployment:
     def policy(self, trust: bool = False) -> DeployedPolicy:
         """That of the version in force."""
         return DeployedPolicy.open(self.version(self.current), trust)
+
+    def kept_bars(self) -> tuple[Path, int]:
+        """Folder of the bars of the account in force, and the first moment decided on.
+
+        Raises:
+            CheckpointError: it has decided on nothing yet.
+        """
+        folder, first = self.account(self.current), None
+        if (folder / JOURNAL).is_file():
+            with closing(Journal(folder / JOURNAL)) as journal:
+                first = journal.first()
+        if first is None:
+            raise CheckpointError(
+                f"The account of {self.path.name} has decided on nothing yet: lead it with "
+                f"`slipstream paper {self.path.name} --feed replay:DIR`, or tail:FILE."
+            )
+        return folder / BARS, first
 
     def switch(self, number: int, event: str, **facts: Any) -> None:
         """Puts a version in force, after a line of the audit says so.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +25,7 @@ from slipstream.market.config import DataConfig
 from slipstream.market.finding import ACCEPTABLE
 from slipstream.market.market import load_market
 from slipstream.market.symbols import pip
+from slipstream.runs.policies import DeployedPolicy
 
 REPLAY, TAIL, CCXT = "replay", "tail", "ccxt"
 _LOOK_SECONDS = 1.0
@@ -237,3 +238,27 @@ class ExchangeFeed:
         spread = np.full(len(rows), self._spread[name])
         opens, opened, high, low, close, volume = table.T
         return Bars(name, opens.astype(np.int64), opened, high, low, close, volume, spread)
+
+
+def feed_of(
+    word: str,
+    policy: DeployedPolicy,
+    shape: Shape,
+    grace: float,
+    known: bool,
+    say: Callable[[str], None],
+) -> BarFeed:
+    """The feed of a word, for a policy; an exchange is asked for what its features need, too.
+
+    Args:
+        word: as `--feed` takes it.
+        policy: whose bars they are.
+        shape, grace, known: see `PriceFeed`.
+        say: told how an exchange answers.
+    """
+    kind, place = kind_of_feed(word)
+    data, needs = policy.facts["feed"], policy.policy.conditions
+    if kind != CCXT:
+        return PriceFeed(word, data, shape, grace, known)
+    history = int(needs["warm_up_bars"]) + int(needs["lookback"]) + 2
+    return ExchangeFeed(Exchange(place, say), data, shape, grace, history)

@@ -163,6 +163,12 @@ class Journal:
             found = self._table.execute("SELECT DISTINCT pass FROM decisions").fetchall()
         return sorted(name for (name,) in found)
 
+    def first(self) -> int | None:
+        """Open of the first bar that was decided on; None before it."""
+        with self._errors():
+            found: int | None = self._table.execute("SELECT MIN(time) FROM decisions").fetchone()[0]
+        return found
+
     def remark(self, moment: float, text: str) -> bool:
         """Keeps a sentence; whether it is a new one."""
         with self._errors():

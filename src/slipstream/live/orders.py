@@ -22,6 +22,7 @@ from slipstream.live.limits import Limits, Situation, forbidden, forbidden_order
 NEVER_SENT = "never sent"
 _TRIES = 3  # orders of one bar and symbol
 _DAY = 86_400
+_ROUND_SECONDS = 1.0  # between two rounds
 _EARLIER = 300.0  # seconds, of the broker's list, for clocks that differ
 _LEAST_SHARE = 0.98  # of the rules' equity, that the broker's account must hold at the beginning
 
@@ -110,6 +111,12 @@ class Orders:
             return True
         self._journal.end(time, "sold by hand", {name: (0.0, held[name], "") for name in held})
         return False
+
+    def close(self, flat: bool) -> None:
+        """Ends all open orders, and where `flat` says so sells what is held; returns after it."""
+        self._say("Selling what is held." if flat else "Asking for the end of open orders.")
+        while self.flatten() if flat else self.withdraw():
+            clocks.sleep(_ROUND_SECONDS)
 
     def _begin(self, wanted: Wanted) -> None:
         equity = self._broker.equity()

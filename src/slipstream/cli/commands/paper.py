@@ -155,13 +155,13 @@ def paper(
 
 def _report(name: str, trust: bool) -> None:
     """Gates, then a row for each pass beside `evaluate`; exit code 1 where a bit differs."""
+    from slipstream.live.comparison import compare
     from slipstream.live.deployment import Deployment
-    from slipstream.live.paper import compared, executed
     from slipstream.market.finding import stamp
 
     found = Deployment.open(name)
-    passes = compared(name, trust)  # refuses what is no account
-    facts = found.policy(trust).facts
+    policy, passes, broker = compare(name, trust)  # refuses what is no account
+    facts = policy.facts
     tell(f"{found.path.name}, version {found.current}: {facts.get('label', '')}")
     for gate in facts["gates"]:
         forced = f"; FORCED: {gate['forced']}" if gate["forced"] and not gate["passed"] else ""
@@ -198,7 +198,6 @@ def _report(name: str, trust: bool) -> None:
         "equal",
     )
     show_table(columns, rows, "equal: decisions with the same action and equity, bit for bit")
-    broker = executed(name, trust)
     if broker is not None:
         tell(
             f"Broker: {broker.filled:,} of {broker.orders:,} orders filled after {broker.bars:,} "
