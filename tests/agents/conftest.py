@@ -1,5 +1,6 @@
 """Synthetic experience in which every member's numbers follow from its own seed."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from slipstream.experience.rollout import Rollout
 from slipstream.vector.vector_env import Finals
 
 sys.path.insert(0, str(Path(__file__).parent))  # for forms
+
+DEVICE = os.environ.get("SLIPSTREAM_TEST_DEVICE", "cpu")
+CARD_TOLERANCE = 1e-4  # of two ways to calculate a member on a card; on a processor bits are equal
 
 ACTIONS = {
     "discrete": gymnasium.spaces.Discrete(3),
@@ -92,6 +96,16 @@ class Experience:
         return agent, metrics
 
 
+@pytest.fixture(autouse=True)
+def device(monkeypatch):
+    """Where torch forms calculate: the processor, unless SLIPSTREAM_TEST_DEVICE says cuda:0."""
+    if DEVICE != "cpu":
+        import forms
+
+        forms.move(monkeypatch, DEVICE)
+    return DEVICE
+
+
 @pytest.fixture
 def experience():
     return Experience()
@@ -100,11 +114,17 @@ def experience():
 @pytest.fixture
 def same_members():
     def check(one, chosen, other):
-        """Whether the state of `one` is, bit for bit, that of members `chosen` of `other`."""
+        """Whether the state of `one` is, bit for bit, that of members `chosen` of `other`.
+
+        On a card, whose products' bits depend on the number of members, within a tolerance.
+        """
         mine, theirs = one.state_dict(), other.state_dict()
         assert mine.keys() == theirs.keys()
         for name, tensor in mine.items():
             a, b = tensor, theirs[name][chosen]
-            assert a.tobytes() == np.ascontiguousarray(b).tobytes(), f"{name} differs"
+            if getattr(one, "device", None) is None or one.device.type == "cpu":
+                assert a.tobytes() == np.ascontiguousarray(b).tobytes(), f"{name} differs"
+            else:
+                np.testing.assert_allclose(a, b, CARD_TOLERANCE, CARD_TOLERANCE, err_msg=name)
 
     return check

@@ -1,5 +1,6 @@
 """Compares the two forms of an algorithm, and plants mistakes in its definition."""
 
+import importlib
 import inspect
 import re
 from types import ModuleType
@@ -12,6 +13,15 @@ OPTIMISER = {
     "norm of all members": (".square().sum(1).sqrt()", ".square().sum().sqrt().expand(len(loss))"),
     "moments that are not corrected": ("first / (1.0 - BETA_1**t).float()", "first"),
 }
+
+
+def move(monkeypatch, name):
+    """Has torch forms that are made from here on calculate on a device, whatever they are told."""
+    import torch  # half of the folder needs none
+
+    for module in ("ppo", "off_policy"):
+        module = importlib.import_module(f"slipstream.agents.{module}.torch_form")
+        monkeypatch.setattr(module, "device_of", lambda _: torch.device(name))
 
 
 def difference(left, right):

@@ -7,7 +7,6 @@ import forms
 import gymnasium
 import numpy as np
 import pytest
-import torch
 
 from slipstream.agents.actor_critic import torch_form as actor_critic_form
 from slipstream.agents.off_policy import torch_form as off_policy_form
@@ -132,7 +131,7 @@ def copied(replay, config, spec, num_envs):
 
 def together(agent):
     """Has a torch form calculate all members at once, as on a GPU."""
-    agent._groups = [agent.group(agent, slice(0, agent.members), torch.device("cpu"))]
+    agent._groups = [agent.group(agent, slice(0, agent.members), agent.device)]
     agent.refresh()
 
 

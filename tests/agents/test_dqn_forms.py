@@ -9,7 +9,6 @@ import forms
 import gymnasium
 import numpy as np
 import pytest
-import torch
 
 from slipstream.agents.dqn import torch_form
 from slipstream.agents.dqn.config import DQNConfig
@@ -109,7 +108,7 @@ def filled(agent, spec, rng):
 
 def together(agent):
     """Has a torch form calculate all members at once, as on a GPU."""
-    agent._groups = [DQNGroup(agent, slice(0, agent.members), torch.device("cpu"))]
+    agent._groups = [DQNGroup(agent, slice(0, agent.members), agent.device)]
     agent.refresh()
 
 

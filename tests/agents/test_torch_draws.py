@@ -8,12 +8,10 @@ from slipstream.core.random import word
 from slipstream.machine import draws
 from slipstream.nets import torch_draws
 
-CPU = torch.device("cpu")
 
-
-def test_words_are_equal_bit_for_bit():
+def test_words_are_equal_bit_for_bit(device):
     keys = draws.member_keys([0, 1, 2**63 + 5], draws.ACT, 12345)
-    ours = torch_draws.words(torch_draws.keys_of(keys, CPU), 2**40 + 3, 5000)
+    ours = torch_draws.words(torch_draws.keys_of(keys, torch.device(device)), 2**40 + 3, 5000).cpu()
     places = np.arange(5000, dtype=np.uint64) + np.uint64(2**40 + 3)
     with np.errstate(over="ignore"):
         expected = np.stack([word(key, places) for key in keys])
@@ -22,11 +20,12 @@ def test_words_are_equal_bit_for_bit():
 
 
 @pytest.mark.parametrize("kind", ["gumbel", "normal"])
-def test_noise_is_that_of_the_compiled_draws(kind):
+def test_noise_is_that_of_the_compiled_draws(kind, device):
     """Logarithm and cosine are each library's own, in float64; few float32 round otherwise."""
     keys = draws.member_keys(range(4), draws.ACT, 7)
     expected = np.zeros((4, 3000), np.float32)
     getattr(draws, f"fill_{kind}")(keys, 11, expected)
-    ours = getattr(torch_draws, kind)(torch_draws.keys_of(keys, CPU), 11, 3000).numpy()
+    streams = torch_draws.keys_of(keys, torch.device(device))
+    ours = getattr(torch_draws, kind)(streams, 11, 3000).cpu().numpy()
     np.testing.assert_array_max_ulp(ours, expected, 1)
     assert (ours == expected).mean() > 0.999

@@ -7,7 +7,6 @@ import forms
 import gymnasium
 import numpy as np
 import pytest
-import torch
 
 from slipstream.agents.ppo import torch_form
 from slipstream.agents.ppo.config import PPOConfig
@@ -113,8 +112,7 @@ def filled(agent, spec, masked, rng):
 def together(agent):
     """Has a torch form calculate all members at once, as on a GPU."""
     everyone = slice(0, agent.members)
-    cpu = torch.device("cpu")
-    group = PPOGroup(agent.policy, agent.config, everyone, agent.num_envs, cpu)
+    group = PPOGroup(agent.policy, agent.config, everyone, agent.num_envs, agent.device)
     agent._groups = [group]
 
 

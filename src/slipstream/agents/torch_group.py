@@ -13,7 +13,7 @@ from slipstream.nets.observations import LIMIT
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_adam import Group, Moving
-from slipstream.nets.torch_device import carried
+from slipstream.nets.torch_device import carried, told
 from slipstream.nets.torch_networks import make_network, named
 
 
@@ -38,13 +38,13 @@ class TorchGroup:
         self.count = members.stop - members.start
         self.network = make_network(policy)
         self._policy = policy
-        self._hosts: list[tuple[Tensor, Tensor]] = []  # theirs, ours
+        self._shared: list[tuple[NDArray[Any], Tensor]] = []  # the agent's, ours
 
     def ours(self, array: NDArray[Any]) -> Tensor:
         """The device's form of an agent's array [M, ...], which `fetch` and `put_back` copy."""
-        host = torch.from_numpy(array[self.members])
-        ours = host.to(self.device, copy=True)
-        self._hosts.append((host, ours))
+        own = array[self.members]
+        ours = self.carried(own).clone()
+        self._shared.append((own, ours))
         return ours
 
     def named(self, parameters: Parameters, flat: Tensor) -> dict[str, Tensor]:
@@ -64,8 +64,8 @@ class TorchGroup:
     @torch.no_grad()
     def fetch(self) -> None:
         """Weights, moments and scales as the agent has them now."""
-        for host, ours in self._hosts:
-            ours.copy_(host)
+        for own, ours in self._shared:
+            ours.copy_(self.carried(own))
         scale = self._policy.scale
         if scale is not None:
             mean, inverse = np.asarray(scale.mean), np.asarray(scale.inverse_std)
@@ -73,15 +73,20 @@ class TorchGroup:
                 self.carried(x[self.members].copy())[:, None] for x in (mean, inverse)
             )
 
-    @torch.no_grad()
-    def put_back(self) -> None:
-        """Weights and moments for everybody else."""
-        for host, ours in self._hosts:
-            host.copy_(ours)
+    def put_back(self, *others: Tensor) -> list[NDArray[Any]]:
+        """Weights and moments for everybody else; arrays of other tensors, in the same wait."""
+        arrays = self.told(*(ours for _, ours in self._shared), *others)
+        for (own, _), array in zip(self._shared, arrays, strict=False):
+            own[...] = array
+        return arrays[len(self._shared) :]
 
     def carried(self, array: NDArray[Any]) -> Tensor:
         """An array on the device."""
         return carried(np.ascontiguousarray(array), self.device)
+
+    def told(self, *tensors: Tensor) -> list[NDArray[Any]]:
+        """Arrays of tensors: the one place where the processor waits for the device."""
+        return told(tensors, self.device)
 
     def column(self, array: NDArray[Any]) -> Tensor:
         """Their part of a setting [M], float32 or bool."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,9 +64,20 @@ def carried(array: NDArray[np.generic], device: torch.device) -> Tensor:
     torch keeps the pinned copy until the device has read it.
     """
     tensor = torch.from_numpy(array)
-    if device.type == "cpu":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def told(tensors: Sequence[Tensor], device: torch.device) -> list[NDArray[Any]]:
+    """Arrays of the device's tensors: themselves on a processor, else copied, in one wait.
+
+    Whatever else asks for a number of a card makes the processor wait for all that was queued.
+    """
+    here = [tensor.detach().to("cpu", non_blocking=True) for tensor in tensors]
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return [tensor.numpy() for tensor in here]
 
 
 @contextmanager

@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from slipstream.nets.torch_device import carried
+
 
 def _signed(bits: int) -> int:
     """The int64 of the same bits."""
@@ -26,7 +28,7 @@ _MUL_2 = _signed(0x94D049BB133111EB)
 
 def keys_of(keys: NDArray[np.uint64], device: torch.device) -> Tensor:
     """Keys of `machine/draws.py` as int64 of the same bits."""
-    return torch.from_numpy(keys.view(np.int64)).to(device)
+    return carried(keys.view(np.int64), device)
 
 
 def words(keys: Tensor, first: int, count: int) -> Tensor:

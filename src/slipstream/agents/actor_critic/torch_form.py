@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.agents.actor_critic.base import ActorCritic
-from slipstream.agents.actor_critic.update import VALUE
+from slipstream.agents.actor_critic.update import VALUE, Tally
 from slipstream.agents.off_policy.torch_form import (
     Coefficients,
     ReplayGroup,
@@ -110,7 +110,8 @@ class TorchMembers(ReplayGroup):
             self.target(target, group)
             for target, group in zip(agent.critics.targets, agent.critics.groups, strict=True)
         ]
-        self.acting, self.counting = actor, critics[0]
+        self.acting = actor
+        self._tally: Any = Tally(*map(self.ours, agent.tally))  # as tensors
         self.learned = Members(actor, critics, targets, self.others(agent))
         network, head_width = self.network, agent.policy.actions.head_width
 
@@ -159,7 +160,8 @@ class TorchMembers(ReplayGroup):
         warm = agent.steps[self.members] < agent.config.learning_starts
         uniform = torch.erf(noise.double() * 0.5**0.5).float()
         action = torch.where(self.carried(warm)[:, None, None], uniform, action)
-        return action.flatten(0, 1).cpu().numpy()
+        chosen: NDArray[np.float32] = self.told(action.flatten(0, 1))[0]
+        return chosen
 
     def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
         agent, own = self._agent, self.members
@@ -169,12 +171,12 @@ class TorchMembers(ReplayGroup):
         shape = (self.count, self.DRAWS, *rows.action.shape[1:])
         noise = torch_draws.normal(streams, 0, int(np.prod(shape[1:]))).view(shape)
         statistics, updated, moved, error = self.improve(rows, noise.unbind(1), wanted)
-        counted = np.stack([x.cpu().numpy() for x in (updated, moved)])
-        sums = np.stack([column.cpu().numpy() for column in statistics.values()], 1)
-        counts = np.where(np.arange(sums.shape[1]) <= VALUE, *counted[..., None])
-        agent.tally.sums[own] += np.where(counts, sums, 0.0)
-        agent.tally.updates[own] += counted[0]
-        agent.tally.moves[own] += counted[1]
+        columns, tally = torch.stack(list(statistics.values()), 1), self._tally
+        places = torch.arange(columns.shape[1], device=self.device)
+        counts = torch.where(places <= VALUE, updated[:, None], moved[:, None])
+        tally.sums.add_(torch.where(counts, columns, 0.0))
+        tally.updates.add_(updated)
+        tally.moves.add_(moved)
         return error
 
 

@@ -99,7 +99,8 @@ class DQNGroup(ReplayGroup):
         online = self.group(policy.parameters)
         # The network of images has a critic, too, which has no part in the values of choices.
         leaves = {k: v for k, v in online.leaves.items() if not k.startswith("critic.")}
-        self.acting = self.counting = self._online = online._replace(leaves=leaves)
+        self.acting = self._online = online._replace(leaves=leaves)
+        self._sums, self._updates = self.ours(agent.sums), self.ours(agent.updates)
         self._target = self.target(agent.targets["values"], policy.parameters)
         self._allowed: Tensor | None = None  # of the last matrix, between streams
         if isinstance(policy.network, MlpNetwork) and policy.network.stream:
@@ -120,18 +121,18 @@ class DQNGroup(ReplayGroup):
         """Values of all choices [g N, n] of observations [g N, ...]."""
         rows = self.carried(obs.reshape(self.count, -1, *obs.shape[1:]))
         values = self._model(self._online.leaves, self.inputs(rows)).flatten(0, 1)
-        found: NDArray[np.float32] = values.cpu().numpy()
+        found: NDArray[np.float32] = self.told(values)[0]
         return found
 
     def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
-        agent, config, own = self._agent, self._agent.config, self.members
+        config = self._agent.config
         statistics, size = update(
             *(self._online, self._target, self._model, rows, wanted, self.coefficients),
             *(config.double, config.target_every),
         )
-        learned = (wanted & ~self._online.moving.failed).cpu().numpy()
-        agent.sums[own] += np.where(learned[:, None], statistics.cpu().numpy(), 0.0)
-        agent.updates[own] += learned
+        learned = wanted & ~self._online.moving.failed
+        self._sums += torch.where(learned[:, None], statistics, 0.0)
+        self._updates += learned
         return size
 
 

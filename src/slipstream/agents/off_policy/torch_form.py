@@ -2,7 +2,8 @@
 
 Everything has a leading member axis. What limits or ends an update (norm, NaN) does so for each
 member alone. Environments, replay and running statistics stay where environments are, on the
-processor. Weights lie on the device, and are carried back when an iteration ends.
+processor. Weights and what updates count lie on the device, and are carried back when an iteration
+ends; until then only priorities need anything of it.
 """
 
 from __future__ import annotations
@@ -85,12 +86,10 @@ class ReplayGroup(TorchGroup, ABC):
 
     Attributes:
         acting: group of the network that acts: its failures are the members'.
-        counting: group whose steps name a member's draws.
         coefficients: of this iteration.
     """
 
     acting: Group
-    counting: Group
 
     def __init__(self, agent: Any, members: slice, device: torch.device) -> None:
         super().__init__(agent.policy, agent.num_envs, members, device)
@@ -98,7 +97,7 @@ class ReplayGroup(TorchGroup, ABC):
 
     @abstractmethod
     def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
-        """One update of those that want one, bool [g]; counted by the agent.
+        """One update of those that want one, bool [g], and have not failed; counted.
 
         Args:
             made: updates that each has made.
@@ -116,14 +115,16 @@ class ReplayGroup(TorchGroup, ABC):
         super().fetch()
         self.coefficients = Coefficients(*map(self.column, self._agent.step_settings))
         self._factor = self.column(self._agent.reward_factor)[:, None]
+        self._made = self._agent.made[self.members].copy()
+        self._failed = self._agent.policy.parameters.failed[self.members].copy()
 
     def learn(self, replay: Replay, wanted: NDArray[np.bool_]) -> None:
         """One update of those members that want one, bool [g], and have not failed."""
         agent, config, own = self._agent, self._agent.config, self.members
-        wanted = wanted & ~self.acting.moving.failed.cpu().numpy()
+        wanted = wanted & ~self._failed
         if not wanted.any():
             return
-        made = self.counting.moving.steps.cpu().numpy()
+        made = self._made  # counts on where a member fails, for it learns no more
         keys = draws.own_keys(agent.seeds[own], draws.REPLAY, made)
         sample = replay.sample(
             *(np.arange(own.start, own.stop), keys, config.batch, config.n_step),
@@ -139,7 +140,11 @@ class ReplayGroup(TorchGroup, ABC):
             weight=self.carried(sample.weight),
             mask_next=self.carried(batch.mask_next) if batch.mask_next.size else None,
         )
-        errors = self.update(rows, made, self.carried(wanted)).cpu().numpy()
+        size = self.update(rows, made, self.carried(wanted))
+        self._made = made + wanted
+        if replay.plan.alpha == 0.0:
+            return
+        errors, self._failed = self.told(size, self.acting.moving.failed)
         for i in np.flatnonzero(wanted).tolist():
             replay.reprioritise(own.start + i, sample.index[i], errors[i])
 

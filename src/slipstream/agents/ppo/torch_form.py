@@ -188,7 +188,7 @@ def learn(
             updates += ~frozen
             counted = torch.cat([statistics, norm[:, None].float()], 1)
             sums += torch.where(frozen[:, None], 0.0, counted)
-        if bool(frozen.all()):
+        if frozen.device.type == "cpu" and bool(frozen.all()):  # a card would be waited for
             break
     means = sums / updates.clamp(min=1)[:, None]
     names = (*STATISTICS, "gradient_norm")
@@ -246,8 +246,8 @@ class PPOGroup(TorchGroup):
         chosen = self._distribution(self._leaves, head, allowed)
         action = chosen.sample(noise.view(*head.shape[:2], -1))
         log_prob = chosen.log_prob(action)
-        action = action.flatten(0, 1)
-        return action.cpu().numpy(), log_prob.flatten().cpu().numpy()
+        taken, density = self.told(action.flatten(0, 1), log_prob.flatten())
+        return taken, density
 
     def _distribution(self, weights: Weights, head: Tensor, mask: Tensor | None) -> Distribution:
         return distribution(self._policy.actions, head, weights.get("log_std"), mask)
@@ -279,15 +279,14 @@ class PPOGroup(TorchGroup):
         self.fetch()
         coefficients = self._coefficients(learning_rate)
         rows = self._make_rows(rollout, reward, coefficients)
-        rows.advantage[self.carried(~rewarded)] = 0.0
+        rows.advantage.masked_fill_(self.carried(~rewarded)[:, None], 0.0)
         metrics = learn(
             *(self._group, self._model, rows),
             self._orders(rows.valid.shape[1], seeds, first_epochs),
             *(self._rows, coefficients, self._config.normalize_advantage),
         ) | {"explained_variance": explained_variance(rows)}
-        self.put_back()
         self._observations.clear()
-        return {name: value.cpu().numpy() for name, value in metrics.items()}
+        return dict(zip(metrics, self.put_back(*metrics.values()), strict=True))
 
     def _coefficients(self, learning_rate: NDArray[np.float64]) -> Coefficients:
         def column(name: str) -> Tensor:

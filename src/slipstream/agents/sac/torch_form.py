@@ -94,6 +94,10 @@ class SACMembers(TorchMembers):
     def others(self, agent: BaseSAC) -> Mapping[str, Group | Target]:
         return {"temperature": self.group(agent.temperature)}
 
+    def fetch(self) -> None:
+        super().fetch()
+        self._entropy = Entropy(*map(self.column, self._agent.entropy))
+
     def explore(self, head: Tensor, noise: Tensor) -> Tensor:
         return draw(head, noise)[0]
 
@@ -101,10 +105,9 @@ class SACMembers(TorchMembers):
         self, rows: Transitions, noise: tuple[Tensor, ...], wanted: Tensor
     ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
         following, here = noise
-        entropy = Entropy(*map(self.column, self._agent.entropy))
         statistics, updated, error = learn(
             *(self.learned, self.networks, rows, (following, here), wanted),
-            *(self._agent.config.target_every, self.coefficients, entropy),
+            *(self._agent.config.target_every, self.coefficients, self._entropy),
         )
         return statistics, updated, updated, error
 

@@ -80,16 +80,20 @@ class TD3Members(TorchMembers):
     def others(self, agent: BaseTD3) -> Mapping[str, Group | Target]:
         return {"actor": self.target(agent.targets["actor"], agent.policy.parameters)}
 
+    def fetch(self) -> None:
+        super().fetch()
+        self._smoothing = Smoothing(*map(self.column, self._agent.smoothing))
+        self._noise = self.column(self._agent.noise)[:, None, None]
+
     def explore(self, head: Tensor, noise: Tensor) -> Tensor:
-        return perturbed(head, self.column(self._agent.noise)[:, None, None] * noise)
+        return perturbed(head, self._noise * noise)
 
     def improve(
         self, rows: Transitions, noise: tuple[Tensor, ...], wanted: Tensor
     ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
-        smoothing = Smoothing(*map(self.column, self._agent.smoothing))
         return learn(
             *(self.learned, self.networks, rows, noise[0], wanted),
-            *(self._agent.config.target_every, self.coefficients, smoothing),
+            *(self._agent.config.target_every, self.coefficients, self._smoothing),
         )
 
 

@@ -1,0 +1,133 @@
+"""Where a processor waits for a card, found without one.
+
+The torch forms run with the device's tensors on torch's `meta`, which has shapes and no numbers: it
+refuses `.item()`, `bool(tensor)`, `.cpu()` and boolean indices, all of which would wait for a card.
+What is left is `TorchGroup.told`, whose calls are counted. A copy to the device from memory that is
+not pinned waits as well; each must be said to be `non_blocking`.
+"""
+
+import forms
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from slipstream.agents.dqn.config import DQNConfig
+from slipstream.agents.dqn.torch_form import TorchDQN
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.agents.ppo.torch_form import TorchPPO
+from slipstream.agents.sac.config import SACConfig
+from slipstream.agents.sac.torch_form import TorchSAC
+from slipstream.agents.td3.config import TD3Config
+from slipstream.agents.td3.torch_form import TorchTD3
+from slipstream.agents.torch_group import TorchGroup
+from slipstream.experience.replay.replay import Replay
+from slipstream.experience.rollout import Rollout
+from slipstream.vector.vector_env import Finals
+
+MEMBERS, COPIES, STEPS = 3, 4, 8
+IMAGE = {"shape": (1, 8, 8), "dtype": np.uint8}
+
+
+class CopiesDoNotWait(TorchDispatchMode):
+    """Refuses a copy to the device for which the processor would wait."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is torch.ops.aten._to_copy.default:
+            there, device = kwargs.get("device", args[0].device), args[0].device
+            waits = not kwargs.get("non_blocking", False)
+            assert not (device.type == "cpu" and torch.device(there).type == "meta" and waits)
+        if function is torch.ops.aten.copy_.default:
+            assert args[0].device == args[1].device
+        return function(*args, **kwargs)
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """How often the processor waited for the device, by what it was told; numbers are made up."""
+    forms.move(monkeypatch, "meta")
+    counted = []
+
+    def told(group, *tensors):
+        counted.append(len(tensors))
+        assert all(tensor.device.type == "meta" for tensor in tensors)
+        return [torch.zeros(tensor.shape, dtype=tensor.dtype).numpy() for tensor in tensors]
+
+    monkeypatch.setattr(TorchGroup, "told", told)
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("action", "shape", "settings"),
+    [
+        ("discrete", {}, {"target_kl": 0.01, "reward_scaling": "on"}),
+        ("multi", {}, {"normalize_advantage": False}),
+        ("box", {}, {"activation": "relu", "max_grad_norm": None}),
+        ("discrete", IMAGE, {"widths": (8,)}),
+    ],
+)
+def test_ppo_waits_once_a_step_and_once_an_update(experience, waits, action, shape, settings):
+    spec = experience.spec(action=action, **shape)
+    config = PPOConfig(horizon=STEPS, minibatch=16, epochs=3, **settings)
+    agent = TorchPPO(config, spec, range(MEMBERS), COPIES)
+    masked = 3 if action == "discrete" else 0
+    rollout = Rollout(spec, STEPS, MEMBERS, COPIES, masked)
+    with CopiesDoNotWait():
+        experience.fill(agent, rollout)
+        assert len(waits) == STEPS
+        agent.update(rollout)
+    assert len(waits) == STEPS + 1
+
+
+@pytest.mark.parametrize("prioritised", [False, True])
+@pytest.mark.parametrize(
+    ("form", "config", "action", "shape", "settings"),
+    [
+        (TorchDQN, DQNConfig, "discrete", {}, {"dueling": True}),
+        (TorchDQN, DQNConfig, "discrete", IMAGE, {"double": False}),
+        (TorchSAC, SACConfig, "box", {}, {}),
+        (TorchTD3, TD3Config, "box", {}, {"max_grad_norm": 1.0}),
+    ],
+)
+def test_learning_from_a_replay_waits_for_priorities_alone(
+    experience, waits, form, config, action, shape, settings, prioritised
+):
+    spec = experience.spec(action=action, **shape)
+    config = config(
+        **{"replay_size": 200, "batch": 8, "iteration": STEPS, "widths": (8,)},
+        **{"learning_starts": 2, "prioritised": prioritised, **settings},
+    )
+    agent = form(config, spec, range(MEMBERS), COPIES)
+    masked = 3 if action == "discrete" else 0
+    rollout = Rollout(spec, STEPS, MEMBERS, COPIES, masked)
+    replay = Replay(config.replay(COPIES), spec, MEMBERS, COPIES, masked)
+    with CopiesDoNotWait():
+        experience.fill(agent, rollout, ends=0.0)
+        assert len(waits) == STEPS  # one an acting step
+        replay.begin(rollout.obs[0], None if rollout.mask is None else rollout.mask[0])
+        nothing = Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
+        for t in range(STEPS):
+            replay.write(rollout, t, nothing, np.full(MEMBERS * COPIES, -1))
+        agent.learn(replay, np.array([3, 0, 2]))
+        priorities = 3 if prioritised else 0  # one an update
+        assert len(waits) == STEPS + priorities
+        metrics = agent.update(rollout)
+    assert len(waits) == STEPS + priorities + 1  # one an iteration
+    assert not metrics["failed"].any()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool((x > 0).any()),
+        lambda x: x.cpu(),
+        lambda x: x[x > 0],
+        lambda x: torch.zeros(2).to(x.device),
+        lambda x: x.copy_(torch.zeros(2)),
+    ],
+)
+def test_a_wait_is_found(wait):
+    with CopiesDoNotWait(), pytest.raises((AssertionError, RuntimeError, NotImplementedError)):
+        wait(torch.zeros(2, device="meta"))
