@@ -111,7 +111,8 @@ class TorchMembers(ReplayGroup):
             for target, group in zip(agent.critics.targets, agent.critics.groups, strict=True)
         ]
         self.acting = actor
-        self._tally: Any = Tally(*map(self.ours, agent.tally))  # as tensors
+        ours: list[Any] = [self.ours(array) for array in agent.tally]
+        self._tally: Any = Tally(*ours)  # as tensors
         self.learned = Members(actor, critics, targets, self.others(agent))
         network, head_width = self.network, agent.policy.actions.head_width
 
