@@ -83,6 +83,17 @@ def test_a_card_that_is_not_there(monkeypatch, built, cards, words):
     assert torch_device.device_of("cpu") == torch.device("cpu")
 
 
+def test_an_amd_card_that_is_not_there(monkeypatch):
+    """A build for ROCm has no CUDA and answers to its name."""
+    monkeypatch.setattr(torch.version, "hip", "6.4.2")
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ResourceError, match=r"HIP_VISIBLE.*ROCm 6\.4\.2.*`rocm-smi`.*cpu"):
+        check_learner(TrainingConfig(device="cuda"), False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert check_learner(TrainingConfig(device="cuda"), False) == "torch"
+
+
 def _run(tmp_path, name, **changes):
     run = Run.create(resolve(SETTINGS, changes), tmp_path / name)
     train(run.config, run)

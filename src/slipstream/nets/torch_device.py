@@ -26,7 +26,8 @@ def device_of(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cpu":
         return device
-    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
+    rocm = torch.version.hip  # AMD's builds answer to the name cuda, too
+    if rocm is None and not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         line = pip_install("--force-reinstall", "torch", "-i", "https://pypi.org/simple")
         raise ResourceError(
             f"{name} was asked for, and PyTorch {torch.__version__} here is built for processors "
@@ -35,10 +36,13 @@ def device_of(name: str) -> torch.device:
         )
     cards = torch.cuda.device_count()
     if cards == 0:
+        hides, shows = "CUDA_VISIBLE_DEVICES", "nvidia-smi"
+        if rocm is not None:
+            hides, shows = "HIP_VISIBLE_DEVICES", "rocm-smi"
         raise ResourceError(
             f"{name} was asked for, and no card can be used here: there is none, its driver is "
-            "missing, or CUDA_VISIBLE_DEVICES hides it. `nvidia-smi` shows what the driver sees; "
-            "or train with --device cpu."
+            f"missing, or {hides} hides it{'' if rocm is None else f' (PyTorch for ROCm {rocm})'}. "
+            f"`{shows}` shows what the driver sees; or train with --device cpu."
         )
     if (device.index or 0) >= cards:
         known = "only cuda:0" if cards == 1 else f"cuda:0 to cuda:{cards - 1}"
