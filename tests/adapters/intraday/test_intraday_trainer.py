@@ -131,8 +131,10 @@ def test_monitors_write_what_is_trained(prices, tmp_path, monkeypatch):
     monitor = {"enabled": True, "log_path": str(path)}
     training = {**CONFIG["training"], "vectorized_training": {"monitor": monitor}}
     trainer = TrainerAgent({**CONFIG, "training": training})
-    trainer.set_env(trainer.create_vectorized_env(SYMBOLS, prices))
+    vec_env = trainer.create_vectorized_env(SYMBOLS, prices)
+    trainer.set_env(vec_env)
     run = slipstream.Run.open(trainer.train(out=tmp_path / "run"))
+    vec_env.close()
     with path.with_suffix(".monitor.csv").open() as file:
         assert file.readline().startswith("#")
         rows = list(csv.DictReader(file))
