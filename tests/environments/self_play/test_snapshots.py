@@ -29,13 +29,22 @@ SELF_PLAY = {
 AGENT = {"horizon": 16, "minibatch": 64, "widths": (16, 16), "epochs": 2}
 
 
-def shard(seeds=(7,), num_envs=16, run=None, backend="auto", members=None, **self_play):
-    settings = {"self_play": {**SELF_PLAY, **self_play}}
+def shard(
+    seeds=(7,),
+    num_envs=16,
+    run=None,
+    backend="auto",
+    members=None,
+    horizon=16,
+    learner="auto",
+    **own,
+):
+    settings = {"self_play": {**SELF_PLAY, **own}}
     environment = make_environment(TICTACTOE, settings)
     members = range(len(seeds)) if members is None else members
-    made = Shard(
-        environment, PPOConfig(**AGENT), seeds, members, num_envs, backend=backend, run_tasks=run
-    )
+    config = PPOConfig(**{**AGENT, "horizon": horizon})
+    options = {"backend": backend, "run_tasks": run, "learner": learner}
+    made = Shard(environment, config, seeds, members, num_envs, **options)
     made.reset()
     return made
 
@@ -56,7 +65,7 @@ def test_a_member_alone_equals_it_in_a_population():
     """Seven iterations: the pool of three was filled and its oldest snapshot replaced."""
     together = states(shard((7, 8, 9)), 7)
     assert together["opponents.pool.taken"].tolist() == [4, 4, 4]
-    assert sorted(together["opponents.pool.serial"][0]) == [1, 2, 3]
+    assert sorted(together["opponents.pool.serial"][0, :3]) == [1, 2, 3]
     for m, seed in enumerate((7, 8, 9)):
         alone = states(shard((seed,)), 7)
         assert_equal(alone, state_of(together, range(m, m + 1), 3))
@@ -82,12 +91,50 @@ def test_slices_and_the_interpreted_backend_change_nothing(monkeypatch):
     assert_equal(states(shard(backend="serial"), 4), whole)
 
 
-def test_going_on_gives_the_same_bits():
-    straight = states(shard((7, 8)), 6)
-    first = states(shard((7, 8)), 3)
-    second = shard((7, 8))
+# Games last up to nine steps, so that in iterations of four some outlive even a second snapshot.
+CROWDED = {"slots": 1, "snapshot_iterations": 1, "horizon": 4}
+
+
+@pytest.mark.parametrize("settings", [{}, CROWDED])
+def test_going_on_gives_the_same_bits(settings):
+    straight = states(shard((7, 8), **settings), 6)
+    first = states(shard((7, 8), **settings), 3)
+    second = shard((7, 8), **settings)
     second.set_state(first)
     assert_equal(states(second, 3), straight)
+
+
+@pytest.mark.parametrize("learner", ["compiled", "torch"])
+@pytest.mark.parametrize(
+    "settings",
+    [CROWDED, {**CROWDED, "horizon": 16}, {**CROWDED, "slots": 8, "sampling": "uniform"}],
+)
+def test_a_game_under_way_keeps_its_opponent(settings, learner):
+    """The same weights act in it to its end, whichever place they lie in."""
+    if learner == "torch":
+        pytest.importorskip("torch")
+    made = shard((7, 8), learner=learner, **settings)
+    (env,), pool = made.collector.envs, made._opponents.pool
+    met, moved = {}, set()
+
+    def act(networks, table, actions):
+        for e, k in enumerate(table.network.tolist()):
+            if k < 0 or not len(networks.weights) > 1:
+                continue
+            game = (e, int(env.game.book["episode"][e]))
+            weights = networks.weights[k].tobytes()
+            assert met.setdefault(game, weights) == weights
+            if k % pool.serial.shape[1] == settings["slots"]:
+                moved.add(game)
+        loop(networks, table, actions)
+
+    loop = env._loops["act_choices"]
+    env._loops = {**env._loops, "act_choices": act}
+    for _ in range(24):
+        made.iterate(0.0)
+    assert len(set(met.values())) > 8
+    assert len(moved) > 4
+    assert (pool.taken < 25).all() == (settings["horizon"] == 4)  # there a snapshot had to wait
 
 
 def test_a_run_with_two_workers_equals_one_and_resumes(tmp_path):
@@ -145,8 +192,8 @@ def test_the_oldest_snapshot_makes_room():
     for value in range(1, 5):
         policy.parameters.flat[:] = value
         made.snapshot(np.array([True]))
-    assert made.serial.tolist() == [[3, 4, 2]]
-    assert made.weights[0, :, 0].tolist() == [3.0, 4.0, 2.0]
+    assert made.serial.tolist() == [[3, 4, 2, -1]]
+    assert made.weights[0, :3, 0].tolist() == [3.0, 4.0, 2.0]
     np.testing.assert_allclose(made.shares, [[1 / 3, 2 / 3, 1.0]])
 
 

@@ -183,20 +183,25 @@ class SnapshotPool:
     """Snapshots of M members, K of each at most. The first one is of the untrained weights.
 
     Nothing changes while a rollout is collected: results and snapshots enter between iterations. A
-    snapshot takes the place of the oldest one where all K are taken; an episode under way then goes
-    on against what is in that place, and says nothing about either.
+    snapshot takes the place of the oldest one where all K are taken. Is that one in a game under
+    way, it is moved to a spare place, where it plays its games to their end: they say nothing about
+    its successor, and nobody else meets it. The next such snapshot waits until then.
 
     Args:
         policy: of the members, as it is trained.
         config: how many, and which of them play.
 
     Attributes:
-        weights: float32 [M, K, P]; mean, inverse_std: float32 [M, K, D], observation scales.
-        serial: int64 [M, K], number of the snapshot in a place; -1: empty.
+        weights: float32 [M, K + 1, P]; mean, inverse_std: float32 [M, K + 1, D], observation
+            scales; the last place is the spare one.
+        serial: int64 [M, K + 1], number of the snapshot in a place; -1: empty.
         taken: int64 [M], snapshots taken so far.
         rate: float64 [M, K], estimated share of points that the member wins against each.
         games: int64 [M, K], results that the estimate follows from.
         shares: float64 [M, K], how often each is met, summed up.
+        met: int64 [E] each, of all copies that train: the number of the snapshot in the running
+            game, -1 for none. Whoever steps them writes it.
+        moves: how often a snapshot was moved, since this object was made.
     """
 
     def __init__(self, policy: Policy, config: SelfPlayConfig) -> None:
@@ -204,10 +209,12 @@ class SnapshotPool:
             raise images()
         self._policy, self._config = policy, config
         m, k = policy.members, config.slots
-        self.weights: NDArray[np.float32] = zeros((m, k, policy.parameters.flat.shape[1]))
-        self.mean = np.zeros((m, k, policy.scale.mean.shape[1]), np.float32)
+        self.weights: NDArray[np.float32] = zeros((m, k + 1, policy.parameters.flat.shape[1]))
+        self.mean = np.zeros((m, k + 1, policy.scale.mean.shape[1]), np.float32)
         self.inverse_std = self.mean.copy()
-        self.serial = np.full((m, k), -1, np.int64)
+        self.serial = np.full((m, k + 1), -1, np.int64)
+        self.met: list[NDArray[np.int64]] = []
+        self.moves = 0
         self.taken = np.zeros(m, np.int64)
         self.rate = np.full((m, k), 0.5)
         self.games = np.zeros((m, k), np.int64)
@@ -221,7 +228,7 @@ class SnapshotPool:
 
     @property
     def networks(self) -> SeatNetworks:
-        """All M x K networks, member after member; they change with the pool."""
+        """All M x (K + 1) networks, member after member; they change with the pool."""
         m, k = self.serial.shape
         return networks_of(
             self._policy,
@@ -231,12 +238,37 @@ class SnapshotPool:
             not self._config.deterministic,
         )
 
+    def place(self, rows: NDArray[np.int64], serial: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which of all networks the snapshots `serial` of the members `rows` are, [n] each."""
+        spare = self.serial.shape[1] - 1
+        moved = self.serial[rows, spare] == serial
+        return np.where(moved, spare, serial % spare) + rows * (spare + 1)
+
+    def _plays(self, member: int, slot: int) -> bool:
+        """Whether the snapshot in a place is in a game under way."""
+        serial = self.serial[member, slot]
+        own = [met.reshape(self.members, -1)[member] for met in self.met]
+        return bool(serial >= 0 and any((met == serial).any() for met in own))
+
+    def ready(self) -> NDArray[np.bool_]:
+        """Whether members have room for another snapshot, [M]."""
+        spare = self.serial.shape[1] - 1
+        oldest = (self.taken % spare).tolist()
+        return np.array(
+            [not (self._plays(m, k) and self._plays(m, spare)) for m, k in enumerate(oldest)]
+        )
+
     def snapshot(self, members: NDArray[np.bool_]) -> None:
-        """Freezes the weights that some members have now, [M]."""
+        """Freezes the weights that some members have now, [M]; they must be `ready`."""
         scale, flat = self._policy.scale, self._policy.parameters.flat
         assert scale is not None
         for m in np.flatnonzero(members).tolist():
-            k = int(self.taken[m]) % self.serial.shape[1]
+            spare = self.serial.shape[1] - 1
+            k = int(self.taken[m]) % spare
+            if self._plays(m, k):
+                for values in (self.weights, self.mean, self.inverse_std, self.serial):
+                    values[m, spare] = values[m, k]
+                self.moves += 1
             self.weights[m, k] = flat[m]
             self.mean[m, k], self.inverse_std[m, k] = scale.mean[m], scale.inverse_std[m]
             self.serial[m, k] = self.taken[m]
@@ -250,7 +282,7 @@ class SnapshotPool:
         rate += (points - rate) / (n + 2) after n games: their mean and one game at 1/2; from WINDOW
         games on older ones fade.
         """
-        slot = serial % self.serial.shape[1]
+        slot = serial % self.rate.shape[1]
         if self.serial[member, slot] != serial:
             return  # another one sits there now
         n = min(int(self.games[member, slot]), WINDOW)
@@ -263,9 +295,10 @@ class SnapshotPool:
         The weights of `pfsp` are those of Vinyals et al. 2019, "Grandmaster level in StarCraft II
         using multi-agent reinforcement learning".
         """
-        config, there = self._config, self.serial >= 0
+        config, serial = self._config, self.serial[:, :-1]
+        there = serial >= 0
         if config.sampling == "latest":
-            weight = (self.serial == self.taken[:, None] - 1).astype(np.float64)
+            weight = (serial == self.taken[:, None] - 1).astype(np.float64)
         elif config.sampling == "uniform":
             weight = there.astype(np.float64)
         else:
@@ -281,9 +314,9 @@ class SnapshotPool:
         return {name: getattr(self, name).copy() for name in names}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from `state_dict()`."""
+        """Goes on from `state_dict()`; from one of before the spare place, too."""
         for name, values in state.items():
-            getattr(self, name)[:] = values
+            getattr(self, name)[tuple(map(slice, values.shape))] = values
         self.close_books()
 
 
@@ -341,7 +374,7 @@ class Opponents:
         self.iterations += 1
         if self.pool is None:
             return
-        due = self._due()
+        due = self._due() & self.pool.ready()
         for since in (self.iterations, self.episodes, self.games, self.points):
             since[due] = 0
         self.pool.snapshot(due)

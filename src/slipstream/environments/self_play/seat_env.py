@@ -96,8 +96,11 @@ class SeatEnv(VectorEnv):
         e, inner = self.num_envs, blank(game)
         self._obs, self._reward, self._mask = inner.obs, inner.reward, inner.mask
         self._joint = np.zeros((e, 2, self.spec.action_width), self.spec.action_dtype)
-        seat, kind, slot, serial = np.zeros((4, e), np.int64)
-        self._seats = Seats(seat, kind, slot, serial, np.zeros(e, np.uint64))
+        seat, kind, serial = np.zeros((3, e), np.int64)
+        self._seats = Seats(seat, kind, serial, np.zeros(e, np.uint64))
+        self._moves = 0  # of the pool, that were followed
+        if pool is not None and not evaluation:
+            pool.met.append(serial)
         self._loops = loops()
         self._kind = "boxes" if self.spec.action_dtype == np.float32 else "choices"
         self._players = self._line_up()
@@ -135,6 +138,9 @@ class SeatEnv(VectorEnv):
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
         if actions.shape != (self.num_envs, self.spec.action_width):
             raise ValueError(f"`actions` has the shape {actions.shape} in {self.num_envs} copies")
+        if self._pool is not None and self._moves != self._pool.moves:
+            self._place(np.arange(self.num_envs))
+            self._moves = self._pool.moves
         self._loops[f"seat_{self._kind}"](self._seats.seat, actions, self._joint)
         self._steps[:] = self.game.book["length"]
         for _, loop, networks, table in self._players:
@@ -170,17 +176,16 @@ class SeatEnv(VectorEnv):
             seats.seat[rows] = self.game.state["seat"][rows]
             own = self.game.state["kind"][rows, 1 - seats.seat[rows]]
             acting = rows[own != 0]
-            seats.kind[acting], seats.slot[acting], seats.serial[acting] = -own[own != 0], 0, -1
+            seats.kind[acting], seats.serial[acting] = -own[own != 0], -1
         self._place(rows)
 
     def _place(self, rows: NDArray[np.int64]) -> None:
         """Tells the loops which network acts in which copy."""
-        seats = self._seats
-        copies = self.num_envs // (1 if self._pool is None else self._pool.members)
+        seats, pool = self._seats, self._pool
         for kind, *_, table in self._players:
-            at = seats.slot[rows]
-            if kind == self.line_up.snapshots and self._pool is not None:
-                at = at + rows // copies * self._pool.serial.shape[1]
+            at = np.zeros_like(rows)
+            if kind == self.line_up.snapshots and pool is not None:
+                at = pool.place(rows // (self.num_envs // pool.members), seats.serial[rows])
             table.network[rows] = np.where(seats.kind[rows] == kind, at, -1)
 
     def _show(
@@ -299,13 +304,12 @@ class Seats(NamedTuple):
     Attributes:
         seat: int64 [E], the learner's, 0 or 1.
         kind: int64 [E], the opponent's number in its line-up.
-        slot: int64 [E], of a snapshot, else 0; serial: int64 [E], its number, else -1.
+        serial: int64 [E], number of a snapshot, else -1.
         noise: uint64 [E], the stream of the opponent's actions.
     """
 
     seat: Any
     kind: Any
-    slot: Any
     serial: Any
     noise: Any
 
@@ -317,7 +321,7 @@ class Draw(NamedTuple):
         sides: DRAWN or ALTERNATING.
         shares: float64 [kinds], shares of the line-up, summed up.
         slots: float64 [M, K], shares of each member's snapshots, summed up.
-        serial: int64 [M, K], numbers of its snapshots.
+        serial: int64 [M, K + 1], numbers of its snapshots.
         snapshots: which kind they are, -1 for none.
     """
 
@@ -345,11 +349,11 @@ def draw_seats(by: Any, rows: Any, book: Any, seats: Any) -> None:
         side = b.index + episode if by.sides == ALTERNATING else word(key, _SEAT)
         seats.seat[e] = np.int64(side & _ONE)
         kind = place(by.shares, uniform_at(key, _KIND))
-        seats.kind[e], seats.slot[e], seats.serial[e] = kind, 0, -1
+        seats.kind[e], seats.serial[e] = kind, -1
         if kind == by.snapshots:
             m = e // copies
             slot = place(by.slots[m], uniform_at(key, _SLOT))
-            seats.slot[e], seats.serial[e] = slot, by.serial[m, slot]
+            seats.serial[e] = by.serial[m, slot]
 
 
 def place(shares: Any, u: float) -> int:
@@ -424,7 +428,7 @@ _TABLE = SeatTable(
     order=_NUMBERS,
     first=_NUMBERS,
 )
-_SEATS = Seats(of_int64(1), of_int64(1), of_int64(1), of_int64(1), _KEYS)
+_SEATS = Seats(of_int64(1), of_int64(1), of_int64(1), _KEYS)
 _DRAW = Draw(0, of_float64(1), of_float64(2), of_int64(2), 0)
 
 # The arguments of every loop, as examples of their types; arrays are C-contiguous.
