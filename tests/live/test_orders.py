@@ -33,6 +33,7 @@ from slipstream.live.deployment import Deployment, deploy
 from slipstream.live.journal import Journal
 from slipstream.live.limits import Limits, Situation, forbidden, forbidden_orders, kill
 from slipstream.live.paper import paper
+from slipstream.live.ranges import Outside, Ranges
 
 SIZE = 28_800
 BEGIN = 1_741_219_200  # 2025-03-06 00:00 UTC; New York's clock changes on the 9th
@@ -357,10 +358,14 @@ def test_limits_keep_orders_back(
     paper("demo", FEED, limits=Limits(stale=10.0), **options)
     assert any("ago." in one for one in said) and not server.state()["orders"]
     server.clock.set(BEGIN + 3 * SIZE + 60)
-    paper("demo", FEED, limits=Limits(deviations=1e-6), **options)
-    assert any("deviations from its mean in training" in one for one in said)
+    with monkeypatch.context() as narrow:
+        narrow.setattr(Ranges, "of", lambda facts: Ranges(np.ones(2), np.ones(2)))
+        paper("demo", FEED, limits=Limits(), **options)
+    assert any(one.startswith("Not sent") and "outside its range" in one for one in said)
     assert not server.state()["orders"]
     server.clock.set(BEGIN + 4 * SIZE + 60)
+    paper("demo", FEED, limits=Limits(stale=10.0), **options)
+    server.clock.set(BEGIN + 4.5 * SIZE)
     paper("demo", FEED, **options)  # limits are kept with the account
     assert not server.state()["orders"]
     server.clock.set(BEGIN + 5 * SIZE + 60)
@@ -368,7 +373,9 @@ def test_limits_keep_orders_back(
     assert server.state()["orders"]
 
 
-SITUATION = Situation(100.0, 0.0, 5.0, 0.0, (1.0, "rsi_14"), 0, {"A": 2.0, "B": 1.0}, {"A": 10.0})
+SITUATION = Situation(
+    100.0, 0.0, 5.0, 0.0, Outside(0.1, "rsi_14"), 0, {"A": 2.0, "B": 1.0}, {"A": 10.0}
+)
 
 
 def test_each_limit() -> None:
@@ -377,7 +384,8 @@ def test_each_limit() -> None:
     assert forbidden(limits, 60, now) == ""
     assert "61 s ago" in forbidden(limits, 60, now._replace(age=61.0))
     assert "31 s apart" in forbidden(limits, 60, now._replace(skew=31.0))
-    assert "rsi_14 lies 21.0" in forbidden(limits, 60, now._replace(furthest=(21.0, "rsi_14")))
+    far = now._replace(outside=Outside(0.61, "rsi_14"))
+    assert "rsi_14 lies outside its range in training, by 61 %" in forbidden(limits, 60, far)
     assert forbidden_orders(limits, {"B": 30.0}, now) == {}  # 20 % held, and 30 % more
     assert "31.0 % of equity." in forbidden_orders(limits, {"B": 31.0}, now)["B"] + "."
     assert "would be held" in forbidden_orders(limits, {"A": 5.0, "B": 21.0}, now)["B"]

@@ -296,6 +296,7 @@ def test_it_is_a_job_that_is_watched_stopped_and_resumed(
     deadline = time.monotonic() + 60
     while "1 decisions" not in (status := told("status", "demo")):
         assert time.monotonic() < deadline, status
+    assert "The gate pbo failed" in status and "was forced: a test" in status
     assert "running" in told("jobs") and "equity EURUSD" in told("log", "demo")
     assert "slipstream resume demo" in told("stop", "demo")
     told("watch", "demo")  # until it has ended

@@ -27,7 +27,9 @@ from slipstream.files.files import make_folder
 from slipstream.files.lock import take_lock
 from slipstream.live.feed import Told
 from slipstream.live.journal import Decision, Journal
+from slipstream.live.ranges import Outside, Ranges
 from slipstream.live.store import Shape, Store
+from slipstream.market.calendar import DAY
 from slipstream.market.finding import plural, stamp
 from slipstream.market.market import Market
 from slipstream.runs.policies import DeployedPolicy, check_fit
@@ -48,8 +50,8 @@ class Pass(NamedTuple):
         action: [n, K].
         equity: float64 [n], account currency, at those bars' closes.
         wanted: units after the next fill, of the last decision.
-        furthest: of the features at the last bar the one that lies furthest from its mean in
-            training, in its deviations there, and its name.
+        outside: of the features at the last bar the one that lies furthest outside its range in
+            training.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Pass(NamedTuple):
     action: NDArray[Any]
     equity: NDArray[np.float64]
     wanted: tuple[float, ...]
-    furthest: tuple[float, str]
+    outside: Outside
 
 
 class Wanted(NamedTuple):
@@ -68,14 +70,14 @@ class Wanted(NamedTuple):
         units: by symbol.
         prices: last closes, by symbol.
         worth: equity by the rules, account currency.
-        furthest: as for `Pass`.
+        outside: as for `Pass`.
     """
 
     time: int
     units: Mapping[str, float]
     prices: Mapping[str, float]
     worth: float
-    furthest: tuple[float, str]
+    outside: Outside
 
 
 def passes_over(
@@ -110,10 +112,10 @@ def passes_over(
     env = environment.evaluation("window", len(names), backend=config.training.chosen_backend)
 
     def act(seen: Seen) -> NDArray[Any]:
-        newest.update(zip(seen.episode.tolist(), seen.obs.copy(), strict=True))
         rows = [known.get(names[k], ())[t : t + 1] for k, t in _places(seen)]
         if all(len(row) for row in rows):
             return np.concatenate(rows)
+        newest.update(zip(seen.episode.tolist(), seen.obs.copy(), strict=True))
         action = decide(policy.policy, seen, seed)
         for copy, row in enumerate(rows):
             if len(row):
@@ -124,31 +126,17 @@ def passes_over(
         tracks = run_episodes(env, act, len(names), settings.seed, names=names)[0]
     capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
     times = environment.loaded.data.time
-    found = []
+    ranges, found = Ranges.of(policy.facts), list[Pass]()
     for k, track in enumerate(tracks):
         equity = np.append(capital, track.trace["equity"][:-1])
         units = np.atleast_1d(track.trace["units"][-1]) if "units" in track.trace else ()
         wanted = tuple(float(one) for one in units)
         rows = track.trace["bar"] - 1
-        furthest = _furthest(policy, newest[k])
-        found.append(Pass(track.name, times[rows], track.actions, equity, wanted, furthest))
+        outside = (
+            ranges.outside(policy, newest[k]) if ranges is not None and k in newest else Outside()
+        )
+        found.append(Pass(track.name, times[rows], track.actions, equity, wanted, outside))
     return found
-
-
-def _furthest(policy: DeployedPolicy, obs: NDArray[Any]) -> tuple[float, str]:
-    """The feature that is furthest from its mean in training; 0 where none has a scale."""
-    scale = policy.policy.scale
-    if scale is None:
-        return 0.0, ""
-    known = policy.policy.conditions
-    features = [str(one["name"]) for one in known["features"]]
-    symbols = known["symbols"] if known["symbols_at_once"] > 1 else ("",)
-    names = [f"{symbol} {feature}".strip() for symbol in symbols for feature in features]
-    columns = min(len(names) * int(known["lookback"]), obs.size)
-    away = np.abs((obs.ravel() - scale.mean[0]) * scale.inverse_std[0])[:columns]
-    away[scale.inverse_std[0][:columns] == 1.0] = 0.0  # a factor is its scale, which says nothing
-    place = int(np.argmax(away)) if columns else 0
-    return (float(away[place]), names[place % len(names)]) if columns else (0.0, "")
 
 
 def _places(seen: Seen) -> list[tuple[int, int]]:
@@ -206,7 +194,7 @@ class PaperAccount:
             self.journal = Journal(folder / JOURNAL)
             opened.callback(self.journal.close)
             self._rows = {name: self.journal.rows(name) for name in self.journal.names()}
-            self._furthest = (0.0, "")
+            self._outside, self._warned = Outside(), set[tuple[str, int]]()
             self._replay_everything()
             self._opened = opened.pop_all()
 
@@ -242,7 +230,7 @@ class PaperAccount:
             if len(last.wanted) == len(self.shape.symbols):
                 units = dict(zip(self.shape.symbols, last.wanted, strict=True))
                 closes = self.store.closes()
-                return Wanted(last.time, units, closes, last.equity, self._furthest)
+                return Wanted(last.time, units, closes, last.equity, self._outside)
         return None
 
     def _replay_everything(self) -> None:
@@ -251,7 +239,7 @@ class PaperAccount:
             return
         anew = passes_over(self.policy, self.store.market(True), self.start)
         made = {one.name: one for one in anew}
-        self._furthest = max(one.furthest for one in anew)
+        self._outside = max(one.outside for one in anew)
         for name, rows in self._rows.items():
             own = made.get(name)
             for k, row in enumerate(rows):
@@ -307,7 +295,8 @@ class PaperAccount:
     def _keep(self, made: Sequence[Pass], clock: float) -> int:
         """Journals what is new, after a look at whether the rest came out as before."""
         new: list[Decision] = []
-        self._furthest = max(one.furthest for one in made)
+        self._outside = max(one.outside for one in made)
+        self._warn(max(int(one.time[-1]) for one in made), clock)
         for one in made:
             rows = self._rows.get(one.name, [])
             count = len(rows)
@@ -335,6 +324,13 @@ class PaperAccount:
         for decision in new:
             self._rows.setdefault(decision.name, []).append(decision)
         return len(new)
+
+    def _warn(self, time: int, clock: float) -> None:
+        """Remarks that a feature lies outside its range in training, once a day."""
+        known = (self._outside.feature, time // DAY)
+        if self._outside.share > 0.0 and known not in self._warned:
+            self._warned.add(known)
+            self._remark(clock, f"At the bar of {stamp(time)} UTC {self._outside}.")
 
     def _digest(self, time: int) -> str:
         place = bisect_right(self.store.times, time) - 1

@@ -38,6 +38,7 @@ from slipstream.files.lock import take_lock
 from slipstream.files.status import CURRENT, DEPLOYMENT
 from slipstream.live.account import BARS, JOURNAL
 from slipstream.live.journal import Journal
+from slipstream.live.ranges import Ranges
 from slipstream.live.store import Shape
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
@@ -45,7 +46,7 @@ from slipstream.nets.policy_file import unpack
 from slipstream.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig
-from slipstream.studies.record.status import DEPLOYMENTS, lookup
+from slipstream.studies.record.status import DEPLOYMENTS, VERSIONS, lookup
 
 if TYPE_CHECKING:
     from slipstream.live.gates import Gate
@@ -118,12 +119,12 @@ class Deployment:
     @property
     def versions(self) -> list[int]:
         """Numbers of those that are whole, ascending."""
-        found = (self.path / "versions").glob(f"*/{checkpoint.MANIFEST}")
+        found = (self.path / VERSIONS).glob(f"*/{checkpoint.MANIFEST}")
         return sorted(int(one.parent.name) for one in found if one.parent.name.isdigit())
 
     def version(self, number: int) -> Path:
         """The folder of a version's policy, which `slipstream evaluate` takes, too."""
-        return self.path / "versions" / str(number)
+        return self.path / VERSIONS / str(number)
 
     def account(self, number: int) -> Path:
         """The folder of a version's paper account."""
@@ -241,19 +242,24 @@ def deploy(
             "policy can be deployed."
         )
     found = Deployment.of(name)
-    make_folder(found.path / "versions")
+    make_folder(found.path / VERSIONS)
     with take_lock(found.path, f"Another process deploys {name}: wait for it."):
         number = max(found.versions, default=0) + 1
-        shape = _shape(_whole(facts), data)
+        whole = _bars(facts)
+        shape = _shape(whole, data)
         store = shape.section(found.account(number) / BARS)
         run = {**facts["run"], "env": {**section, "data": store}}
         feed = {key: value for key, value in data.items() if key not in ("folder", "symbols")}
         made = {**facts, "run": run, "feed": feed, "shape": shape._asdict()}
+        policy = unpack(tensors, facts["policy"])
+        config = RunConfig.from_mapping(run)
+        trained = _bars(facts, *facts["trained"]) if facts["trained"] else whole
+        ranges = Ranges.seen(DeployedPolicy(path, policy, config, made), trained)
+        made["ranges"] = {name: one.tolist() for name, one in ranges._asdict().items()}
         gates = judged(path, tensors, made, shape, data)
         _pass(gates, force, say)
         told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
-        config = RunConfig.from_mapping(run)
-        new = DeployedPolicy(path, unpack(tensors, made["policy"]), config, made)
+        new = DeployedPolicy(path, policy, config, made)
         why = {} if better is None else {"why": better(new)}
         checkpoint.save(found.version(number), tensors, {**made, "gates": told})
         if not is_there(found.path / register.PROVENANCE):
@@ -284,15 +290,19 @@ def _source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]
         kept |= {"id": run.provenance.get("id"), "label": f"member {member} of {path.name}"}
     # Windows would forbid to score the deployment on bars of its own folder: they are told apart.
     kept["environment"] = {"carried": carried_settings({"environment": environment})}
+    kept["trained"] = windows.get("train") or windows.get("development")
     kept["trained_until"] = max((int(window[1]) for window in windows.values()), default=None)
     return tensors, kept
 
 
-def _whole(facts: Mapping[str, Any]) -> Environment:
-    """All bars of the source as one window."""
+def _bars(
+    facts: Mapping[str, Any], start: int | None = None, stop: int | None = None
+) -> Environment:
+    """The bars of the source, or those of a part of them, as one window."""
     section = dict(facts["run"]["env"])
     name = str(section.pop("name"))
-    return kind_of(name).load_window(name, section, PriceWindow(carried=carried_settings(facts)))
+    window = PriceWindow(start=start, stop=stop, carried=carried_settings(facts))
+    return kind_of(name).load_window(name, section, window)
 
 
 def _shape(environment: Environment, data: Mapping[str, Any]) -> Shape:

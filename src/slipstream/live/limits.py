@@ -11,6 +11,7 @@ from pydantic import Field
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 from slipstream.files.files import write_text
+from slipstream.live.ranges import Outside
 
 KILL = "KILL"
 STOP, FLAT = "stop", "flat"
@@ -32,8 +33,8 @@ class Limits(Config):
         daily_loss: fall of the broker's equity since the day's first bar, as a share of that.
         stale: seconds after a bar's end from which on nothing is sent for it; None: a bar's length.
         skew: seconds between this machine's clock and the broker's.
-        deviations: largest distance of a feature from its mean in training, in its standard
-            deviations there; what is further away the policy has never seen.
+        outside: how far a feature may lie outside its range in training, as a share of that range.
+            Markets make new highs: those are remarked on; what lies far beyond was never seen.
     """
 
     exposure: Share = 1.0
@@ -42,7 +43,7 @@ class Limits(Config):
     daily_loss: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
     stale: Annotated[float, Field(gt=0.0)] | None = None
     skew: Annotated[float, Field(gt=0.0)] = 30.0
-    deviations: Annotated[float, Field(gt=0.0)] = 20.0
+    outside: Annotated[float, Field(ge=0.0)] = 0.5
 
     def oldest(self, bar_seconds: int) -> float:
         """Seconds after a bar's end from which on nothing is sent for it."""
@@ -75,7 +76,7 @@ class Situation(NamedTuple):
         fallen: of the broker's equity since the day's first bar, as a share of that.
         age: seconds since the bar's end, by the broker's clock.
         skew: seconds between both clocks.
-        furthest: as for `Pass`, at the bar.
+        outside: as for `Pass`, at the bar.
         sent: orders of the UTC day so far.
         prices: closes, by symbol.
         held: coins, by symbol.
@@ -85,7 +86,7 @@ class Situation(NamedTuple):
     fallen: float
     age: float
     skew: float
-    furthest: tuple[float, str]
+    outside: Outside
     sent: int
     prices: Mapping[str, float]
     held: Mapping[str, float]
@@ -97,9 +98,8 @@ def forbidden(limits: Limits, bar_seconds: int, now: Situation) -> str:
         return f"this machine's clock and the broker's are {now.skew:.0f} s apart"
     if now.age > limits.oldest(bar_seconds):
         return f"the bar ended {now.age:.0f} s ago"
-    if now.furthest[0] > limits.deviations:
-        far, column = now.furthest
-        return f"{column} lies {far:.1f} deviations from its mean in training"
+    if now.outside.share > limits.outside:
+        return str(now.outside)
     return ""
 
 

@@ -138,7 +138,7 @@ class Orders:
             fallen=fallen,
             age=now - wanted.time - self._size,
             skew=skew,
-            furthest=wanted.furthest,
+            outside=wanted.outside,
             sent=len(self._journal.intents(day)),
             prices=wanted.prices,
             held={},

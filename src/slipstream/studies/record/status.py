@@ -16,6 +16,7 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import is_there
 from slipstream.core.text import printable
 from slipstream.files import register
+from slipstream.files.checkpoint import read_manifest
 from slipstream.files.files import plain
 from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lines import folder_lines, number, run_lines
@@ -25,7 +26,7 @@ from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials, counts_of
 
-DEPLOYMENTS = "deployments"
+DEPLOYMENTS, VERSIONS = "deployments", "versions"
 FORMATS = ("csv", "json")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
 _SHOWN = 5
@@ -235,4 +236,15 @@ def lines(name: str | Path) -> list[str]:
     folder, study = lookup(name)
     if study is not None:
         return status_lines(study)
-    return run_lines(folder)
+    found = run_lines(folder)
+    if is_there(folder / CURRENT):
+        found += [f"  {printable(one)}" for one in _forced(folder)]
+    return found
+
+
+def _forced(deployment: Path) -> list[str]:
+    """What the version in force of a deployment was deployed in spite of."""
+    from slipstream.runs.policies import forced_sentences  # copies and networks
+
+    number = (deployment / CURRENT).read_text().strip()
+    return forced_sentences(read_manifest(deployment / VERSIONS / number))
