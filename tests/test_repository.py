@@ -142,6 +142,16 @@ def test_circles_are_found_wherever_an_import_stands() -> None:
     assert f"{package}.studies.record.status" in graph[f"{package}.cli.commands.watch"]  # within
 
 
+def test_the_dashboards_pages_are_written_to_be_read() -> None:
+    """No build step makes them: what a browser loads is the source."""
+    static = ROOT / "src/slipstream/dashboard/static"
+    for path in (one for kind in ("js", "css", "html") for one in static.glob(f"*.{kind}")):
+        if path.stem == "uPlot":  # vendored
+            continue
+        longest = max(path.read_text().splitlines(), key=len)
+        assert len(longest) <= 100, f"{path}: {longest}"
+
+
 def test_make_has_its_verbs() -> None:
     text = (ROOT / "Makefile").read_text()
     verbs = {"demo", "test", "test-all", "check", "check-cuda", "bench", "docs", "clean"}

@@ -1,0 +1,112 @@
+// The page of a deployment: gates, its paper account beside the rerun, and the kill switch.
+import { Charts } from "./chart.js";
+import { el, fill, grid, none, put, section, soft } from "./elements.js";
+import { lower, upper } from "./folder.js";
+import { number } from "./numbers.js";
+import { colour } from "./palette.js";
+import { ID, act, follow } from "./stream.js";
+
+const FILLS = 100;  // the newest are shown
+const HALT = "Ends the process that leads the account, and forbids every further decision and "
+  + "order until the file KILL is removed from the deployment's folder by hand.";
+
+const minute = (second) => new Date(1000 * second).toISOString().slice(0, 16).replace("T", " ");
+const at = (second) => `${minute(second)} UTC`;
+const words = (units) => [units ?? []].flat().map(number).join(", ") || "–";
+const columns = (curve) => [0, 1].map((k) => curve.map((row) => row[k]));
+const newestFirst = (rows) => [...rows].reverse();
+
+function gateRow({ name, passed, forced, figure }) {
+  const judged = passed ? "passed" : forced ? "FORCED" : "FAILED";
+  return [name, judged, figure, passed ? "" : forced ?? ""];
+}
+
+const passRow = (one) => [one.name, at(one.time), number(one.equity), words(one.action),
+  words(one.wanted), number(one.count)];
+const auditRow = (one) => [at(one.time), one.event, String(one.to), one.source ?? "",
+  one.why ?? ""];
+
+function fillTable(rerun) {
+  const each = rerun?.passes ?? [];
+  const moved = each.flatMap((one) => one.moved.map((row) => [...row, one.name]));
+  if (!moved.length) return none(rerun ? "no fill yet" : "no data yet: the rerun has them");
+  const newest = moved.sort((a, b) => b[0] - a[0]).slice(0, FILLS);
+  const rows = newest.map(([second, from, to, name]) => [at(second), name, words(from), words(to)]);
+  const sum = (one) => `${one.name}: ${number(one.fills)} fills, costs ${number(one.costs)}`;
+  return [soft(`As the rerun has them, the newest first. ${each.map(sum).join("; ")}.`),
+    grid(["bar", "pass", "units before", "units after"], rows)];
+}
+
+function killSwitch() {  // returns what draws it
+  const body = section("Kill switch");
+  let sure = false;
+  return function draw(facts) {
+    const focused = body.contains(document.activeElement);
+    const press = () => {
+      if (sure) act({ id: ID, name: facts.name }, "kill");
+      sure = !sure;
+      draw(facts);
+    };
+    const label = sure ? `Press again, and ${facts.name} stands still` : "Stop this deployment";
+    const there = `The file KILL is there (${facts.killed}): the deployment stands still until it `
+      + "is removed.";
+    fill(body, facts.killed ? el("p", { class: "problem" }, there)
+      : [el("p", {}, HALT), el("button", { onclick: press }, label)]);
+    if (focused) body.querySelector("button")?.focus();
+  };
+}
+
+export function deployment() {
+  const told = upper("Deployment", false), forced = el("div");
+  put(forced);
+  const gates = section("Gates");
+  const curves = section("Equity of the paper account, beside the rerun by evaluate", "div",
+    { class: "grid wide" });
+  const note = soft(""), charts = new Charts();
+  curves.after(note);
+  const held = section("Positions"), fills = section("Fills"), versions = section("Versions");
+  const audit = section("Audit trail"), halt = killSwitch(), said = lower();
+  let facts = {}, account = {};
+
+  const table = (body, names, rows, empty) => fill(body, rows.length ? grid(names, rows) : empty);
+
+  function drawAccount({ passes = [], rerun }) {
+    const again = new Map((rerun?.passes ?? []).map((one) => [one.name, one]));
+    charts.keep(passes.map((one) => one.name));
+    for (const { name, curve } of passes) {
+      const other = again.get(name)?.curve;
+      const [xs, theirs, mine] = uPlot.join([columns(other ?? []), columns(curve)]);
+      const below = { label: "rerun", values: theirs, width: 5, colour: colour(1) };
+      const above = { label: "account", values: mine, colour: colour(0) };
+      const how = { x: "time", y: "account currency", time: true, height: 240 };
+      charts.of(name, curves, name, how).set(xs, other ? [below, above] : [above]);
+    }
+    const equal = (one) =>
+      `${one.name}, ${one.equal} of ${one.both} decisions equal bit for bit`;
+    const found = rerun && `Rerun of ${at(rerun.at)}: ${rerun.passes.map(equal).join("; ")}.`;
+    const command = `slipstream paper report ${facts.name ?? "NAME"}`;
+    note.textContent = found ?? `No rerun yet: ${command} makes one.`;
+    table(held, ["pass", "bar", "equity", "action", "units after the next fill", "decisions"],
+      passes.map(passRow), none("no data yet: no bar was decided on"));
+    fill(fills, fillTable(rerun));
+  }
+  function draw() {
+    fill(forced, (facts.forced ?? []).map((one) => el("p", { class: "problem" }, one)));
+    table(gates, ["gate", "judged", "figure", "forced because"],
+      (facts.gates ?? []).map(gateRow), none());
+    const from = facts.study ? `, of the study ${facts.study}` : "";
+    const force = (one) => (one === facts.version ? `in force: ${facts.label}${from}` : "");
+    table(versions, ["version", "what it is"],
+      newestFirst(facts.versions ?? []).map((one) => [String(one), force(one)]), none());
+    table(audit, ["time", "event", "version", "source", "why"],
+      newestFirst(facts.audit ?? []).map(auditRow), none());
+    drawAccount(account);
+    halt(facts);
+  }
+  follow("deployment", ID, (name, news) => {
+    told(name, news);
+    said(name, news);
+    if (name === "facts") facts = news;
+    if (name === "account") account = news;
+  }, draw);
+}

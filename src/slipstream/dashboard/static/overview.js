@@ -1,0 +1,117 @@
+// The first page, and the page of jobs: the machine, and a row for each run, study and job.
+import { Charts } from "./chart.js";
+import { el, fill, grid, heading, none, progress, section, soft, spark, state }
+  from "./elements.js";
+import { finite, number } from "./numbers.js";
+import { act, follow } from "./stream.js";
+
+const HOUR = 360;  // looks at the machine
+const GIB = 2 ** 30;
+const RULE = "Stop ends at a checkpoint; resume and retry go on from it. Nothing else here writes, "
+  + "but for the kill switch of a deployment's page.";
+const DO = { running: "stop", waiting: "stop", silent: "stop", stopped: "resume", gone: "resume" };
+
+const gib = (bytes) => (finite(bytes) ? bytes / GIB : null);
+
+function machine() {  // returns what is told about it
+  const body = section("The machine, the last hour"), charts = new Charts();
+  const pictures = el("div", { class: "grid" });
+  let seen = [];
+
+  function set(title, y, series, range) {
+    const how = { x: "time", y, time: true, height: 150, range, legend: series.length > 1 };
+    charts.of(title, pictures, title, how).set(seen.map((one) => one.at), series);
+  }
+  return ({ rows, cores, memory }) => {
+    const newest = seen.at(-1)?.at ?? 0;
+    seen = seen.concat(rows.filter((one) => one.at > newest)).slice(-HOUR);
+    if (!seen.length) return;
+    const { cards } = seen.at(-1);
+    const names = cards.length ? cards.map((one) => one.name).join(", ") : "no GPU";
+    const has = `${cores} cores, ${number(gib(memory))} GiB of memory, ${names}`;
+    const when = "looked at every ten seconds since this dashboard began";
+    if (!body.firstChild) fill(body, soft(`${has}; ${when}`), pictures);
+    const line = (label, of) => [{ label, values: seen.map(of) }];
+    const each = (of) =>
+      cards.flatMap((card, k) => line(`${k} ${card.name}`, (one) => of(one.cards[k] ?? {})));
+    set("Processor", "% of all cores", line("processor", (one) => one.cpu), [0, 100]);
+    set("Memory in use", "GiB", line("memory", (one) => gib(one.memory)));
+    if (!cards.length) return;
+    set("GPU use", "%", each((one) => one.percent), [0, 100]);
+    set("GPU memory in use", "GiB", each((one) => gib(one.vram)));
+    set("GPU power", "W", each((one) => one.watts));
+  };
+}
+
+function choice() {  // of runs to compare: the line that says so, and a row's box
+  const chosen = new Set(), line = soft("");
+  function tell() {
+    const some = [...chosen].slice(0, 6), href = `/compare/${some.join(",")}`;
+    const link = el("a", { href }, `Compare ${some.length} runs`);
+    fill(line, some.length > 1 ? link : "Mark up to six runs to compare them.");
+  }
+  function box(row) {
+    if (row.kind !== "run") return "";
+    const mark = ({ target }) => {
+      if (target.checked) chosen.add(row.id);
+      else chosen.delete(row.id);
+      tell();
+    };
+    const name = `compare ${row.name}`, key = `${row.id} compare`;
+    const one = { type: "checkbox", "aria-label": name, "data-key": key, onchange: mark };
+    return Object.assign(el("input", one), { checked: chosen.has(row.id) });
+  }
+  tell();
+  return [line, box];
+}
+
+function button(row) {  // what can be done with it
+  const action = row.state === "failed" && row.job ? "retry" : DO[row.state];
+  const how = { "aria-label": `${action} ${row.name}`, "data-key": `${row.id} ${action}`,
+    onclick: () => act(row, action) };
+  return action ? el("button", how, action) : "";
+}
+
+const link = (row) => el("a", { href: `/${row.kind}/${row.id}`, "data-key": `${row.id} link` },
+  row.name || row.folder);
+
+function far(row) {
+  const words = `${row.phase && !row.ended ? `${row.phase} ` : ""}${row.progress}`;
+  return row.share === null ? words : el("span", {}, progress(row.share), ` ${words}`);
+}
+
+function list(body, above, names, rows, empty) {  // what had the keyboard's focus has it again
+  const key = document.activeElement?.dataset?.key;
+  fill(body, above, rows.length ? grid(names, rows, { class: "rows" }) : none(empty));
+  if (key) body.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+}
+
+export function overview() {
+  heading("Overview");
+  const measured = machine(), body = section("Runs, studies, deployments and jobs");
+  const [compare, box] = choice();
+  const names = ["compare", "name", "kind", "state", "progress", "rate", "ETA", "score", "best",
+    "reason", "since"];
+  const empty = "Nothing was ever begun: `slipstream train cartpole` trains something.";
+  const cells = (row) => [box(row), link(row), row.kind, state(row.state), far(row), row.rate,
+    row.eta, spark(row.spark), finite(row.best) ? number(row.best) : "", row.reason, row.since];
+  follow("overview", "all", (name, told) => {
+    if (name === "machine") measured(told);
+    if (name === "rows") list(body, compare, names, told.map(cells), empty);
+  });
+}
+
+export function jobs() {
+  heading("Jobs");
+  const body = section("Queue, and what was started by hand");
+  const names = ["job", "name", "kind", "state", "progress", "cores", "memory", "reason", "since",
+    "do"];
+  const empty = "Nothing runs or waits: `slipstream jobs add -- train cartpole` adds a job.";
+  const cells = (row) => [row.job, link(row), row.kind, state(row.state), far(row), row.cores,
+    row.memory, row.reason, row.since, button(row)];
+  follow("overview", "all", (name, told) => {
+    if (name !== "rows") return;
+    const wanted = told.filter((row) => row.job || !row.ended);
+    list(body, soft(RULE), names, wanted.map(cells), empty);
+  });
+}
