@@ -3,4 +3,4 @@
 YAML lists the cases: what their rows say, what they are to reach, and what both sides are asked.
 """
 
-SUITES = ("env", "train", "agents", "study", "hockey", "vector", "loops", "dash")
+SUITES = ("env", "train", "agents", "study", "hockey", "vector", "loops", "dash", "gpu")

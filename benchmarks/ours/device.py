@@ -1,0 +1,169 @@
+"""slipstream's torch forms on a card: their speed, and what their phases take by its own clock."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.suites.study import PLANTED_FEATURES
+from slipstream.core.errors import ResourceError
+from slipstream.core.extras import require
+from slipstream.environments.factory import resolve_environment
+from slipstream.market.planted.crypto import PlantedCrypto
+from slipstream.settings.config import RunConfig
+from slipstream.studies.space.published import read_published, settings_of
+from slipstream.training.processes.workers import make_shard
+
+_PHASES = ("act", "learn", "update")  # of an agent; the rest are environments and their replay
+_FOLDS, _TRIALS, _BARS = 6, 500, 20_000
+
+
+def no_card() -> str | None:
+    """Why nothing can be measured on a card here, in one line; None where there is one."""
+    try:
+        require("torch", "Figures of a card are", "torch")
+        from slipstream.nets.torch_device import device_of  # torch: only where it is used
+
+        device_of("cuda:0")
+    except ResourceError as error:
+        return str(error)
+    return None
+
+
+class Clock:
+    """Seconds of calls: between two events of the card's stream, on a processor by the wall."""
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._torch, self._device = torch, torch.device(device)
+        self._marks: dict[str, list[tuple[Any, Any]]] = {}
+
+    def watch(self, owner: Any, name: str) -> None:
+        """Times a method of an object from now on."""
+        call: Callable[..., Any] = getattr(owner, name)
+
+        def timed(*args: Any, **more: Any) -> Any:
+            began = self._mark()
+            answer = call(*args, **more)
+            self._marks.setdefault(name, []).append((began, self._mark()))
+            return answer
+
+        setattr(owner, name, timed)
+
+    def _mark(self) -> Any:
+        if self._device.type == "cpu":
+            return time.perf_counter()
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record(self._torch.cuda.current_stream(self._device))
+        return event
+
+    def wait(self) -> None:
+        """Until the card has done all that it was told."""
+        if self._device.type != "cpu":
+            self._torch.cuda.synchronize(self._device)
+
+    def forget(self) -> None:
+        """Begins anew."""
+        self.wait()
+        self._marks.clear()
+
+    def seconds(self) -> dict[str, float]:
+        """Of each method, all its calls together."""
+        self.wait()
+        on_processor = self._device.type == "cpu"
+        return {
+            name: sum(b - a if on_processor else a.elapsed_time(b) / 1e3 for a, b in marks)
+            for name, marks in self._marks.items()
+        }
+
+    def card(self) -> str:
+        """Its name."""
+        if self._device.type == "cpu":
+            return "a processor"
+        return str(self._torch.cuda.get_device_name(self._device))
+
+    def peak(self) -> float:
+        """GB of its memory at most."""
+        if self._device.type == "cpu":
+            return 0.0
+        return float(self._torch.cuda.max_memory_allocated(self._device) / 1e9)
+
+
+def phases(config: Mapping[str, Any], seconds: float, device: str = "cuda:0") -> dict[str, Any]:
+    """Steps and updates per second of all members in the torch form, and where the time went.
+
+    Measured are whole iterations after the first ones that learn.
+
+    Args:
+        config: sections of a run's config.
+        seconds: to measure over.
+        device: that learns.
+    """
+    run, _ = RunConfig.from_mapping(config).seated()
+    run = run.with_training(device=device, learner="torch")
+    environment = resolve_environment(run.env_name, run.env_settings)
+    clock, members = Clock(device), run.training.members
+    shard = make_shard(run, environment, range(members), lambda: None)
+    shard.reset()
+    while not shard.iterate(0.0)["updates"].all():
+        pass
+    for name in _PHASES:
+        clock.watch(shard.agent, name)
+    shard.iterate(0.0)
+    clock.forget()
+    iterations, updates, began = 0, 0, time.perf_counter()
+    while iterations == 0 or time.perf_counter() - began < seconds:
+        updates += int(shard.iterate(0.0)["updates"].sum())
+        iterations += 1
+    clock.wait()
+    elapsed, spent = time.perf_counter() - began, clock.seconds()
+    copies = members * int(run.training.num_envs)
+    steps = iterations * copies * run.agent.iteration_steps(int(run.training.num_envs))
+    shares = ", ".join(f"{name} {spent[name] / elapsed:.0%}" for name in _PHASES if name in spent)
+    return {
+        "steps_per_second": steps / elapsed,
+        "updates_per_second": updates / elapsed,
+        "phases": {name: value / elapsed for name, value in spent.items()},
+        "told": f"{clock.card()}: of the time {shares}; {clock.peak():.2g} GB at most",
+    }
+
+
+def cappuccino(seconds: float, device: str = "cuda:0", **agent: Any) -> dict[str, Any]:
+    """The mean trial of the space `cappuccino`, its folds side by side, on planted prices.
+
+    Args:
+        seconds, device: as for `phases`.
+        agent: settings in the place of the mean trial's.
+    """
+    space = read_published("cappuccino")
+
+    def mean(name: str) -> float:
+        bounds = space[name]
+        numbers = bounds.get("choices") or (bounds["low"], bounds["high"])
+        return float(np.mean([one[0] if isinstance(one, list) else one for one in numbers]))
+
+    copies, rows = 16, 4096
+    width = int(mean("agent.widths"))
+    horizon = math.ceil(mean("agent.rollout_rows") / rows) * rows // copies
+    own = {"widths": [width] * 3, "activation": "relu", "minibatch": rows, "horizon": horizon}
+    own |= {"epochs": int(mean("agent.epochs")), **agent}
+    env: dict[str, Any] = {}
+    for path, value in settings_of("cappuccino").items():
+        at, (section, *between, key) = env, path.split(".")
+        for one in between if section == "env" else ():
+            at = at.setdefault(one, {})
+        at |= {key: value} if section == "env" else {}
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+        PlantedCrypto().write(folder, _BARS)
+        market = {"data": {"folder": folder}, "features": list(PLANTED_FEATURES)}
+        training = {"num_envs": copies, "members": _FOLDS}
+        config = {"env": {"name": "portfolio", **env, **market}, "agent": own}
+        answer = phases({**config, "training": training}, seconds, device)
+    work = _FOLDS * mean("training.total_steps") / answer["steps_per_second"]
+    return {**answer, "trial_hours": work / 3600, "days": _TRIALS * work / 86_400, "width": width}
