@@ -111,7 +111,7 @@ def test_each_copys_trajectory_is_that_of_the_serial_backend():
         taken = np.zeros(5, int)
         env.send(table[0, :, 0])
         while taken.sum() < 5 * 60:
-            ready = env.recv(2 if env.copies.asked.out.sum() > 1 else 1)
+            ready = env.recv(2 if env.copies.under_way.sum() > 1 else 1)
             taken[ready.copies] += 1
             for copy, seen in zip(ready.copies, ready.obs, strict=True):
                 assert np.array_equal(seen, wanted[taken[copy]][copy])

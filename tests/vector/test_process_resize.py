@@ -134,3 +134,23 @@ def test_whatever_is_asked_of_closed_copies_says_so():
 def test_a_number_of_workers_is_at_least_one(workers):
     with pytest.raises(ConfigError, match="`workers` must be at least 1"):
         ForeignEnv(Counting, *member_indices([3], 2), workers=workers)
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_actions_are_kept_the_same_here_and_in_workers(one_by_one):
+    states = []
+    for workers in (0, 2):
+        rows, draw = member_indices([3], 3), np.random.default_rng(0)
+        with ForeignEnv(Counting, *rows, workers=workers) as env:
+            env.reset(seed=1)
+            for t in range(6):
+                actions = draw.integers(0, 2, env.num_envs)
+                if one_by_one and t % 2:
+                    env.send(actions[1:], range(1, env.num_envs)), env.recv()
+                else:
+                    env.step(actions)
+                if t == 2:
+                    env.resize(5)
+            states.append(env.get_state())
+    for name, here in states[0].items():
+        assert np.array_equal(here, states[1][name]), name

@@ -352,7 +352,8 @@ class ForeignCopies:
         name: of the environment, for messages.
         hand: words of which `hand[AT]` is the row at hand.
         alone: nobody else reads the arrays; what is slow to keep there is written on request.
-        stained: by range, whether flags of the last step are set, or rewards are not of this one.
+        stained: what copies show of a step is to be cleared before the next one: flags are set, or
+            rewards are not of this one.
     """
 
     def __init__(
@@ -393,6 +394,7 @@ class ForeignCopies:
         self._paid = arrays["reward"].data
         if self._told:
             self._last_info = arrays["last_info"].reshape(-1).data
+            self._longest = 0
         else:
             assert self._acted is not None
             self._episode, self._log = arrays["episode"].data, arrays["log"]
@@ -405,7 +407,7 @@ class ForeignCopies:
             if copy is None:
                 continue
             copy.show_in(self._place(row))
-            if self.alone and not self._told and copy.length <= self._longest:
+            if self.alone and 0 < copy.length <= self._longest:
                 self._turns[self._newest(copy.length), row] = self._log[row, : copy.length]
 
     def _room(self, lo: int, hi: int) -> list[int]:
@@ -419,22 +421,17 @@ class ForeignCopies:
         return list(range(first, first + n))
 
     def _index(self) -> None:
-        """`index`: the rows, as a slice where they follow each other; `parts`: of each range."""
-        self.index: slice | NDArray[np.int64] = np.array(self.rows, np.int64)
-        if len(self.ranges) == 1:
-            self.index = slice(*self.ranges[0])
-        self.parts: list[tuple[range, slice]] = []
-        first = 0
-        for lo, hi in self.ranges:
-            self.parts.append((range(first, first + hi - lo), slice(lo, hi)))
-            first += hi - lo
+        """`index`: the rows, as a slice where they follow each other."""
+        self._numbers = np.array(self.rows, np.int64)
+        own_rows = [slice(*own) for own in self.ranges]
+        self.index = own_rows[0] if len(own_rows) == 1 else self._numbers
         self.place_of = {row: i for i, row in enumerate(self.rows)}
-        self._flags = [[self.at[name][rows] for name in FRESH] for _, rows in self.parts]
-        self.stained = [True] * len(self.parts)
+        self._flags = [self.at[name][rows] for name in FRESH for rows in own_rows]
+        self.stained = True
         # The numbers of each array of floats in one line: of all copies of a range, of a row.
         floats = [] if self._told else [own for own in self._obs if own.dtype.kind == "f"]
         self._wide = all(own.dtype.itemsize > 2 for own in floats)  # the product fits
-        self._flat = [[own[rows].reshape(-1) for own in floats] for _, rows in self.parts]
+        self._flat = [own[rows].reshape(-1) for own in floats for rows in own_rows]
         self._flat_row = {row: [own[row].reshape(-1) for own in floats] for row in self.rows}
 
     def _place(self, row: int) -> NDArray[Any] | None:
@@ -607,45 +604,48 @@ class ForeignCopies:
 
     def step(self, t: int) -> None:
         """Steps every copy; one that ends begins its next episode at once, or as its rule says."""
-        for part in range(len(self.parts)):
-            self._step_part(part, t)
-
-    def _step_part(self, part: int, t: int) -> None:
-        """Steps the copies of one range."""
-        which, index = self.parts[part]
-        self._clear_part(part)
-        self._note_actions(index)
-        actions, copies = self._natives(which, index), self.copies[which.start : which.stop]
-        if not self.stained[part]:  # all are awake
-            self._step_each(zip(copies, actions, strict=True), index.start, t)
+        if self.stained:
+            self.clear()
+            self.stained = True in self.asleep
+        if self.alone and self._longest:
+            self._turns[self._taken % self._longest] = self._acted
+            self._taken += 1
         else:
-            asleep = self.asleep[which.start : which.stop]
-            pairs = zip(copies, actions, asleep, strict=True)
-            awake = [(copy, action) for copy, action, sleeps in pairs if not sleeps]
-            self._step_each(awake, index.start, t)
-            for i, sleeps in zip(which, asleep, strict=True):
+            self._note_actions(self._numbers, self.index)
+        actions = self._natives(self.rows, self.index)
+        if not self.stained:  # all are awake
+            self._step_each(zip(self.copies, actions, strict=True), self.rows[0], t)
+        else:
+            asleep = self.asleep.copy()
+            triples = zip(self.copies, actions, asleep, strict=True)
+            awake = [(copy, action) for copy, action, sleeps in triples if not sleeps]
+            self._step_each(awake, self.rows[0], t)
+            for i, sleeps in enumerate(asleep):
                 if sleeps:
                     self._wake(i)
         self.at_hand(None)
         if self._told:
-            self._say_all(self.copies[which.start : which.stop])
+            self._say_all(self.copies)
             return
-        self._look(part)
+        self._look()
         if not self.alone:
-            self._note(which, index)
+            self.note()
 
     def step_one(self, i: int) -> None:
         """Steps copy i alone."""
         row, at = self.rows[i], self.at
-        self._note_actions(slice(row, row + 1))
-        self.stain()
+        if self.alone and self._longest:  # from now on they do not act in turn
+            self.note()
+            self.alone = False
+        self._note_actions(row, row)
+        self.stained = True
         at["valid"][row], at["reward"][row] = True, 0.0
         for name in FRESH:
             at[name][row] = False
         if self.asleep[i]:
             self._wake(i)
         else:
-            action = self._natives(range(i, i + 1), slice(row, row + 1))[0]
+            action = self._natives([row], slice(row, row + 1))[0]
             self._step_each([(self.copies[i], action)], row, 0)
         self.at_hand(None)
         if self._told:
@@ -682,17 +682,16 @@ class ForeignCopies:
         """Actions by row, of the next step, that have no place in the block."""
         self._given.update(actions)
 
-    def _natives(self, which: range, index: slice) -> list[Any]:
-        """Actions of a range's copies, as the environment takes them."""
+    def _natives(self, rows: Sequence[int], index: slice | NDArray[np.int64]) -> list[Any]:
+        """Actions of some rows, which `index` picks, as the environment takes them."""
         if not self._given:
             assert self._acted is not None
             return self._form.natives(self._acted[index])
         actions = []
-        for i in which:
-            row = self.rows[i]
+        for row in rows:
             if row in self._given:
                 actions.append(self._given.pop(row))
-                self._places[i].given = [actions[-1]]
+                self._places[self.place_of[row]].given = [actions[-1]]
             else:
                 assert self._acted is not None
                 actions.append(self._form.natives(self._acted[row : row + 1])[0])
@@ -723,7 +722,7 @@ class ForeignCopies:
     def _ended(self, copy: ForeignCopy, seen: Any, terminated: bool, truncated: bool) -> None:
         at, row, at_end = self.at, copy.number, self.job.at_end
         i = self.place_of[row]
-        self.stain()
+        self.stained = True
         if not self._finite(row):
             raise self._unreal(i)
         at["terminated"][row], at["truncated"][row], at["ended"][row] = terminated, truncated, True
@@ -767,27 +766,12 @@ class ForeignCopies:
             place.final = kept, dict(info)  # environments may fill the same one at a reset
         at["kept"][row], at["told_last"][row] = True, code
 
-    def _clear_part(self, part: int) -> None:
-        """Before a step of the copies of one range."""
-        if not self.stained[part]:
-            return
-        index = self.parts[part][1]
-        self.stained[part] = True in self.asleep
-        self.at["valid"][index], self.at["reward"][index] = True, 0.0
-        for flags in self._flags[part]:
-            flags.fill(False)
-
     def clear(self) -> None:
-        """Before something else of all copies."""
-        self.stain()
-        at, index = self.at, self.index
-        at["valid"][index], at["reward"][index] = True, 0.0
-        for name in FRESH:
-            at[name][index] = False
-
-    def stain(self) -> None:
-        """What copies show of a step is to be cleared before the next one."""
-        self.stained = [True] * len(self.parts)
+        """Before a step or something else of all copies."""
+        self.stained = True
+        self.at["valid"][self.index], self.at["reward"][self.index] = True, 0.0
+        for flags in self._flags:
+            flags.fill(False)
 
     def timed(self, rows: NDArray[Any]) -> list[float]:
         """Seconds of the steps with these actions [n, copies, K] in which no copy failed."""
@@ -820,27 +804,22 @@ class ForeignCopies:
         copy.take_back(float(self.at["reward"][self.rows[i]]))
         return copy.misfit("step", MisfitError(_NOT_FINITE))
 
-    def _look(self, part: int) -> None:
+    def _look(self) -> None:
         """One product over all copies says whether any observation is not finite."""
-        for flat in self._flat[part]:
+        for flat in self._flat:
             if not (self._wide and flat.dot(flat) < _SURELY):
                 break
         else:
             return
-        for i in self.parts[part][0]:
-            if self.copies[i] is not None and not self.asleep[i] and not self._finite(self.rows[i]):
+        for i, row in enumerate(self.rows):
+            if self.copies[i] is not None and not self.asleep[i] and not self._finite(row):
                 self._fault(i, self._unreal(i))
 
-    def _note(self, which: range, index: slice) -> None:
-        """Writes down where the episodes of a range's copies stand."""
-        at, copies = self.at, self.copies[which.start : which.stop]
-        at["ret"][index] = [0.0 if copy is None else copy.ret for copy in copies]
-        at["length"][index] = [0 if copy is None else copy.length for copy in copies]
-
     def note(self) -> None:
-        """Writes down where all episodes stand, and their actions."""
-        for which, index in self.parts:
-            self._note(which, index)
+        """Writes down where all episodes stand, and the actions of copies that are alone."""
+        at, copies = self.at, self.copies
+        at["ret"][self.index] = [0.0 if copy is None else copy.ret for copy in copies]
+        at["length"][self.index] = [0 if copy is None else copy.length for copy in copies]
         if self.alone and self._longest:
             for row, n in zip(self.rows, self.at["length"][self.index].tolist(), strict=True):
                 if n <= self._longest:
@@ -851,17 +830,12 @@ class ForeignCopies:
         turns: NDArray[np.int64] = np.arange(self._taken - n, self._taken) % max(1, self._longest)
         return turns
 
-    def _note_actions(self, index: slice) -> None:
-        """Every copy's action into its log, at the place that its episode has come to."""
-        if self._told or not self._longest:
-            return
-        assert self._acted is not None
-        if self.alone:
-            self._turns[self._taken % self._longest] = self._acted
-            self._taken += 1
-        else:
+    def _note_actions(self, rows: int | NDArray[np.int64], index: Any) -> None:
+        """Actions of some rows, which `index` picks, into their logs at their episodes' steps."""
+        if self._longest:
+            assert self._acted is not None
             length = np.minimum(self.at["length"][index], self._longest - 1)
-            self._log[np.arange(index.start, index.stop), length] = self._acted[index]
+            self._log[rows, length] = self._acted[index]
 
     def replay(self) -> None:
         """Takes `length` actions of the log in the episode before `episode` again.
@@ -927,7 +901,7 @@ class ForeignCopies:
 
     def _lose(self, i: int) -> None:
         """The step at hand of copy i is not real."""
-        self.stain()
+        self.stained = True
         at, row, copy = self.at, self.rows[i], self.copies[i]
         at["valid"][row] = at["terminated"][row] = False
         at["truncated"][row] = at["lost"][row] = not self.job.holds
@@ -946,7 +920,7 @@ class ForeignCopies:
         if kind == "raised":
             text += "\n" + "".join(traceback.format_exception(error.__cause__ or error))
         self._report(kind, row, episode, step, self._last(row), text, error)
-        self.stain()
+        self.stained = True
         worked = copy is not None and copy.steps + copy.length > 0
         place.failures = 1 if worked else place.failures + 1
         place.due = time.monotonic() + backoff(place.failures)
@@ -970,7 +944,7 @@ class ForeignCopies:
         row = self.rows[i]
         if self.at["held"][row]:
             return
-        self.stain()
+        self.stained = True
         if not now:
             self.at["valid"][row] = False
             if self._places[i].later:
@@ -995,7 +969,7 @@ class ForeignCopies:
         """Writes down what a copy said besides, or keeps it to be asked for."""
         row = self.rows[i]
         self._places[i].info = info
-        self.stain()
+        self.stained = True
         self.at["told"][row] = self._table.write(info, self._info, row) if info else NOTHING
 
     def _say_all(self, copies: Sequence[ForeignCopy | None]) -> None:
@@ -1016,7 +990,7 @@ class ForeignCopies:
         at, found = self.at, list[Told]()
         self._table.take(signatures)
         if not self._told:
-            self.stain()
+            self.stained = True
             for i, copy in enumerate(self.copies):
                 self._say(i, {} if copy is None else copy.info)
         for row, place in zip(self.rows, self._places, strict=True):

@@ -288,7 +288,7 @@ class SerialDriver(CopyDriver):
 
     @property
     def eventful(self) -> bool:
-        return True in self._copies.stained
+        return self._copies.stained
 
     def end_step(self, timeout: float | None = None) -> bool:
         return True

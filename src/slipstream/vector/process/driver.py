@@ -1,7 +1,7 @@
 """E copies in W workers: ordered and asked for by their parent, replaced when they are lost.
 
-`ProcessDriver` steps all copies at once. `Asked` keeps which copies were asked for one by one,
-`Losses` which copies' worker was lost, and what is still to be said of them.
+`ProcessDriver` steps all copies at once. `SingleSteps` keeps which copies were sent an action of
+their own, `Losses` which copies' worker was lost, and what is still to be said of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ProcessDriver(CopyDriver):
 
     Attributes:
         block: arrays that all share; replaced by `resize`.
-        asked: copies that were asked for one by one.
+        singles: steps of single copies.
         losses: copies whose worker was lost.
     """
 
@@ -100,7 +100,7 @@ class ProcessDriver(CopyDriver):
             if isinstance(error, OSError):
                 raise not_started(error, "give fewer workers") from error
             raise
-        self.asked = Asked(self)
+        self.singles = SingleSteps(self)
         try:
             self.workers = CopyWorkers(
                 self.block,
@@ -165,7 +165,7 @@ class ProcessDriver(CopyDriver):
             if self.begun:
                 self.workers.begin(BEGIN_LOST, fresh)
                 self.workers.wait()
-            self.asked.go_on(self._begun(fresh))
+            self.singles.serve(self._begun(fresh))
 
     def _revived(self) -> list[Link]:
         """Marks what was lost, starts who shall follow; those that are ready to begin."""
@@ -193,10 +193,10 @@ class ProcessDriver(CopyDriver):
 
     def settle(self) -> None:
         self.check_open()
-        self.asked.stop()
+        self.singles.stop()
 
     def run(self, what: str) -> None:
-        self.asked.stop()
+        self.singles.stop()
         selected = self.block["selected"]
         self.losses.shown(selected)
         self.workers.order(_RUNS[what], self.rows_of(selected))
@@ -208,7 +208,7 @@ class ProcessDriver(CopyDriver):
         return [link for link in self.links if selected[link.rows].any()]
 
     def begin_reset(self, arguments: Arguments) -> None:
-        self.asked.stop()
+        self.singles.stop()
         self.ready()
         arrays = self.block.arrays
         arrays["valid"][:], arrays["reward"][:] = True, 0.0
@@ -258,7 +258,7 @@ class ProcessDriver(CopyDriver):
             values = self.workers.talk_each(method, calls, spare)
         finally:
             self.losses.mark()
-            self.asked.go_on(links)
+            self.singles.serve(links)
         return [(link.numbers, value) for link, value in zip(links, values, strict=True)]
 
     def insist(self, method: str, arguments: Arguments) -> list[tuple[NDArray[np.int64], Any]]:
@@ -272,24 +272,24 @@ class ProcessDriver(CopyDriver):
         return [answers[link.number] for link, _ in calls]
 
     def idle_rows(self, copies: Any) -> NDArray[np.int64]:
-        return idle_rows(copies, self.asked.out)
+        return idle_rows(copies, self.singles.out)
 
     def send(self, rows: NDArray[np.int64]) -> None:
-        self.asked.send(rows)
+        self.singles.send(rows)
 
     def receive(self, count: int | None, timeout: float | None = None) -> NDArray[np.int64]:
-        return self.asked.receive(count, timeout)
+        return self.singles.receive(count, timeout)
 
     @property
     def under_way(self) -> NDArray[np.bool_]:
-        return self.asked.out
+        return self.singles.out
 
     @property
     def unseen(self) -> NDArray[np.bool_]:
         return self.losses.unseen
 
     def begin_step(self, t: int) -> bool:
-        self.asked.stop()
+        self.singles.stop()
         links, workers = self.links, self.workers
         self._beginning = []
         if self.losses.any or not workers.complete:
@@ -334,7 +334,7 @@ class ProcessDriver(CopyDriver):
     ) -> None:
         num_envs = check_count("num_envs", num_envs)
         self.check_open()
-        self.asked.stop()
+        self.singles.stop()
         self.ready()
         old, before = self.block, self.num_envs
         self._crowd.claim(max(0, num_envs - before), self.ledger.name)
@@ -350,7 +350,7 @@ class ProcessDriver(CopyDriver):
         fill(block.arrays)
         self.block, self.num_envs = block, num_envs
         self.losses.resize(num_envs)
-        self.asked.resize(num_envs)
+        self.singles.resize(num_envs)
         self.ledger.resize(num_envs)
         try:
             self._move(block, before)
@@ -404,8 +404,8 @@ class ProcessDriver(CopyDriver):
             self._own.close()
 
 
-class Asked:
-    """What has been asked of a `ProcessDriver` beside steps of all copies at once.
+class SingleSteps:
+    """Steps of single copies: sent, taken by workers as they come to it, received.
 
     Attributes:
         out: bool [E], copies that were sent an action and not received since.
@@ -431,8 +431,8 @@ class Asked:
             raise not_received(self._copies.ledger.name)
         self._serving = False
 
-    def go_on(self, links: Sequence[Link]) -> None:
-        """Has workers serve: new ones, and those that were asked something else in between."""
+    def serve(self, links: Sequence[Link]) -> None:
+        """Has workers step what is wanted: new ones, and those that did something else."""
         if self._serving:
             for link in links:
                 if link.state == UP and link.begun:
@@ -443,7 +443,7 @@ class Asked:
         if not self._serving:
             self._copies.ready()
             self._serving = True
-            self.go_on(self._copies.links)
+            self.serve(self._copies.links)
         self.out[copies] = True
         chosen = np.zeros(len(self.out), np.bool_)
         chosen[copies] = True
@@ -567,7 +567,7 @@ class Losses:
         self._unsaid[rows[running]] = self._copies.begun and not self._repeats
         self.unseen[rows] = self.any = True
         block["down"][rows] = False
-        self._copies.asked.lost(rows)
+        self._copies.singles.lost(rows)
 
     def shown(self, rows: Any, here: bool = True) -> None:
         """These copies are shown where they stand, if their worker is here; no loss is unsaid."""
