@@ -39,7 +39,12 @@ ALL_PAGES = (
 BLOCK = re.compile(r"(?:<!-- file: (?P<file>[\w.]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES)
+LONG = ("docs/studies.md", "docs/extending-markets.md")
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=pytest.mark.long) if p in LONG else p for p in PAGES]
+)
 def test_python_blocks_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

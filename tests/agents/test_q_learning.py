@@ -138,6 +138,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, case):
     assert_same(state_of(whole), state_of(again))
 
 
+@pytest.mark.long
 def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
     env = {"name": "cartpole", "max_steps": 50}
     own = {"agent.learning_rate": [0.01, 0.1, 0.2], "agent.alpha": 0.5, "agent.buffer_size": 700}
@@ -159,6 +160,7 @@ def test_the_ratio_of_updates_to_data_does_not_depend_on_the_copies(tmp_path):
         assert run.metrics()["updates"][-1] == (steps - 50) * 3 // 10, num_envs
 
 
+@pytest.mark.long
 def test_a_study_searches_its_settings(tmp_path):
     config = config_of({"name": "cartpole"}, steps=1_280)
     study = {"n_trials": 4, "trials_in_flight": 2, "final_seeds": 2}

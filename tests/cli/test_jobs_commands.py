@@ -110,6 +110,7 @@ def test_replace_leaves_alone_what_is_no_run(slipstream, tmp_path, made):
     assert (tmp_path / "a").exists()
 
 
+@pytest.mark.long
 def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
     config = tmp_path / "mine.yaml"
     config.write_text("env: cartpole\ntraining: {num_envs: 8, total_steps: 4096}\n")

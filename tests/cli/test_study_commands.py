@@ -182,6 +182,7 @@ def test_a_study_never_goes_blank(machinery, tmp_path, monkeypatch):
         assert told in log
 
 
+@pytest.mark.long
 def test_the_same_study_again_is_left_as_it_is(slipstream, machinery, tmp_path):
     tune(slipstream)
     before = result(tmp_path)
@@ -269,6 +270,7 @@ def test_stop_cuts_the_search_and_goes_on_to_the_end(slipstream, machinery, tmp_
     assert len(found["confirmation"]["candidates"]) > 0
 
 
+@pytest.mark.long
 def test_hours_keep_the_share_of_the_confirmation(slipstream, machinery, tmp_path):
     machinery.seconds = 0.02
     done = slipstream(
@@ -505,8 +507,7 @@ class Death(BaseException):
 @pytest.mark.parametrize(
     ("step", "when"),
     [
-        *(("the search's end", "before"), ("the opening", "after"), ("the policy", "before")),
-        *(("the result", "after"), ("the page", "before")),
+        *(("the search's end", "before"), ("the opening", "after"), ("the result", "after")),
         *(pytest.param(step, "before", marks=pytest.mark.long) for step in DEATHS),
         *(pytest.param(step, "after", marks=pytest.mark.long) for step in DEATHS),
     ],

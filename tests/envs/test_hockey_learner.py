@@ -44,6 +44,7 @@ def test_seats_modes_and_opponents_are_drawn_by_weight(build):
     assert not left.state["seat"].any()
 
 
+@pytest.mark.long
 def test_the_learner_sees_and_acts_as_its_seat_does(build):
     """A game of the one-player form is a game of the two-player form with the same bot in it."""
     env, out = build({"opponents": {"strong": 1.0}}, copies=8)

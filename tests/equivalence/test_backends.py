@@ -51,8 +51,12 @@ CONFIGS = {
         },
     ],
 }
+# Quick ones of these: tests/envs/test_hockey_steps.py, test_portfolio_batch.py.
+LONG = ("hockey-0", "portfolio-0")
 CASES = [
-    pytest.param(name, config, id=f"{name}-{i}")
+    pytest.param(
+        *(name, config), id=f"{name}-{i}", marks=[pytest.mark.long] * (f"{name}-{i}" in LONG)
+    )
     for name in list_kernels()
     for i, config in enumerate(CONFIGS.get(name, [{}]))
 ]

@@ -89,7 +89,7 @@ CASES = {
 }
 
 
-LONG = ("pendulum", "sharpe")
+LONG = ("pendulum", "masked", "sharpe")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def begins(service, job):
     return status
 
 
+@pytest.mark.long
 def test_a_kernel_is_compiled_by_either_name_and_results_say_what_it_took(service):
     config = VectorizedEnvConfig(env_type="SubprocVecEnv", num_envs=4)
     assert config.max_concurrent_envs == 8 and config.enable_monitoring is True

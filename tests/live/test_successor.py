@@ -101,6 +101,7 @@ def test_a_better_one_takes_over_once(running: Deployment, prices: Path, tmp_pat
     assert look().current == 1
 
 
+@pytest.mark.long
 def test_a_gate_that_fails_keeps_what_is_in_force(
     running: Deployment, prices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

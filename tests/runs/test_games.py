@@ -139,6 +139,7 @@ def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_pa
         slipstream.evaluate_games(runs[0], [str(other.path)], games=2)
 
 
+@pytest.mark.long
 def test_a_game_must_say_who_won(tmp_path):
     text = PENNIES.read_text().replace('        winner="winner",\n', "")
     (tmp_path / "pennies.py").write_text(text)

@@ -89,6 +89,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.long
 def test_whole_process_killed_at_random_moments(engine, tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER.format(tests=str(Path(__file__).parent), count=6))
@@ -151,6 +152,7 @@ def test_the_pool_follows_the_cores_that_it_may_use(
     assert bits(found) == expected[0]
 
 
+@pytest.mark.long
 def test_closed_in_the_middle(engine, tmp_path, monkeypatch):
     """Closing saves the members under way after their iteration."""
     monkeypatch.setattr(pool_module, "PATIENCE_SECONDS", 250.0)  # the first one may compile

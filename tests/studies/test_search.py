@@ -273,6 +273,7 @@ def check_killed(folder: Path, kills: int, seconds: float) -> None:
     assert all(t.state.is_finished() for t in study.trials)
 
 
+@pytest.mark.long
 def test_killed_studies_end_with_every_trial_counted_once(tmp_path):
     check_killed(tmp_path, 3, 0.02)
 

@@ -93,6 +93,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path):
     assert "secret" not in str(error.value) and "nothing is lost" in str(error.value)
 
 
+@pytest.mark.long
 def test_a_storage_that_is_locked_for_a_while_costs_nothing(tmp_path):
     said: list[str] = []
     mirror = open_mirror(tmp_path, None, said, timeout=0.2)
@@ -143,7 +144,7 @@ def test_writing_takes_its_share(tmp_path):
     mirror.close()
 
 
-@pytest.mark.parametrize("url", [None, "journal", "server"])
+@pytest.mark.parametrize("url", [None, "server", pytest.param("journal", marks=pytest.mark.long)])
 def test_what_was_told_piece_by_piece_stands_in_every_column(url, tmp_path, request):
     """Trials that begin, reach rungs and end in several writings, or in one."""
     if url == "server":

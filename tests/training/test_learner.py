@@ -150,6 +150,7 @@ IMAGES = {
 }
 
 
+@pytest.mark.long
 def test_images_learn_in_the_torch_form(tmp_path):
     longer = {"training.total_steps": 2048, "training.members": 1, "agent.learning_rate": 3e-3}
     run = api.train(
@@ -163,6 +164,7 @@ def test_images_learn_in_the_torch_form(tmp_path):
     assert run.result["members"][0]["best_score"] > 8.0  # of 10; half of them by chance
 
 
+@pytest.mark.long
 def test_dqn_learns_from_images(tmp_path):
     agent = {
         **{"name": "dqn", "widths": [16], "batch": 32, "learning_starts": 100, "iteration": 256},

@@ -88,6 +88,7 @@ def test_a_run_goes_on_with_other_copies_and_says_so(tmp_path, case, copies):
     assert (ended["episodes"] >= before["episodes"]).all()
 
 
+@pytest.mark.long
 def test_killed_after_that_it_ends_with_the_same_bits(tmp_path):
     """Whether it is killed before its first checkpoint with other copies, or after."""
     for name, where in (("calm", None), ("early", 1), ("late", 6)):

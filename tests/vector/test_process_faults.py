@@ -156,6 +156,7 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
         assert pids == [link.pid for link in env.copies.workers.links], "in the same processes"
 
 
+@pytest.mark.long
 def test_a_worker_is_missed_though_a_child_of_it_lives_on(tmp_path):
     mark = tmp_path / "mark"
     with faulty("fork", str(mark), copies=2) as env:

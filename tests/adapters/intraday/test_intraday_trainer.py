@@ -37,6 +37,7 @@ def fallback(monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_a_trainer_trains_what_it_made(prices, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     fallback(monkeypatch)

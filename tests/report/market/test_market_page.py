@@ -146,6 +146,7 @@ def test_members_are_shown_beside_the_market(run):
     assert any(line.startswith("The market itself on these bars: buy") for line in page.sentences)
 
 
+@pytest.mark.long
 def test_members_that_hold_the_market_are_said_to(forex, passes_of):
     """Sharpe ratios of 6 beside the winner's 0.25: exposure, and the market's own move."""
     passes = passes_of(forex)
@@ -222,6 +223,7 @@ def test_same_run_same_page(run, html, tmp_path):
     assert write(build_page(run), tmp_path).read_text(encoding="utf-8") == html
 
 
+@pytest.mark.long
 def test_an_agent_that_never_trades_has_a_page(forex, passes_of):
     passes = passes_of(forex)
     still = [

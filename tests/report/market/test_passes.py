@@ -187,6 +187,7 @@ def test_percentile_of_nothing():
     assert percentile(1.0, np.empty(0)) is None
 
 
+@pytest.mark.long
 def test_stress_of_the_agents_decisions(passes, some_agent):
     agent = some_agent(passes)
     found = stress(passes, agent)

@@ -57,6 +57,7 @@ def test_its_baselines_run_through_its_own_rules(found):
     assert free >= dear
 
 
+@pytest.mark.long
 def test_without_its_declaration_it_is_shown_like_a_game(found, tmp_path):
     text = FILE.read_text()
     path = tmp_path / "silent_market.py"

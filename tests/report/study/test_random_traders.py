@@ -71,6 +71,7 @@ def weights(step):
     return action
 
 
+@pytest.mark.long
 def test_the_percentile_is_that_of_the_policys_own_decisions(portfolio, monkeypatch, tmp_path):
     passes, tracks, days, returns = recorded(portfolio, weights)
     decide(monkeypatch, weights)

@@ -58,6 +58,7 @@ def folder_of(digest=DIGEST):
     )
 
 
+@pytest.mark.long
 def test_why_there_is_no_second_line(market, monkeypatch):
     kernel, loaded = market
     here: list[Environment | Exception] = []

@@ -155,6 +155,7 @@ def test_settings_on_a_logarithmic_axis_are_numbers(view):
     assert texts and not any("$" in text or "mathdefault" in text for text in texts)
 
 
+@pytest.mark.long
 def test_rebalanced_equal_weight_is_the_second_line(view):
     second = np.full(study_world.HOLDOUT, 1e-3)
     lines = replace(view.holdout, rebalanced=second)
@@ -383,6 +384,7 @@ def test_a_winner_without_proof_is_not_called_profitable(view):
     assert "outperforms" not in told
 
 
+@pytest.mark.long
 def test_deployed_by_force_still_recommends_nothing(tmp_path):
     folder = study_world.run_study(tmp_path / "forced", trials=20, skill=0.0, force_deploy=True)
     view = read_view(folder)
@@ -393,6 +395,7 @@ def test_deployed_by_force_still_recommends_nothing(tmp_path):
     assert view.result["holdout"] is not None
 
 
+@pytest.mark.long
 def test_of_two_studies_over_the_same_prices_one_is_the_first(tmp_path, monkeypatch):
     """The issue's case: both were "first opening, promoted"; and a test split had shown days."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -543,6 +546,7 @@ def test_games_have_no_benchmark(tmp_path):
     assert "Hold-out" not in [section.title for section in page.sections]
 
 
+@pytest.mark.long
 def test_a_market_without_equal_weight_speaks_of_cash_only(tmp_path):
     """Forex: nothing is traded beside the agent, and a benchmark of exactly 0 % is invented."""
     market = replace(MARKET, benchmark=False)

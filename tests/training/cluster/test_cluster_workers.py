@@ -250,6 +250,7 @@ def test_a_gymnasium_environment(clusters, tmp_path):
     assert states[0] == states[1]
 
 
+@pytest.mark.long
 def test_a_game_against_a_trained_policy(clusters, tmp_path):
     """The owner reads an opponent's files; nodes are sent its network."""
     game = {**SETTINGS, "env": {"name": "tictactoe", "self_play": {}}}

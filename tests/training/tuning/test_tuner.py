@@ -83,6 +83,7 @@ def test_what_raises_is_told(odd, patient, monkeypatch):
     assert all("the simulator is gone" in why for why in found.problems.values())
 
 
+@pytest.mark.long
 def test_what_hangs_is_ended(odd, monkeypatch):
     monkeypatch.setattr(tuner, "_LEAST", 1.0)  # for far more steps than are good
     monkeypatch.setattr(tuner, "_LEAST_PATIENCE", 1.0)
