@@ -41,7 +41,8 @@ class Clock:
     def __init__(self, device: str) -> None:
         import torch
 
-        self._torch, self._device = torch, torch.device(device)
+        self._torch: Any = torch  # Event has no types
+        self._device = torch.device(device)
         self._marks: dict[str, list[tuple[Any, Any]]] = {}
 
     def watch(self, owner: Any, name: str) -> None:
