@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.environments.environment import Environment, PriceWindow
-from slipstream.environments.episodes import Seen, run_episodes
+from slipstream.environments.episodes import Seen
 from slipstream.environments.evaluation import decide
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.environments.kernel_environment import KernelEnvironment
@@ -33,6 +33,8 @@ from slipstream.market.calendar import DAY
 from slipstream.market.finding import plural, stamp
 from slipstream.market.market import Market
 from slipstream.runs.policies import DeployedPolicy, check_fit
+from slipstream.vector.kernel.copies import KernelVectorEnv
+from slipstream.vector.kernel.retake import Retaking
 
 BARS, JOURNAL = "bars", "journal.db"
 LONGEST_GAP = 12  # bars; a longer hole ends a portfolio's pass
@@ -105,42 +107,70 @@ def passes_over(
         for record in environment.records("window")
     )
     environment = environment.with_records("window", records)
-    names = _names(environment)
-    settings, known = config.evaluation, kept or {}
-    seed = settings.seed if settings.drawn else None
-    newest = dict[int, NDArray[Any]]()
+    names, known = _names(environment), kept or {}
     env = environment.evaluation("window", len(names), backend=config.training.chosen_backend)
-
-    def act(seen: Seen) -> NDArray[Any]:
-        rows = [known.get(names[k], ())[t : t + 1] for k, t in _places(seen)]
-        if all(len(row) for row in rows):
-            return np.concatenate(rows)
-        newest.update(zip(seen.episode.tolist(), seen.obs.copy(), strict=True))
-        action = decide(policy.policy, seen, seed)
-        for copy, row in enumerate(rows):
-            if len(row):
-                action[copy] = row[0]
-        return action
-
+    assert isinstance(env, KernelVectorEnv)
     with closing(env):
-        tracks = run_episodes(env, act, len(names), settings.seed, names=names)[0]
+        taken = [known.get(name, _nothing(env)) for name in names]
+        actions, traces, newest = _followed(env, policy, taken)
     capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
-    times = environment.loaded.data.time
-    ranges, found = Ranges.of(policy.facts), list[Pass]()
-    for k, track in enumerate(tracks):
-        equity = np.append(capital, track.trace["equity"][:-1])
-        units = np.atleast_1d(track.trace["units"][-1]) if "units" in track.trace else ()
+    times, ranges = environment.loaded.data.time, Ranges.of(policy.facts)
+    found = []
+    for name, action, trace, obs in zip(names, actions, traces, newest, strict=True):
+        equity = np.append(capital, trace["equity"][:-1])
+        units = np.atleast_1d(trace["units"][-1]) if "units" in trace else ()
         wanted = tuple(float(one) for one in units)
-        rows = track.trace["bar"] - 1
-        outside = (
-            ranges.outside(policy, newest[k]) if ranges is not None and k in newest else Outside()
-        )
-        found.append(Pass(track.name, times[rows], track.actions, equity, wanted, outside))
+        outside = Outside() if ranges is None else ranges.outside(policy, obs)
+        found.append(Pass(name, times[trace["bar"] - 1], action, equity, wanted, outside))
     return found
 
 
-def _places(seen: Seen) -> list[tuple[int, int]]:
-    return list(zip(seen.episode.tolist(), seen.step.tolist(), strict=True))
+def _nothing(env: KernelVectorEnv) -> NDArray[Any]:
+    return np.zeros((0, env.spec.action_width), env.spec.action_dtype)
+
+
+def _followed(
+    env: KernelVectorEnv, policy: DeployedPolicy, taken: Sequence[NDArray[Any]]
+) -> tuple[list[NDArray[Any]], list[dict[str, NDArray[Any]]], NDArray[Any]]:
+    """Takes each copy through what was decided before, then decides until its pass ends.
+
+    Args:
+        env: P copies, one a pass, that hold where it ends.
+        policy: who decides.
+        taken: [P] of actions [n, K].
+
+    Returns:
+        Of each pass all actions and the trace; [P, *shape], what was seen last before a decision.
+    """
+    settings, names, every = policy.config.evaluation, env.spec.trace, np.arange(env.num_envs)
+    again = Retaking(env)
+    out, seed = again.out, settings.seed if settings.drawn else None
+    env.begin(every, every, settings.seed, out.obs, out.mask)
+    past = [again.run(e, actions, names) for e, actions in enumerate(taken)]
+    steps = np.array([len(one["bar"]) for one in past])
+    newest, begun = out.obs.copy(), steps.copy()
+    made = list[NDArray[Any]]()
+    traces = {name: list[NDArray[Any]]() for name in names}
+    while (running := env.book["held"] == 0).any():
+        newest[running] = out.obs[running]
+        made.append(decide(policy.policy, Seen(out.obs, out.mask, every, steps), seed).copy())
+        env.step(made[-1], out)
+        steps += running
+        for name, values in env.read(names).items():
+            traces[name].append(values)
+
+    def whole(e: int, before: NDArray[Any], after: list[NDArray[Any]]) -> NDArray[Any]:
+        own = [rows[e : e + 1] for rows in after[: steps[e] - begun[e]]]
+        return np.concatenate([before[: begun[e]], *own])
+
+    return (
+        [whole(e, taken[e], made) for e in range(env.num_envs)],
+        [
+            {name: whole(e, past[e][name], traces[name]) for name in names}
+            for e in range(env.num_envs)
+        ],
+        newest,
+    )
 
 
 def _names(environment: Environment) -> list[str]:
