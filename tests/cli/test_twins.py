@@ -22,6 +22,7 @@ TWINS = {
     "tune": (api.tune,),
     "study report": (api.report_study,),
     "check": (api.check,),
+    "exploit": (api.exploit,),
     "export": (api.export,),
     "card": (api.write_card,),
 }

@@ -7,6 +7,7 @@
     tracks = slipstream.evaluate(run)
 """
 
+from slipstream.api.best_response import exploit
 from slipstream.api.environment import check, make_face, make_vec
 from slipstream.api.evaluation import (
     environment_of,
@@ -25,6 +26,7 @@ __all__ = [
     "environment_of",
     "evaluate",
     "evaluate_games",
+    "exploit",
     "export",
     "load_policy",
     "make_face",

@@ -28,6 +28,7 @@ from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.runs.policies import best_policy
 from slipstream.runs.run import CONFIG, Run
+from slipstream.settings.config import RunConfig
 from slipstream.vector.vector_env import VectorEnv, blank
 
 COPIES = 1_024  # at once; their number changes nothing but speed
@@ -203,6 +204,26 @@ def run_of(text: str, trust: bool = False) -> tuple[Run, int | None] | None:
     return None if own is None else (run, own)
 
 
+def exploiting(config: RunConfig, place: str, drawn: bool) -> dict[str, Any]:
+    """The config under which a best response to a policy is trained: the policy's own, with it in
+    the other seat, and without a curriculum, whose phases might name others.
+
+    Args:
+        config: that the policy was trained under.
+        place: of the policy on disk.
+        drawn: it draws its actions.
+    """
+    values, met = config.as_mapping(), {place: 1.0}
+    values["env"]["self_play"] = {
+        **{"opponents": met, "evaluation": met},
+        "deterministic": not drawn,
+    }
+    if _has_bots(config.env_name):
+        values["env"] |= {"opponents": {"agent": 1.0}, "side": "both"}
+    values["training"]["out"] = None
+    return {name: section for name, section in values.items() if name != "curriculum"}
+
+
 def check_game(env_name: str) -> None:
     """Refuses what is no game of two.
 
@@ -226,6 +247,7 @@ def play(
     settings: Mapping[str, Any] | None = None,
     backend: str = "auto",
     copies: int = COPIES,
+    drawn: bool = False,
 ) -> Games:
     """Plays `games` games with the most likely actions, `one` on the left in every other one.
 
@@ -241,6 +263,7 @@ def play(
         settings: of the kernel; those that `one` was trained under unless given.
         backend: how the copies are stepped.
         copies: at once.
+        drawn: `two` draws its actions.
 
     Raises:
         ConfigError: no game is asked for, or a player does not fit the game.
@@ -257,7 +280,7 @@ def play(
         own = numbers[numbers % 2 == seat]
         if not len(own):
             continue
-        environment = game_against(env_name, base, seat, two)
+        environment = game_against(env_name, base, seat, two, drawn)
         _check_fit(environment, one)
         size = min(copies, len(own))
         with environment.evaluation("train", size, 1, backend, LONGEST) as env:
@@ -268,9 +291,9 @@ def play(
 
 
 def game_against(
-    env_name: str, settings: Mapping[str, Any], seat: int, two: Player
+    env_name: str, settings: Mapping[str, Any], seat: int, two: Player, drawn: bool = False
 ) -> KernelEnvironment:
-    """The game as a policy plays it that has `seat` in it and `two` beside it.
+    """The game as a policy plays it that has `seat` in it and `two`, `drawn` or not, beside it.
 
     Where a kernel draws no seats itself, they follow from the episode: seat 0 in even ones.
 
@@ -286,7 +309,7 @@ def game_against(
     environment = KernelEnvironment.load(env_name, changed)
     if trained:
         met = {two.place or two.name: 1.0}
-        environment = environment.against(met, deterministic=True, pool=two.pool)
+        environment = environment.against(met, deterministic=not drawn, pool=two.pool)
     if "won" not in [metric.name for metric in environment.spec.metrics]:
         raise ConfigError(
             f"`{environment.short_name(env_name)}` does not say who won: name a metric in its "
