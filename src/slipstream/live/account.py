@@ -10,58 +10,25 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.environments.environment import Environment, PriceWindow
-from slipstream.environments.episodes import Seen
-from slipstream.environments.evaluation import decide
-from slipstream.environments.factory import carried_settings, chosen_environment
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files.files import make_folder
 from slipstream.files.lock import take_lock
 from slipstream.live.feed import Told
 from slipstream.live.journal import Decision, Journal
-from slipstream.live.ranges import Outside, Ranges
+from slipstream.live.passes import LONGEST_GAP, Pass, passes_over
+from slipstream.live.ranges import Outside
 from slipstream.live.store import Shape, Store
 from slipstream.market.calendar import DAY
 from slipstream.market.finding import plural, stamp
-from slipstream.market.market import Market
-from slipstream.runs.policies import DeployedPolicy, check_fit
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.retake import Retaking
+from slipstream.runs.policies import DeployedPolicy
 
 BARS, JOURNAL = "bars", "journal.db"
-LONGEST_GAP = 12  # bars; a longer hole ends a portfolio's pass
-
-Kept = Mapping[str, NDArray[Any]]
-"""Actions [n, K] that were decided before, by pass."""
-
-
-class Pass(NamedTuple):
-    """One pass over the bars so far.
-
-    Attributes:
-        name: a symbol, or all that a portfolio holds.
-        time: int64 [n], opens of the bars decided on.
-        action: [n, K].
-        equity: float64 [n], account currency, at those bars' closes.
-        wanted: units after the next fill, of the last decision.
-        outside: of the features at the last bar the one that lies furthest outside its range in
-            training.
-    """
-
-    name: str
-    time: NDArray[np.int64]
-    action: NDArray[Any]
-    equity: NDArray[np.float64]
-    wanted: tuple[float, ...]
-    outside: Outside
 
 
 class Wanted(NamedTuple):
@@ -80,108 +47,6 @@ class Wanted(NamedTuple):
     prices: Mapping[str, float]
     worth: float
     outside: Outside
-
-
-def passes_over(
-    policy: DeployedPolicy, market: Market, start: int | None, kept: Kept | None = None
-) -> list[Pass]:
-    """Replays a market in memory, whose last bar nobody decides on, and decides on the rest.
-
-    Args:
-        policy: who decides.
-        market: the bars, and a flat one ahead of them.
-        start: first moment decided on, UTC seconds; the first usable bar unless given.
-        kept: what was decided before; everything is decided anew unless given.
-
-    Raises:
-        DataError: too few bars to decide on any.
-    """
-    config, carried = policy.config, carried_settings(policy.facts)
-    window = PriceWindow(start=start, carried=carried, market=market)
-    environment = chosen_environment(config.env_name, config.env_settings, window)
-    assert isinstance(environment, KernelEnvironment)
-    check_fit(policy.policy, environment)
-    going_on = {"sells_at_end": False, "early_end": 0}  # the last bar is no end
-    records = tuple(
-        record._replace(**{key: going_on[key] for key in going_on if key in record._fields})
-        for record in environment.records("window")
-    )
-    environment = environment.with_records("window", records)
-    names, known = _names(environment), kept or {}
-    env = environment.evaluation("window", len(names), backend=config.training.chosen_backend)
-    assert isinstance(env, KernelVectorEnv)
-    with closing(env):
-        taken = [known.get(name, _nothing(env)) for name in names]
-        actions, traces, newest = _followed(env, policy, taken)
-    capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
-    times, ranges = environment.loaded.data.time, Ranges.of(policy.facts)
-    found = []
-    for name, action, trace, obs in zip(names, actions, traces, newest, strict=True):
-        equity = np.append(capital, trace["equity"][:-1])
-        units = np.atleast_1d(trace["units"][-1]) if "units" in trace else ()
-        wanted = tuple(float(one) for one in units)
-        outside = Outside() if ranges is None else ranges.outside(policy, obs)
-        found.append(Pass(name, times[trace["bar"] - 1], action, equity, wanted, outside))
-    return found
-
-
-def _nothing(env: KernelVectorEnv) -> NDArray[Any]:
-    return np.zeros((0, env.spec.action_width), env.spec.action_dtype)
-
-
-def _followed(
-    env: KernelVectorEnv, policy: DeployedPolicy, taken: Sequence[NDArray[Any]]
-) -> tuple[list[NDArray[Any]], list[dict[str, NDArray[Any]]], NDArray[Any]]:
-    """Takes each copy through what was decided before, then decides until its pass ends.
-
-    Args:
-        env: P copies, one a pass, that hold where it ends.
-        policy: who decides.
-        taken: [P] of actions [n, K].
-
-    Returns:
-        Of each pass all actions and the trace; [P, *shape], what was seen last before a decision.
-    """
-    settings, names, every = policy.config.evaluation, env.spec.trace, np.arange(env.num_envs)
-    again = Retaking(env)
-    out, seed = again.out, settings.seed if settings.drawn else None
-    env.begin(every, every, settings.seed, out.obs, out.mask)
-    past = [again.run(e, actions, names) for e, actions in enumerate(taken)]
-    steps = np.array([len(one["bar"]) for one in past])
-    newest, begun = out.obs.copy(), steps.copy()
-    made = list[NDArray[Any]]()
-    traces = {name: list[NDArray[Any]]() for name in names}
-    while (running := env.book["held"] == 0).any():
-        newest[running] = out.obs[running]
-        made.append(decide(policy.policy, Seen(out.obs, out.mask, every, steps), seed).copy())
-        env.step(made[-1], out)
-        steps += running
-        for name, values in env.read(names).items():
-            traces[name].append(values)
-
-    def whole(e: int, before: NDArray[Any], after: list[NDArray[Any]]) -> NDArray[Any]:
-        own = [rows[e : e + 1] for rows in after[: steps[e] - begun[e]]]
-        return np.concatenate([before[: begun[e]], *own])
-
-    return (
-        [whole(e, taken[e], made) for e in range(env.num_envs)],
-        [
-            {name: whole(e, past[e][name], traces[name]) for name in names}
-            for e in range(env.num_envs)
-        ],
-        newest,
-    )
-
-
-def _names(environment: Environment) -> list[str]:
-    names = environment.episode_names("window") or []
-    if len(set(names)) < len(names):
-        raise DataError(
-            f"The bars make {len(names)} passes of {names[0]}: a hole in all assets of more than "
-            f"{LONGEST_GAP} bars ends a pass, and an account is one pass. Fill the hole in the "
-            "feed, or deploy again, which begins a new account behind it."
-        )
-    return names
 
 
 class PaperAccount:
@@ -269,7 +134,7 @@ class PaperAccount:
             return
         anew = passes_over(self.policy, self.store.market(True), self.start)
         made = {one.name: one for one in anew}
-        self._outside = max(one.outside for one in anew)
+        self._outside = _outside(anew)
         for name, rows in self._rows.items():
             own = made.get(name)
             for k, row in enumerate(rows):
@@ -325,7 +190,7 @@ class PaperAccount:
     def _keep(self, made: Sequence[Pass], clock: float) -> int:
         """Journals what is new, after a look at whether the rest came out as before."""
         new: list[Decision] = []
-        self._outside = max(one.outside for one in made)
+        self._outside = _outside(made)
         self._warn(max(int(one.time[-1]) for one in made), clock)
         for one in made:
             rows = self._rows.get(one.name, [])
@@ -395,3 +260,9 @@ class PaperAccount:
     def close(self) -> None:
         """Closes files and lets go of the folder."""
         self._opened.close()
+
+
+def _outside(passes: Sequence[Pass]) -> Outside:
+    """Of the passes that go on to the newest bar."""
+    newest = max(int(one.time[-1]) for one in passes)
+    return max(one.outside for one in passes if int(one.time[-1]) == newest)

@@ -18,7 +18,7 @@ from slipstream.environments.episodes import replay
 from slipstream.environments.evaluation import Evaluator
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files.checkpoint import Tensors
-from slipstream.live.account import passes_over
+from slipstream.live.passes import passes_over
 from slipstream.live.store import Shape, with_ahead
 from slipstream.market.bars import Bars
 from slipstream.market.config import DataConfig

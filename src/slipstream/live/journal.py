@@ -148,26 +148,20 @@ class Journal:
 
     def rows(self, name: str) -> list[Decision]:
         """All decisions of a pass, oldest first."""
-        with self._errors():
-            found = self._table.execute(
-                f"SELECT {_COLUMNS} FROM decisions WHERE pass = ? ORDER BY time", (name,)
-            ).fetchall()
+        words = f"SELECT {_COLUMNS} FROM decisions WHERE pass = ? ORDER BY time"
         return [
             Decision(name, time, bars, tuple(json.loads(action)), tuple(json.loads(units)), *more)
-            for name, time, bars, action, units, *more in found
+            for name, time, bars, action, units, *more in self._select(words, name)
         ]
 
     def names(self) -> list[str]:
         """The passes that have decisions."""
-        with self._errors():
-            found = self._table.execute("SELECT DISTINCT pass FROM decisions").fetchall()
-        return sorted(name for (name,) in found)
+        return sorted(name for (name,) in self._select("SELECT DISTINCT pass FROM decisions"))
 
     def first(self) -> int | None:
         """Open of the first bar that was decided on; None before it."""
-        with self._errors():
-            found: int | None = self._table.execute("SELECT MIN(time) FROM decisions").fetchone()[0]
-        return found
+        ((time,),) = self._select("SELECT MIN(time) FROM decisions")
+        return None if time is None else int(time)
 
     def remark(self, moment: float, text: str) -> bool:
         """Keeps a sentence; whether it is a new one."""
@@ -179,8 +173,7 @@ class Journal:
 
     def remarks(self) -> list[tuple[float, str]]:
         """All sentences with their times."""
-        with self._errors():
-            return self._table.execute("SELECT time, text FROM remarks ORDER BY time").fetchall()
+        return self._select("SELECT time, text FROM remarks ORDER BY time")
 
     def intend(self, intents: Sequence[Intent]) -> None:
         """Keeps orders that are about to be sent, all or none; they are on the disk afterwards."""
@@ -200,11 +193,8 @@ class Journal:
         return self._orders("state IN (?, ?)", INTENDED, OPEN)
 
     def _orders(self, which: str, *values: str | int) -> list[Intent]:
-        with self._errors():
-            found = self._table.execute(
-                f"SELECT {_ORDER} FROM orders WHERE {which} ORDER BY time, symbol, number", values
-            ).fetchall()
-        return [Intent(*row) for row in found]
+        words = f"SELECT {_ORDER} FROM orders WHERE {which} ORDER BY time, symbol, number"
+        return [Intent(*row) for row in self._select(words, *values)]
 
     def begin(self, time: int, worth: float, equity: float) -> None:
         """Keeps both equities of a bar that is about to be traded; of one before, that it is over.
@@ -224,16 +214,13 @@ class Journal:
 
     def traded(self, since: int = 0) -> list[Traded]:
         """The bars that were traded, from a moment on, oldest first."""
+        words = "SELECT time, worth, equity, ended, rests FROM traded WHERE time >= ? ORDER BY time"
+        found = self._select(words, since)
+        return [Traded(*row)._replace(rests=json.loads(row[-1])) for row in found]
+
+    def _select(self, words: str, *values: str | int) -> list[Any]:
         with self._errors():
-            found = self._table.execute(
-                "SELECT time, worth, equity, ended, rests FROM traded WHERE time >= ? "
-                "ORDER BY time",
-                (since,),
-            ).fetchall()
-        return [
-            Traded(time, worth, equity, ended, json.loads(rests))
-            for time, worth, equity, ended, rests in found
-        ]
+            return self._table.execute(words, values).fetchall()
 
     def _write(self, words: str, rows: Sequence[Sequence[Any]]) -> None:
         """One transaction: when it returns, all rows are on the disk, and none before."""

@@ -17,13 +17,14 @@ from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.lock import is_locked, take_lock
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import DEPLOYMENT, Status
-from slipstream.live.account import JOURNAL, LONGEST_GAP, PaperAccount
+from slipstream.live.account import JOURNAL, PaperAccount
 from slipstream.live.broker import ALPACA_PAPER, AlpacaPaper, broker_of
 from slipstream.live.deployment import ACCOUNTS, Deployment
 from slipstream.live.feed import CCXT, BarFeed, feed_of, kind_of_feed
 from slipstream.live.journal import Journal
 from slipstream.live.limits import FLAT, KILL, Limits, kill, killed
 from slipstream.live.orders import Orders
+from slipstream.live.passes import LONGEST_GAP
 from slipstream.live.store import Shape
 from slipstream.live.terms import NO_BROKER, Terms
 from slipstream.market.finding import stamp
