@@ -150,6 +150,20 @@ class Outcomes:
 
 
 @dataclass(frozen=True)
+class League:
+    """A training against snapshots of the learner's own.
+
+    Attributes:
+        players: P names; won: [P, P], shares of games that the row won, NaN where none were played.
+        rating: [k, 3], steps of a validation, mean and deviation of the learner's rating in it.
+    """
+
+    players: tuple[str, ...]
+    won: Floats
+    rating: Floats
+
+
+@dataclass(frozen=True)
 class Game:
     """What only the report of an environment without prices shows.
 
@@ -162,6 +176,7 @@ class Game:
         longest: steps after which nothing but the evaluation ended an episode; None: no such bound.
         outcomes: of a game of two, by opponent; empty for others.
         played: rows of `games.json`, what `slipstream evaluate --games` found.
+        league: of a training against snapshots.
     """
 
     chosen: tuple[Chosen, ...]
@@ -172,6 +187,7 @@ class Game:
     longest: int | None = None
     outcomes: tuple[Outcomes, ...] = ()
     played: tuple[Mapping[str, Any], ...] = ()
+    league: League | None = None
 
 
 @dataclass(frozen=True)

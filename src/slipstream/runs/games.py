@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from slipstream.core.config import model_in
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.extras import require
 from slipstream.core.reader import read_json
 from slipstream.core.text import did_you_mean
 from slipstream.environments.environment import LONGEST
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig, is_game
 from slipstream.environments.self_play.opponents import SnapshotPool
+from slipstream.environments.self_play.ratings import load_model, rated
 from slipstream.files.best_policies import BEST
 from slipstream.files.files import write_sealed
 from slipstream.nets.actions import ActionMap
@@ -432,16 +432,13 @@ def _game_of(names: Sequence[str], trust: bool) -> str:
 def _rated(
     players: Sequence[Player], tables: dict[tuple[int, int], Games], seed: int
 ) -> list[PlayerRating]:
-    openskill = require("openskill.models", "A rating", "rating")
-    model = openskill.PlackettLuce()
+    model = load_model()
     ratings = [model.rating(name=player.name) for player in players]
     order = [(pair, g) for pair, table in tables.items() for g in range(len(table.result))]
     np.random.default_rng(seed).shuffle(order)
     for (one, two), g in order:
         result = int(tables[one, two].result[g])
-        # A lower rank is better; equal ones are a draw.
-        ranks = [float(result < 0), float(result > 0)]
-        [[ratings[one]], [ratings[two]]] = model.rate([[ratings[one]], [ratings[two]]], ranks=ranks)
+        ratings[one], ratings[two] = rated(model, ratings[one], ratings[two], result)
     found = []
     for i, player in enumerate(players):
         results = [t.result for (one, _), t in tables.items() if one == i]

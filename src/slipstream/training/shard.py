@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,12 @@ from slipstream.core.spec import Spec
 from slipstream.environments.curriculum import Curriculum, write_params
 from slipstream.environments.environment import LONGEST, Environment
 from slipstream.environments.evaluation import Evaluator
+from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.self_play.config import SNAPSHOTS
+from slipstream.environments.self_play.ratings import GAMES, lacking
 from slipstream.files.bulk import read_chunks, write_chunks
 from slipstream.files.interruption import StoppedError
+from slipstream.files.track import Track
 from slipstream.machine.gate import RunTasks, in_sequence
 from slipstream.nets.policy_file import Tensors, pack
 from slipstream.runs.listeners.recent_episodes import RecentEpisodes
@@ -102,6 +106,7 @@ class Shard:
         self._steps = np.zeros(len(own), np.int64)
         self.seconds_update = 0.0
         self._measured: dict[str, NDArray[np.float64]] = {}
+        self._pool_games: list[list[Track]] = []  # of the last validation, until they are rated
         self._hashes: dict[str, str] = {}  # of the files that the last checkpoint named
 
     def _slices(self, parts: int) -> list[slice]:
@@ -196,13 +201,45 @@ class Shard:
             )
         try:
             values = self._evaluators[key].values(self.agent.policy)
+            self._pool_games = [] if split == "test" else self._against_pool(lanes or games, seed)
         except StoppedError:
             return None
         self._measured = self._evaluators[key].metrics
         return values
 
+    def _against_pool(self, most: int, seed: int) -> list[list[Track]]:
+        """Games of each member against its snapshots, all equally often; none without ratings."""
+        known = self._opponents
+        if known is None or known.ratings is None or known.pool is None or lacking() is not None:
+            return []
+        assert isinstance(self._environment, KernelEnvironment)
+        met = self._environment.against({SNAPSHOTS: 1.0}, True, known.pool.evenly())
+        evaluator = Evaluator(
+            met,
+            "train",
+            members=len(self.members),
+            games=min(GAMES, most),
+            seed=seed,
+            backend=self._backend,
+            longest=self._longest,
+            check_stop=self._check_stop,
+        )
+        with closing(evaluator):
+            return evaluator.run(self.agent.policy)
+
     def measured(self) -> dict[str, NDArray[np.float64]]:
-        """A game's metrics in the last evaluation, means [m] by name."""
+        """A game's metrics in the last evaluation, means [m] by name; asked once for each.
+
+        Ratings follow here, when all shards have played: a validation that a signal cut short is
+        done again, and counts once.
+        """
+        if self._pool_games:
+            assert self._opponents is not None and self._opponents.ratings is not None
+            self._measured = {
+                **self._measured,
+                **self._opponents.ratings.learn(self._pool_games),
+            }
+            self._pool_games = []
         return self._measured
 
     def policy(

@@ -146,7 +146,7 @@ def test_a_run_with_two_workers_equals_one_and_resumes(tmp_path):
                 "env": {"name": TICTACTOE, "self_play": SELF_PLAY},
                 "agent": AGENT,
                 "training": {**training, "shards": shards},
-                "evaluation": {"every": 1.0, "episodes": 10},
+                "evaluation": {"every": 0.3, "episodes": 10},
             }
         )
         run = Run.create(config, tmp_path / str(shards))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from slipstream.environments.self_play.networks import (
     networks_of,
 )
 from slipstream.environments.self_play.onnx_file import read_onnx
+from slipstream.environments.self_play.ratings import Ratings
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.vector.vector_env import Episodes
@@ -308,6 +310,12 @@ class SnapshotPool:
             weight += np.where(there, 1e-6, 0.0)  # who is always beaten is still met at times
         self.shares[:] = np.cumsum(weight, axis=1) / weight.sum(axis=1, keepdims=True)
 
+    def evenly(self) -> SnapshotPool:
+        """The same snapshots as they are now, each met as often as the others."""
+        even, there = copy(self), self.serial[:, :-1] >= 0
+        even.shares = np.cumsum(there, axis=1) / there.sum(axis=1, keepdims=True)
+        return even
+
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Everything that training goes on from, member axis first."""
         names = ("weights", "mean", "inverse_std", "serial", "taken", "rate", "games")
@@ -333,6 +341,7 @@ class Opponents:
         decided: the game says who won.
 
     Attributes:
+        ratings: of the members by games against their pools; None where there are none.
         results: float64 [M, RECENT], 1, 0 or -1 of the last games; NaN before them.
         played: int64 [M], games so far.
         iterations, episodes, games: int64 [M], since the last snapshot; of `games` the result is
@@ -346,6 +355,8 @@ class Opponents:
         self.results = np.full((members, RECENT), np.nan)
         self.played, self.iterations, self.episodes, self.games = np.zeros((4, members), np.int64)
         self.points = np.zeros(members)
+        rates = pool is not None and decided
+        self.ratings = Ratings(members, config.slots) if rates else None
 
     def learn(self, ended: Episodes, copies: int) -> None:
         """Takes an iteration's games in, in the order (t, e).
@@ -378,6 +389,8 @@ class Opponents:
         for since in (self.iterations, self.episodes, self.games, self.points):
             since[due] = 0
         self.pool.snapshot(due)
+        if self.ratings is not None:
+            self.ratings.freeze(due, (self.pool.taken - 1) % self._config.slots)
 
     def _due(self) -> NDArray[np.bool_]:
         config = self._config
@@ -405,15 +418,19 @@ class Opponents:
         state = {name: getattr(self, name).copy() for name in _STATE}
         if self.pool is not None:
             state |= {f"pool.{name}": value for name, value in self.pool.state_dict().items()}
+        if self.ratings is not None:
+            own = self.ratings.state_dict()
+            state |= {f"ratings.{name}": value for name, value in own.items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
         for name in _STATE:
             getattr(self, name)[:] = state[name]
-        if self.pool is not None:
-            own = {k.removeprefix("pool."): v for k, v in state.items() if k.startswith("pool.")}
-            self.pool.load_state_dict(own)
+        for prefix, part in (("pool.", self.pool), ("ratings.", self.ratings)):
+            if part is not None:
+                own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+                part.load_state_dict(own)
 
 
 _STATE = ("results", "played", "iterations", "episodes", "games", "points")

@@ -9,7 +9,7 @@ import numpy as np
 from slipstream.core.text import NOTHING
 from slipstream.files.track import Track
 from slipstream.report import learning
-from slipstream.report.game import outcomes
+from slipstream.report.game import league, outcomes
 from slipstream.report.inputs import Chosen, Game, Outcomes, RunEvaluation
 from slipstream.report.numbers import Measured, interval, number, share, spread
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture
@@ -38,7 +38,7 @@ def game_page(run: RunEvaluation) -> Page:
         chosen = _which_policy(game, game.chosen[run.member], agent, count)
         sentences = [*chosen, *sentences, _sampling(agent, game.sampled)]
         marked = [(one.steps, one.score) for one in game.chosen]
-        games = outcomes.sections(game.outcomes, game.played)
+        games = outcomes.sections(game.outcomes, game.played) + league.sections(game.league)
     first = None
     if run.curves:
         drawn = learning.learning(run.curves, marked, run.member)

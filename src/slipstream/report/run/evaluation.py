@@ -16,6 +16,7 @@ from slipstream.environments.episodes import Seen, run_episodes
 from slipstream.environments.evaluation import NUMBERS, Evaluator
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.files.track import values
+from slipstream.report.game.league import league_of
 from slipstream.report.game.outcomes import outcomes
 from slipstream.report.inputs import Chosen, Comparison, Game, RunEvaluation, Window
 from slipstream.report.learning import curves, episode_curves
@@ -101,7 +102,8 @@ def evaluate_run(
     met = outcomes(run, shown, tracks, environment.opponent_names)
     own = game(run, environment, members, shown)
     played = tuple(read_games(run)) if met else ()
-    return replace(found, game=replace(own, outcomes=met, played=played))
+    league = league_of(run) if met else None
+    return replace(found, game=replace(own, outcomes=met, played=played, league=league))
 
 
 def evaluate_deployed(
