@@ -25,6 +25,7 @@ from live_markets import GATES, Make, table, write
 
 from slipstream.cli import main
 from slipstream.core.errors import ConfigError, DataError, ResourceError
+from slipstream.core.extras import require
 from slipstream.live import exchange
 from slipstream.live.account import JOURNAL
 from slipstream.live.broker import AlpacaPaper, Lot
@@ -80,6 +81,7 @@ def served(
 ) -> Iterator[Callable[..., Server]]:
     """A deployment `demo` of a policy over three coins, and a server for it."""
     opened: list[Server] = []
+    require("ccxt", "Orders are", "live")  # once, and not in every child
     prices = write(tmp_path / "prices", tables(), slice(0, HISTORY))
     make("portfolio", prices, features=FEATURES, sharpness=5.0)
     for name in exchange.KEYS:
@@ -287,7 +289,7 @@ def test_a_bad_week_killed_forty_times_ends_as_the_one_that_was_not(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(7200)  # ten minutes of one core
 def test_bad_weeks_killed_a_thousand_times(served: Callable[..., Server], tmp_path: Path) -> None:
     killed = 0
     for seed in range(2, 60):
