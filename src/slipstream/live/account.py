@@ -138,14 +138,13 @@ class PaperAccount:
         for name, rows in self._rows.items():
             own = made.get(name)
             for k, row in enumerate(rows):
-                known = own is not None and k < len(own.time)
                 what = None
-                if not known or own is None or int(own.time[k]) != row.time:
+                if own is None or k >= len(own.time) or int(own.time[k]) != row.time:
                     what = "there is no such bar now"
                 elif self._digest(row.time) != row.bars:
                     what = "bars up to it have changed"
-                elif tuple(own.action[k].tolist()) != row.action:
-                    what = f"the action was {row.action} and is {tuple(own.action[k].tolist())}"
+                elif (action := tuple(own.action[k].tolist())) != row.action:
+                    what = f"the action was {row.action} and is {action}"
                 elif float(own.equity[k]) != row.equity:
                     what = f"equity was {row.equity!r} and is {float(own.equity[k])!r}"
                 if what is not None:

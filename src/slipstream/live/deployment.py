@@ -251,15 +251,14 @@ def deploy(
         run = {**facts["run"], "env": {**section, "data": store}}
         feed = {key: value for key, value in data.items() if key not in ("folder", "symbols")}
         made = {**facts, "run": run, "feed": feed, "shape": shape._asdict()}
-        policy = unpack(tensors, facts["policy"])
         config = RunConfig.from_mapping(run)
+        new = DeployedPolicy(path, unpack(tensors, facts["policy"]), config, made)
         trained = _bars(facts, *facts["trained"]) if facts["trained"] else whole
-        ranges = Ranges.seen(DeployedPolicy(path, policy, config, made), trained)
+        ranges = Ranges.seen(new, trained)
         made["ranges"] = {name: one.tolist() for name, one in ranges._asdict().items()}
-        gates = judged(path, tensors, made, shape, data)
+        gates = judged(new, shape, data)
         _pass(gates, force, say)
         told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
-        new = DeployedPolicy(path, policy, config, made)
         why = {} if better is None else {"why": better(new)}
         checkpoint.save(found.version(number), tensors, {**made, "gates": told})
         if not is_there(found.path / register.PROVENANCE):

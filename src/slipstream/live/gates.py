@@ -17,19 +17,16 @@ from slipstream.core.errors import DataError, SlipstreamError
 from slipstream.environments.episodes import replay
 from slipstream.environments.evaluation import Evaluator
 from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.files.checkpoint import Tensors
 from slipstream.live.passes import passes_over
 from slipstream.live.store import Shape, with_ahead
 from slipstream.market.bars import Bars
 from slipstream.market.config import DataConfig
 from slipstream.market.folds import HOLDOUT
 from slipstream.market.market import Market, load_market, market_of
-from slipstream.nets.policy_file import unpack
 from slipstream.report.portfolio.passes import passes_of
 from slipstream.report.study.replay import daily_returns, study_environment
 from slipstream.runs.policies import DeployedPolicy
 from slipstream.runs.run import CONFIG
-from slipstream.settings.config import RunConfig
 from slipstream.studies.record.folder import StudyFolder
 
 MOST_PBO, LEAST_DSR, COSTS = 0.2, 0.95, 3.0
@@ -51,22 +48,14 @@ class Gate(NamedTuple):
     figure: str
 
 
-def judged(
-    source: Path,
-    tensors: Tensors,
-    facts: Mapping[str, Any],
-    shape: Shape,
-    data: Mapping[str, Any],
-) -> list[Gate]:
+def judged(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> list[Gate]:
     """Every gate, in order.
 
     Args:
-        source: folder of a study, of its policy, or of a run.
-        tensors, facts: of the policy, as they will be deployed.
+        deployed: the policy as it will be; its path is that of a study, of its policy or of a run.
         shape, data: of the source's bars, and the section that reads them.
     """
-    policy = unpack(tensors, facts["policy"])
-    deployed = DeployedPolicy(source, policy, RunConfig.from_mapping(facts["run"]), facts)
+    source = deployed.path
     study = next((one for one in (source, source.parent) if (one / "ledger.db").is_file()), None)
     folder = None if study is None else StudyFolder(study)
     if folder is None or not folder.result:
