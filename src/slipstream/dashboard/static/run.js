@@ -45,9 +45,11 @@ export function run() {
       .set(...byMember(metrics.curves("score")));
     score("evaluated", "Score in validation, by member")
       .set(...byMember(evaluations.curves("score")));
-    if (evaluations.columns.includes("rating"))
-      chart("rating", curves, "Rating against its own snapshots, by member", "rating", { height: 240 })
+    if (evaluations.columns.includes("rating")) {
+      const name = "Rating against its own snapshots, by member";
+      chart("rating", curves, name, "rating", { height: 240 })
         .set(...byMember(evaluations.curves("rating")));
+    }
     const [steps, rates] = metrics.rates();
     used("rate", "Speed, all members", "steps/s").set(steps, [{ label: "steps/s", values: rates }]);
     used("cpu_percent", title("cpu_percent"), unit("cpu_percent"));
