@@ -267,7 +267,8 @@ def killed_week(
     again = server.state()
     for one in (state, again):  # positions, ids, sizes, prices and fates, and how all of it ended
         for order in one["orders"].values():
-            del order["at"], order["submitted_at"], order["equity"], order["notional_share"]
+            for own in ("id", "at", "submitted_at", "equity", "notional_share"):  # of when it came
+                del order[own]
     assert again["orders"] == state["orders"] and again["positions"] == state["positions"]
     kinds = {order["kind"] for order in state["orders"].values()}
     assert len(kinds) > 3 or bars < BARS
