@@ -1,0 +1,57 @@
+"""Every step in a process of its own; one that fails is a line, and the next one begins."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.machine import stamp
+from benchmarks.worker import WorkerError, run_worker
+
+STEPS = {  # seconds that each may take
+    "machine": 60,
+    "doctor": 60,
+    "tests": 240,
+    "resume": 240,
+    "graph": 60,
+    "minibatch": 420,
+    "suite": 420,
+}
+
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False)
+
+
+def run_steps(out: Path, asked: Mapping[str, Any], steps: Mapping[str, float] = STEPS) -> None:
+    """Asks the steps in turn, prints a line of each and keeps what they answered in `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    answers: dict[str, Any] = {"stamp": stamp()}
+    for name, seconds in steps.items():
+        began = time.monotonic()
+        try:
+            answer = run_worker(f"card.steps.{name}", asked, timeout=seconds)
+        except WorkerError as error:
+            answer = {"told": f"FAILED: {str(error).splitlines()[-1]}", "failed": str(error)}
+        answers[name] = answer
+        for line in str(answer["told"]).splitlines():
+            print(f"{name} ({time.monotonic() - began:.0f} s): {line}", flush=True)
+        (out / "card.json").write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
+
+
+@app.command()
+def main(
+    out: Annotated[Path, typer.Argument(help="Folder of the answers, card.json and gpu.json.")],
+    device: Annotated[str, typer.Option(help="cpu is a dry run.")] = "cuda:0",
+    only: Annotated[list[str] | None, typer.Option("--step", help="May be repeated.")] = None,
+) -> None:
+    """Asks a card what is not known of it."""
+    asked = {"device": device, "out": str(out.absolute())}
+    run_steps(out, asked, {name: STEPS[name] for name in only or STEPS})
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks.card")

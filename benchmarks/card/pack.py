@@ -1,0 +1,69 @@
+"""What a machine without a package index lacks, as one archive."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_ROOT = Path(__file__).parents[2]
+_LIMIT = 64 * 2**20  # bytes that may travel, the checkout among them
+_TESTS = ("pytest", "hypothesis", "iniconfig", "pluggy", "sortedcontainers")
+_PLATFORMS = (
+    *("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_24_x86_64"),
+    *("manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64"),
+)
+
+
+def pins(lines: Iterable[str]) -> dict[str, str]:
+    """Versions by normalised name, of a lock file or of what `pip list --format=freeze` says."""
+    found = {}
+    for line in lines:
+        name, _, version = line.split("#")[0].strip().partition("==")
+        if version:
+            found[re.sub(r"[-_.]+", "-", name).lower()] = version.split(";")[0].strip()
+    return found
+
+
+def missing(wanted: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """Pins of what is not there in any version; what is there is left as it is."""
+    return [f"{name}=={version}" for name, version in wanted.items() if name not in there]
+
+
+def main(
+    there: Annotated[Path, typer.Argument(help="`pip list --format=freeze` of that machine.")],
+    archive: Annotated[Path, typer.Argument(help="To write, such as packages.tar.xz.")],
+    python: Annotated[str, typer.Option(help="Its Python.")] = "3.12",
+) -> None:
+    """Puts the packages that the machine lacks into one archive, unpacked and packed anew.
+
+    Of these polars' runtime is the largest by far.
+    """
+    lock = pins((_ROOT / "requirements.lock").read_text("utf-8").splitlines())
+    development = pins((_ROOT / "requirements-dev.lock").read_text("utf-8").splitlines())
+    lock |= {name: development[name] for name in _TESTS}
+    asked = missing(lock, pins(there.read_text("utf-8").splitlines()))
+    print("Missing there:", ", ".join(asked) or "nothing")
+    with tempfile.TemporaryDirectory(prefix="slipstream-card-") as folder:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
+        command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python]
+        for platform in _PLATFORMS:
+            command += ["--platform", platform]
+        subprocess.run([*command, "--target", folder, *asked], check=True)
+        with tarfile.open(archive, "w:xz", preset=9) as packed:
+            packed.add(folder, "packages")
+    size = archive.stat().st_size
+    fits = "fits" if size < _LIMIT else "does NOT fit"
+    print(f"{archive}: {size / 2**20:.1f} MiB, which {fits} into {_LIMIT >> 20}")
+    raise SystemExit(0 if size < _LIMIT else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,255 @@
+"""What a card is asked, a function a step: each returns what it `told`, and figures behind it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.agents.ppo.torch_form import Coefficients, Rows, TorchPPO, learn
+from slipstream.agents.torch_group import TorchGroup
+from slipstream.core.spec import Spec
+from slipstream.files import checkpoint
+from slipstream.nets.torch_device import device_of
+from slipstream.nets.torch_distributions import distribution
+
+_ROOT = Path(__file__).parents[2]
+_COMMAND = (sys.executable, "-c", "from slipstream.cli import main; main()")
+_TESTS = (
+    *("test_device_meta", "test_torch_draws", "test_two_forms", "test_dqn_forms"),
+    *("test_actor_critic_forms", "test_population_bits"),
+)
+_CHOICES, _INPUTS, _ROWS = 3, 32, 512
+
+Answer = dict[str, Any]
+
+
+def machine(device: str, out: str) -> Answer:
+    """The card's name, memory and software."""
+    words = f"Python {sys.version.split()[0]}, torch {torch.__version__}"
+    words += f", CUDA {torch.version.cuda}, ROCm {torch.version.hip}"
+    if device_of(device).type == "cpu":
+        return {"told": f"a dry run on the processor; {words}"}
+    facts = torch.cuda.get_device_properties(device)
+    return {"told": f"{facts.name}, {facts.total_memory / 2**30:.1f} GiB; {words}"}
+
+
+def doctor(device: str, out: str) -> Answer:
+    """What `slipstream doctor` says of cards and of torch."""
+    said = _run([*_COMMAND, "doctor"])
+    named = [line for line in said.splitlines() if "torch" in line or "GPU" in line]
+    return {"told": "\n".join(" ".join(line.split()) for line in named), "said": said}
+
+
+def tests(device: str, out: str, files: Sequence[str] = _TESTS) -> Answer:
+    """The agents' tests with the torch forms on the device."""
+    paths = [str(_ROOT / f"tests/agents/{name}.py") for name in files]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths]
+    done = subprocess.run(
+        command,
+        cwd=_ROOT,
+        env={**os.environ, "SLIPSTREAM_TEST_DEVICE": device},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]]
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    return {"told": "\n".join([lines[-1], *failed[:20]]), "said": done.stdout[-20_000:]}
+
+
+def resume(device: str, out: str, steps: int = 40_000) -> Answer:
+    """Trains, is killed, goes on and is scored; beside a run that nobody killed, and a processor's.
+
+    Runs on a processor are the same bits; on a card the difference is what is asked.
+    """
+    with tempfile.TemporaryDirectory(prefix="slipstream-card-") as folder:
+        killed, whole, other = (Path(folder) / name for name in ("killed", "whole", "processor"))
+        process = subprocess.Popen(
+            _train(killed, device, steps), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while not checkpoint.checkpoints(killed / "checkpoints") and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()  # SIGKILL; `process` is ours
+        alive = process.wait() != 0
+        _run([*_COMMAND, "resume", str(killed), "--no-report"])
+        scored = _run([*_COMMAND, "evaluate", str(killed)]).strip().splitlines()
+        _run(_train(whole, device, steps))
+        _run(_train(other, "cpu", steps))
+        states = [_state(path) for path in (killed, whole, other)]
+    gaps = [_difference(states[0], state) for state in states[1:]]
+    told = (
+        f"{'killed' if alive else 'NOT killed, it was done before'}, resumed, scored "
+        f"({scored[-1].strip()}); largest difference of a number beside a run that was not killed "
+        f"{gaps[0]:.3g}, beside a processor {gaps[1]:.3g}"
+    )
+    return {"told": told, "killed": alive, "gaps": gaps}
+
+
+def _train(path: Path, device: str, steps: int) -> list[str]:
+    settings = ("training.learner=torch", "training.checkpoint_every=0.02", "agent.horizon=64")
+    sets = [word for setting in settings for word in ("--set", setting)]
+    return [
+        *(*_COMMAND, "train", "cartpole", "--device", device, "--total-steps", str(steps)),
+        *("--out", str(path), "--no-report", *sets),
+    ]
+
+
+def _state(run: Path) -> dict[str, Any]:
+    state: dict[str, Any] = checkpoint.load(checkpoint.checkpoints(run / "checkpoints")[-1])[0]
+    return state
+
+
+def _difference(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Largest difference of two agents' numbers."""
+    names = [name for name in one if "parameters." in name]
+    return max(float(np.abs(one[n].astype(float) - other[n].astype(float)).max()) for n in names)
+
+
+def graph(device: str, out: str) -> Answer:
+    """Whether a launch of numba-cuda can be captured in torch's CUDA graph: yes or no."""
+    cuda: Any = import_module("numba.cuda")
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    x = torch.zeros(1024, device=device)
+    theirs, array = cuda.external_stream(stream.cuda_stream), cuda.as_cuda_array(x)
+
+    @cuda.jit  # type: ignore[untyped-decorator]
+    def add_one(numbers: Any) -> None:
+        i = cuda.grid(1)
+        if i < numbers.size:
+            numbers[i] += 1.0
+
+    add_one[4, 256, theirs](array)  # compiles
+    torch.cuda.synchronize(device)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured, stream=stream):
+        add_one[4, 256, theirs](array)
+    for _ in range(2):
+        captured.replay()
+    torch.cuda.synchronize(device)
+    right = bool((x == 3.0).all())
+    return {"told": "yes" if right else f"NO: {x[0].item():g} where 3 was expected", "yes": right}
+
+
+def minibatch(
+    device: str,
+    out: str,
+    members: Sequence[int] = (1, 16, 96),
+    widths: Sequence[int] = (64, 512, 1024, 1536),
+    seconds: float = 1.0,
+) -> Answer:
+    """Milliseconds of a PPO minibatch of 512 rows a member, eager and as a hand-made CUDA graph."""
+    lines, figures = [], []
+    for width in widths:
+        for m in members:
+            figure: Answer = {"members": m, "width": width}
+            try:
+                call = _minibatch(device, m, width)
+                figure["eager"] = _milliseconds(call, seconds, device)
+                figure["graph"] = _milliseconds(_captured(call), seconds, device)
+            except RuntimeError as error:  # no memory, no card, or what cannot be captured
+                figure["failed"] = str(error).splitlines()[0]
+            figures.append(figure)
+            told = [f"{figure[n]:.3g} ms {n}" for n in ("eager", "graph") if n in figure]
+            told += [figure["failed"]] if "failed" in figure else []
+            lines.append(f"M={m} {width}x{width}: {', '.join(told)}")
+    return {"told": "\n".join(lines), "figures": figures}
+
+
+def _minibatch(device: str, members: int, width: int) -> Callable[[], Any]:
+    """One minibatch of the definition, `learn` of PPO's torch form, on random rows."""
+    where, everyone = torch.device(device), slice(0, members)
+    spec = Spec(
+        gymnasium.spaces.Box(-np.inf, np.inf, (_INPUTS,), np.float32),
+        gymnasium.spaces.Discrete(_CHOICES),
+    )
+    config = PPOConfig(horizon=_ROWS, minibatch=_ROWS, widths=(width, width))
+    policy = TorchPPO(config, spec, range(members), 1).policy
+    own = TorchGroup(policy, 1, everyone, where)
+    group, network = own.group(policy.parameters), own.network
+
+    def model(weights: Any, rows: Rows) -> Any:
+        head = network.head(weights, rows.x)
+        return distribution(policy.actions, head, None, rows.mask), network.value(weights, rows.x)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(members, _ROWS, *shape, device=where)
+
+    rows = Rows(
+        x=drawn(_INPUTS),
+        mask=None,
+        action=torch.randint(0, _CHOICES, (members, _ROWS, 1), device=where),
+        log_prob=drawn() * 0.1 - 1.1,
+        advantage=drawn(),
+        target=drawn(),
+        value=drawn(),
+        valid=torch.ones(members, _ROWS, dtype=torch.bool, device=where),
+    )
+    numbers = (0.2, 0.01, 0.5, 0.99, 0.95, 3e-4, 1e-5, 0.5, float("inf"))
+    c = Coefficients(*(torch.full((members,), x, device=where) for x in numbers))
+    order = torch.arange(_ROWS, device=where).expand(members, _ROWS).contiguous()
+    return partial(learn, group, model, rows, [order], _ROWS, c, True)
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], None]:
+    """The call as a CUDA graph: after some calls on a stream of its own, as torch asks for."""
+    beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(beside)
+    whole = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(whole):
+        call()
+    replay: Callable[[], None] = whole.replay
+    return replay
+
+
+def _milliseconds(call: Callable[[], Any], seconds: float, device: str) -> float:
+    """Of a call, repeated for so long; the card is waited for at both ends."""
+
+    def wait() -> None:
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+
+    for _ in range(3):
+        call()
+    wait()
+    calls, began = 0, time.perf_counter()
+    while calls == 0 or time.perf_counter() - began < seconds:
+        for _ in range(10):
+            call()
+        calls += 10
+        wait()
+    return 1e3 * (time.perf_counter() - began) / calls
+
+
+def suite(device: str, out: str) -> Answer:
+    """`python -m benchmarks gpu`, its rows in gpu.json."""
+    file = str(Path(out) / "gpu.json")
+    said = _run([sys.executable, "-m", "benchmarks", "gpu", "--json", file])
+    return {
+        "told": "Nothing was measured" if "Nothing was" in said else f"see {file}",
+        "said": said,
+    }
+
+
+def _run(command: Sequence[str]) -> str:
+    """What a command says; where it fails, an error with its last words."""
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"exit code {done.returncode}: {(done.stderr or done.stdout)[-500:]}")
+    return done.stdout

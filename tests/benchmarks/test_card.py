@@ -1,0 +1,50 @@
+"""The kit for a borrowed card, as a dry run on a processor; a step that fails is a line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.card import steps
+from benchmarks.card.__main__ import STEPS, run_steps
+from benchmarks.card.pack import missing, pins
+
+
+def test_a_step_that_fails_is_a_line_and_the_next_one_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"device": "cpu", "out": str(tmp_path)}
+    run_steps(tmp_path, asked, {"no_such_step": 60, "machine": 60})
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("no_such_step (") and "FAILED: " in first and "no_such_step'" in first
+    assert second.startswith("machine (") and "a dry run on the processor" in second
+    kept = json.loads((tmp_path / "card.json").read_text())
+    assert list(kept) == ["stamp", "no_such_step", "machine"]
+    assert all(callable(getattr(steps, name)) for name in STEPS)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a card")
+def test_a_minibatch_is_timed_and_what_needs_a_card_is_said() -> None:
+    answer = steps.minibatch("cpu", "", members=(1, 2), widths=(8,), seconds=0.01)
+    one, two = answer["figures"]
+    assert (one["members"], two["members"]) == (1, 2) and min(one["eager"], two["eager"]) > 0
+    assert "graph" not in one and one["failed"]
+    assert answer["told"].splitlines()[0].startswith("M=1 8x8: ")
+
+
+def test_the_agents_tests_run_on_a_device() -> None:
+    answer = steps.tests("cpu", "", ["test_torch_draws"])
+    assert "3 passed" in answer["told"]
+
+
+@pytest.mark.long
+def test_a_run_is_killed_and_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
+    answer = steps.resume("cpu", str(tmp_path), 60_000)
+    assert answer["killed"] and answer["gaps"] == [0.0, 0.0]
+
+
+def test_what_the_machine_has_does_not_travel() -> None:
+    wanted = pins(["# a lock", "polars==2.1.0", "Typing_Extensions==4.16.0", "numpy==2.4.6"])
+    there = pins(["numpy==2.5.2", "typing-extensions==4.15.0  # elsewhere"])
+    assert missing(wanted, there) == ["polars==2.1.0"]
