@@ -71,7 +71,7 @@ class Execution(NamedTuple):
     tracking_error: float | None
 
 
-class Comparison(NamedTuple):
+class AccountComparison(NamedTuple):
     """Of one account.
 
     Attributes:
@@ -85,7 +85,7 @@ class Comparison(NamedTuple):
     execution: Execution | None
 
 
-def compare(name: str, trust: bool = False) -> Comparison:
+def compare(name: str, trust: bool = False) -> AccountComparison:
     """The journal beside `slipstream evaluate NAME`, which reads the kept files as any others.
 
     What `evaluate` says is kept in the account's folder, for the dashboard.
@@ -103,7 +103,9 @@ def compare(name: str, trust: bool = False) -> Comparison:
     passes = [_beside(*pair, opens) for pair in zip(tracks, decided, strict=True)]
     kept = [{**one._asdict(), "rows": len(one.rows)} for one in passes]
     write_json(found.account(found.current) / RERUN, plain({"at": time.time(), "passes": kept}))
-    return Comparison(policy, passes, _executed(environment, intents, traded) if traded else None)
+    return AccountComparison(
+        policy, passes, _executed(environment, intents, traded) if traded else None
+    )
 
 
 def _beside(track: Track, rows: list[Decision], opens: IntArray) -> ComparedPass:
