@@ -146,6 +146,7 @@ def test_every_declared_row_has_words_for_what_it_asks(
         "load_ms",
         "act_us",
         "numbers",
+        "told",
     )
     figures = dict.fromkeys(("steps_per_second", "seconds", *answers), 1.0)
     more = {"observation_numbers": 25.0, "updates_per_step": 0.25}

@@ -217,7 +217,7 @@ def test_ray_that_is_not_installed(cartpole, tmp_path, monkeypatch):
     owner, environment = cartpole
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     work = work_for("one", "x:Y", environment, resolve("cartpole"), tmp_path)
-    with pytest.raises(SlipstreamError, match=r"slipstream\[ray\]"):
+    with pytest.raises(SlipstreamError, match=r"-m pip install 'ray>=2"):
         connect(ClusterOptions("auto"), work, print)
     assert owner.env == "cartpole"
 
