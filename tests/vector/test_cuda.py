@@ -41,7 +41,9 @@ def test_absent_packages_are_told(monkeypatch, capsys):
     monkeypatch.setattr(cuda, "_PACKAGES", ("numba-cuda-of-nowhere",))
     assert cuda.main() == 0
     said = capsys.readouterr().out
-    assert "not run, because numba-cuda-of-nowhere is missing" in said and "'nvidia-nvvm>=13'" in said
+    assert (
+        "not run, because numba-cuda-of-nowhere is missing" in said and "'nvidia-nvvm>=13'" in said
+    )
 
 
 def test_every_kernel_compiles_to_ptx(capsys):
