@@ -38,17 +38,14 @@ def kill(pid):
 @pytest.mark.parametrize(
     ("each", "steps", "seeds"),
     [
-        (1, 100_000, (1, 2)),
+        (1, 400_000, (1, 2)),
         pytest.param(20, 2_000_000, (1, 2, 3), marks=[pytest.mark.long, pytest.mark.timeout(2400)]),
     ],
 )
 def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(
     tmp_path, each, steps, seeds, monkeypatch
 ):
-    """So many kills of the supervisor, of a job and of both, while jobs are under way.
-
-    A fast machine is done before the last of them.
-    """
+    """So many kills of the supervisor, of a job and of both; all fall while jobs are under way."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     for seed in seeds:
@@ -96,7 +93,7 @@ def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(
                 if queue.held(job) and process is not None:
                     kill(process.pid)
         assert [job.ended for job in queue.jobs()] == ["complete"] * len(seeds)
-        assert len(kills) <= each, "jobs were complete before most kills: let them train longer"
+        assert not kills, "jobs were complete before all kills had fallen: let them train longer"
     for seed in seeds:
         folder = tmp_path / "killed" / str(seed)
         assert final_state(folder) == final_state(tmp_path / "calm" / str(seed))

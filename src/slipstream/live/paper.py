@@ -114,7 +114,7 @@ def paper(
                 if taker is not None:
                     orders = _orders(found, taker, account.journal, shape, terms.limits, tell)
                 leader = _Leader(
-                    *(found, version, policy, handle, account, source, orders, asked, log, tell)
+                    found, version, policy, handle, account, source, orders, asked, log, tell
                 )
                 ended = leader.lead(feed, once)
             total += leader.count

@@ -77,16 +77,11 @@ class Retaking:
             KernelError: a number that nobody can train on.
         """
         env, found = self._env, list[NDArray[Any]]()
-        for begin in range(0, len(actions), _CHUNK):
+        for begin in range(0, max(len(actions), 1), _CHUNK):
             part = np.ascontiguousarray(actions[begin : begin + _CHUNK])
             kept = np.zeros((len(part), len(env.before)), np.uint64)
             with np.errstate(over="ignore", invalid="ignore"):  # 64-bit words wrap round
                 taken = self._retake(e, part, kept, env.batch, self._out)
             env.check(self._out[0], begin + taken - 1)
             found.append(kept.view(env.kernel.STATE).reshape(-1)[:taken][list(names)].copy())
-        return {
-            name: np.concatenate([one[name] for one in found])
-            if found
-            else np.zeros((0, *env.state[name].shape[1:]), env.state[name].dtype)
-            for name in names
-        }
+        return {name: np.concatenate([one[name] for one in found]) for name in names}
