@@ -362,7 +362,7 @@ def test_limits_keep_orders_back(
     assert any("ago." in one for one in said) and not server.state()["orders"]
     server.clock.set(BEGIN + 3 * SIZE + 60)
     with monkeypatch.context() as narrow:
-        narrow.setattr(Ranges, "of", lambda facts: Ranges(np.ones(2), np.ones(2)))
+        narrow.setattr(Ranges, "of", lambda facts: Ranges(np.ones(6), np.ones(6)))
         paper("demo", FEED, limits=Limits(), **options)
     assert any(one.startswith("Not sent") and "outside its range" in one for one in said)
     assert not server.state()["orders"]

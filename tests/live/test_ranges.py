@@ -10,6 +10,9 @@ import polars as pl
 import pytest
 from live_markets import Make, table, week, write
 
+from slipstream.environments.environment import PriceWindow
+from slipstream.environments.episodes import Seen, run_episodes
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.live.account import JOURNAL
 from slipstream.live.journal import Journal
 from slipstream.live.paper import paper
@@ -31,15 +34,9 @@ def test_ranges_of_training_and_a_bar_outside(make: Make, tmp_path: Path) -> Non
     jumps = {330: 1.005, 360: 0.997}
     prices = write(tmp_path / "prices", {"EURUSD": jumping(jumps)})
     found = make("forex", prices, features=["log_return_1", "close_location"])
-    deployed = found.policy()
-    ranges = Ranges.of(deployed.facts)
-    assert ranges is not None and len(ranges.low) % 2 == 0
-    assert ranges.low[-2] == pytest.approx(np.log(0.997), abs=5e-5)
-    assert ranges.high[-2] == pytest.approx(np.log(1.005), abs=5e-5)
-    assert ranges.outside(deployed, ranges.high) == (0.0, "log_return_1")
-    row = ranges.low - [0.25, 0.0] * (len(ranges.low) // 2) * (ranges.high - ranges.low)
-    told = ranges.outside(deployed, row)
-    assert told.share == pytest.approx(0.25) and "log_return_1 lies outside" in str(told)
+    ranges = Ranges.of(found.policy().facts)
+    assert ranges is not None
+    assert (ranges.low[0], ranges.high[0]) == pytest.approx(np.log([0.997, 1.005]), abs=5e-5)
     later = write(tmp_path / "later", {"EURUSD": jumping(jumps | {410: 1.009})})
     paper("demo", f"replay:{later}", start=int(week(420)[405]))
     with closing(Journal(found.account(1) / JOURNAL)) as journal:
@@ -47,3 +44,38 @@ def test_ranges_of_training_and_a_bar_outside(make: Make, tmp_path: Path) -> Non
     share = 100 * (np.log(1.009) - np.log(1.005)) / (np.log(1.005) - np.log(0.997))
     assert "log_return_1 lies outside its range in training, by " in remark[1]
     assert float(remark[1].split("by ")[1].split(" %")[0]) == pytest.approx(share, abs=2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "before", "factor"),
+    [("forex", {}, 0, 1.0), ("portfolio", {"orders": "units"}, 3, 2.0**-15)],
+)
+def test_ranges_are_those_of_what_is_observed(
+    tmp_path: Path, name: str, options: dict[str, str], before: int, factor: float
+) -> None:
+    """Of two bars of two features a symbol, behind cash and coins where orders are in coin."""
+    pairs = ("EURUSD", "GBPUSD")
+    prices = write(tmp_path, {one: table(week(420), 1.1, k) for k, one in enumerate(pairs)})
+    section = {"data": {"folder": str(prices)}, "features": ["log_return_1", "rsi_14"]}
+    section |= {"lookback": 2, **options}
+    environment = KernelEnvironment.load_window(name, section, PriceWindow())
+    passes, rows = len(environment.episode_names("window") or [""]), list[np.ndarray]()
+
+    def act(seen: Seen) -> np.ndarray:
+        rows.append(seen.obs.copy())
+        return np.ones((passes, environment.spec.action_width), environment.spec.action_dtype)
+
+    with closing(environment.evaluation("window", passes, backend="serial")) as env:
+        run_episodes(env, act, passes, 0)
+    ranges = Ranges.seen(environment)
+    width = len(ranges.low)
+    shown = np.concatenate(rows)[:, before : before + 2 * width].reshape(-1, width)
+    assert width == 2 * environment.conditions["symbols_at_once"]
+    assert ranges.low * factor == pytest.approx(shown.min(axis=0), rel=1e-6)
+    assert ranges.high * factor == pytest.approx(shown.max(axis=0), rel=1e-6)
+    row = int(environment.loaded.data.segments[0].mean())
+    assert ranges.outside(environment, row).share == 0.0
+    seen = environment.loaded.data.features[row - 1 : row + 1, 0]
+    ranges.low[0], ranges.high[0] = seen.min() + 1.0, seen.min() + 5.0
+    told = ranges.outside(environment, row)
+    assert told.share == pytest.approx(0.25) and told.feature.endswith("log_return_1")

@@ -25,6 +25,7 @@ from slipstream.core.reader import is_there
 from slipstream.core.text import printable
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, kind_of
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files import checkpoint, provenance, register
 from slipstream.files.files import (
     AppendedFile,
@@ -158,9 +159,12 @@ class Deployment:
             ConfigError: there is no such version.
         """
         if number not in self.versions:
-            listed = ", ".join(map(str, self.versions)) or "none"
+            listed, which = (
+                ", ".join(map(str, self.versions)) or "none",
+                number or "before its first",
+            )
             raise ConfigError(
-                f"{self.path.name} has no version {number}: it has {listed}. Name one with --to."
+                f"{self.path.name} has no version {which}: it has {listed}. Name one with --to."
             )
         done = self.audit()
         if done and done[-1]["to"] != self.current:  # a kill between the line and the switch
@@ -227,7 +231,7 @@ def deploy(
         trust: as for `slipstream evaluate`.
 
     Raises:
-        ConfigError: a gate fails that nobody forced; the policy trades no prices.
+        ConfigError: a gate fails that nobody forced; the policy trades no prices of files.
     """
     from slipstream.live.gates import judged  # pages and studies, which an account never needs
 
@@ -236,10 +240,11 @@ def deploy(
     tensors, facts = _source(path, trust)
     section = facts["run"]["env"]
     data = section.get("data")
-    if not isinstance(data, Mapping):
+    if not isinstance(data, Mapping) or "features" not in facts["policy"]["conditions"]:
         raise ConfigError(
-            f"{path} was trained on {section.get('name')}, which has no prices: only a market's "
-            "policy can be deployed."
+            f"{path} was trained on {section.get('name')}, which reads no price files or declares "
+            "no features: only a policy of forex, portfolio or another market that declares both "
+            "can be deployed."
         )
     found = Deployment.of(name)
     make_folder(found.path / VERSIONS)
@@ -254,7 +259,7 @@ def deploy(
         config = RunConfig.from_mapping(run)
         new = DeployedPolicy(path, unpack(tensors, facts["policy"]), config, made)
         trained = _bars(facts, *facts["trained"]) if facts["trained"] else whole
-        ranges = Ranges.seen(new, trained)
+        ranges = Ranges.seen(trained)
         made["ranges"] = {name: one.tolist() for name, one in ranges._asdict().items()}
         gates = judged(new, shape, data)
         _pass(gates, force, say)
@@ -296,12 +301,14 @@ def _source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]
 
 def _bars(
     facts: Mapping[str, Any], start: int | None = None, stop: int | None = None
-) -> Environment:
+) -> KernelEnvironment:
     """The bars of the source, or those of a part of them, as one window."""
     section = dict(facts["run"]["env"])
     name = str(section.pop("name"))
     window = PriceWindow(start=start, stop=stop, carried=carried_settings(facts))
-    return kind_of(name).load_window(name, section, window)
+    found = kind_of(name).load_window(name, section, window)
+    assert isinstance(found, KernelEnvironment)
+    return found
 
 
 def _shape(environment: Environment, data: Mapping[str, Any]) -> Shape:

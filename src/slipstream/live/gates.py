@@ -104,14 +104,18 @@ def _holdout(facts: Mapping[str, Any], study: str) -> Gate:
     figure += "" if rival is None else f" beside {100 * rival:+.2f} % of equal weight"
     passed = bool(facts["beats_cash"] and facts.get("beats_equal_weight", True))
     word = "promoted" if facts.get("promoted") else "not contradicted"
-    return Gate("holdout", passed, f"{figure}: {word if passed else 'contradicted'}")
+    figure += f": {word if passed else 'contradicted'}"
+    if (opening := facts.get("opening", 1)) > 1:
+        figure += f"; opening {opening} of these days, which somebody had seen before"
+    return Gate("holdout", passed, figure)
 
 
 def _figure(name: str, facts: Mapping[str, Any], side: str, limit: float, config: Path) -> Gate:
     value = facts.get("value")
     if value is None:
         why = facts.get("reason", "nothing was measured")
-        new = f"`slipstream tune {config} --study-name X --n-trials N`, with more trials or days"
+        new = f"`slipstream tune {config} --study-name X --n-trials N` with more trials, of which "
+        new += "pruning stops some (`--set study.pruning.enabled=false`: none), or with more days"
         return Gate(name, False, f"not computed: {why}. A new study computes it: {new}")
     passed = value <= limit if side == "at most" else value >= limit
     return Gate(name, bool(passed), f"{value:.3f}, {side} {limit:g}")

@@ -82,12 +82,13 @@ def passes_over(
     capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
     times, ranges = environment.loaded.data.time, Ranges.of(policy.facts)
     found = []
-    for name, (action, trace, obs) in zip(names, followed, strict=True):
+    for name, (action, trace) in zip(names, followed, strict=True):
         equity = np.append(capital, trace["equity"][:-1])
         units = np.atleast_1d(trace["units"][-1]) if "units" in trace else ()
         wanted = tuple(float(one) for one in units)
-        outside = Outside() if ranges is None else ranges.outside(policy, obs)
-        found.append(Pass(name, times[trace["bar"] - 1], action, equity, wanted, outside))
+        rows = trace["bar"] - 1  # that were decided on
+        outside = Outside() if ranges is None else ranges.outside(environment, int(rows[-1]))
+        found.append(Pass(name, times[rows], action, equity, wanted, outside))
     return found
 
 
@@ -97,7 +98,7 @@ def _nothing(env: KernelVectorEnv) -> NDArray[Any]:
 
 def _followed(
     env: KernelVectorEnv, policy: DeployedPolicy, taken: Sequence[NDArray[Any]]
-) -> list[tuple[NDArray[Any], dict[str, NDArray[Any]], NDArray[Any]]]:
+) -> list[tuple[NDArray[Any], dict[str, NDArray[Any]]]]:
     """Takes each copy through what was decided before, then decides until its pass ends.
 
     Args:
@@ -106,7 +107,7 @@ def _followed(
         taken: [P] of actions [n, K].
 
     Returns:
-        Of each pass all actions, the trace, and what was seen last before a decision.
+        Of each pass all actions, and the trace.
     """
     settings, names, every = policy.config.evaluation, env.spec.trace, np.arange(env.num_envs)
     again = Retaking(env)
@@ -114,11 +115,9 @@ def _followed(
     env.begin(every, every, settings.seed, out.obs, out.mask)
     past = [again.run(e, actions, names) for e, actions in enumerate(taken)]
     steps = np.array([len(one["bar"]) for one in past])
-    newest, begun = out.obs.copy(), steps.copy()
-    made = list[NDArray[Any]]()
+    begun, made = steps.copy(), list[NDArray[Any]]()
     traces = {name: list[NDArray[Any]]() for name in names}
     while (running := env.book["held"] == 0).any():
-        newest[running] = out.obs[running]
         made.append(decide(policy.policy, Seen(out.obs, out.mask, every, steps), seed).copy())
         env.step(made[-1], out)
         steps += running
@@ -132,7 +131,7 @@ def _followed(
     def trace(e: int) -> dict[str, NDArray[Any]]:
         return {name: whole(e, past[e][name], traces[name]) for name in names}
 
-    return [(whole(e, taken[e], made), trace(e), newest[e]) for e in range(env.num_envs)]
+    return [(whole(e, taken[e], made), trace(e)) for e in range(env.num_envs)]
 
 
 def _names(environment: Environment) -> list[str]:

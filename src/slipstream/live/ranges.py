@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.environments.environment import Environment
-from slipstream.environments.episodes import Seen, run_episodes
-from slipstream.environments.evaluation import decide
-from slipstream.runs.policies import DeployedPolicy
+from slipstream.environments.kernel_environment import KernelEnvironment
 
 _LEAST = 1e-6  # of a range: a column that was constant has none
 
@@ -30,7 +26,7 @@ class Outside(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """Smallest and largest value of each feature column of an observation, float64 [columns]."""
+    """Smallest and largest value of each feature of a bar, float64 [features]."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -42,40 +38,37 @@ class Ranges(NamedTuple):
         return None if kept is None else cls(*(np.array(kept[name]) for name in cls._fields))
 
     @classmethod
-    def seen(cls, deployed: DeployedPolicy, environment: Environment) -> Ranges:
-        """What the kernel shows in every pass over a window.
+    def seen(cls, environment: KernelEnvironment) -> Ranges:
+        """What decisions in the passes over a window see, the bars of training as one window."""
+        parts = list(_seen(environment))
+        low = np.min([part.min(axis=0) for part in parts], axis=0)
+        return cls(low, np.max([part.max(axis=0) for part in parts], axis=0))
 
-        Args:
-            deployed: who acts meanwhile; features do not depend on it.
-            environment: the bars of training as one window.
-        """
-        columns = len(_names(deployed)) * int(deployed.policy.conditions["lookback"])
-        low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
-        passes = len(environment.episode_names("window") or [""])
-
-        def act(seen: Seen) -> NDArray[Any]:
-            rows = seen.obs.reshape(len(seen.obs), -1)[:, :columns]
-            np.minimum(low, rows.min(axis=0), out=low)
-            np.maximum(high, rows.max(axis=0), out=high)
-            return decide(deployed.policy, seen, None)
-
-        backend = deployed.config.training.chosen_backend
-        with closing(environment.evaluation("window", passes, backend=backend)) as env:
-            run_episodes(env, act, passes, 0, record=False)
-        return cls(low, high)
-
-    def outside(self, deployed: DeployedPolicy, obs: NDArray[Any]) -> Outside:
-        """The feature of an observation that is furthest outside."""
-        row = obs.ravel()[: len(self.low)]
-        beyond = np.maximum(self.low - row, row - self.high)
+    def outside(self, environment: KernelEnvironment, row: int) -> Outside:
+        """The feature that lies furthest outside, of those that a decision on a row's bar sees."""
+        seen = _features(environment, row, row + 1)
+        beyond = np.maximum(self.low - seen, seen - self.high)
         share = np.maximum(beyond, 0.0) / np.maximum(self.high - self.low, _LEAST)
-        place, names = int(np.argmax(share)), _names(deployed)
-        return Outside(float(share[place]), names[place % len(names)])
+        place, names = int(np.argmax(share)), _names(environment)
+        return Outside(float(share.flat[place]), names[place % len(names)])
 
 
-def _names(deployed: DeployedPolicy) -> list[str]:
-    """Of the columns that one bar shows, in order."""
-    known = deployed.policy.conditions
+def _seen(environment: KernelEnvironment) -> Iterator[NDArray[np.float64]]:
+    for record in environment.records("window"):
+        first, end = environment.loaded.data.segments[record.first_segment].tolist()
+        yield _features(environment, first, end - 1)  # nobody decides on the last bar
+
+
+def _features(environment: KernelEnvironment, first: int, end: int) -> NDArray[np.float64]:
+    """What decisions on rows [first, end) see: float64 [rows, features], the look-back's too."""
+    begin, columns = first + 1 - environment.conditions["lookback"], len(_names(environment))
+    found: NDArray[np.float64] = environment.loaded.data.features[begin:end, :columns]
+    return found.astype(np.float64)
+
+
+def _names(environment: KernelEnvironment) -> list[str]:
+    """Of the features of one bar, in order."""
+    known = environment.conditions
     features = [str(one["name"]) for one in known["features"]]
     symbols = known["symbols"] if known["symbols_at_once"] > 1 else ("",)
     return [f"{symbol} {feature}".strip() for symbol in symbols for feature in features]

@@ -8,7 +8,7 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import read_json
-from slipstream.core.text import printable
+from slipstream.core.text import percent, printable
 from slipstream.files import checkpoint
 from slipstream.files.best_policies import BEST
 from slipstream.market.finding import stamp
@@ -47,6 +47,8 @@ def policy_facts(path: Path, member: int | None = None) -> dict[str, str]:
     facts = {"policy": str(folder), **dict(_network(policy, manifest["policy"], config))}
     facts |= dict(_conditions(policy.conditions))
     windows = ((made | manifest).get("environment") or {}).get("windows_utc_seconds") or {}
+    if manifest.get("trained"):  # of a deployment
+        windows = {"training": manifest["trained"]}
     facts |= {f"{name} bars": " to ".join(map(stamp, span)) for name, span in windows.items()}
     facts |= dict(
         _scores(manifest, read_json(above / "result.json", CheckpointError, _REMEDY) or {})
@@ -136,9 +138,11 @@ def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple
                 "confirmation",
                 f"{result.get('objective')} {one['value']:.6g}, lower bound {one['lcb']:.6g}",
             )
-    mean = (result.get("holdout") or {}).get("mean")
-    if mean is not None:
-        yield "hold-out", f"{result.get('objective')} {mean:.6g}, mean of its seeds"
+    holdout = result.get("holdout") or {}
+    if holdout.get("mean") is not None:
+        yield "hold-out", f"{result.get('objective')} {holdout['mean']:.6g}, mean of its seeds"
+    if holdout.get("mean_return") is not None:
+        yield "hold-out", f"{percent(holdout['mean_return'])}, mean of its seeds"
 
 
 def _origin(own: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

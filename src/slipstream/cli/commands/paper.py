@@ -9,7 +9,7 @@ import typer
 
 from slipstream.cli.arguments import Trust
 from slipstream.cli.detached import Background, LogFile, set_aside_and_detach
-from slipstream.cli.output import show_table, tell
+from slipstream.cli.output import tell
 from slipstream.core.errors import ConfigError
 
 app = typer.Typer()
@@ -154,7 +154,7 @@ def paper(
 
 
 def _report(name: str, trust: bool) -> None:
-    """Gates, then a row for each pass beside `evaluate`; exit code 1 where a bit differs."""
+    """Gates, then each pass beside `evaluate`; exit code 1 where a bit differs."""
     from slipstream.live.comparison import compare
     from slipstream.live.deployment import Deployment
     from slipstream.market.finding import stamp
@@ -171,33 +171,16 @@ def _report(name: str, trust: bool) -> None:
         tell(
             f"  The policy was trained or chosen on bars up to {stamp(until)}: this begins before."
         )
-    rows = [
-        (
-            one.name,
-            stamp(one.rows[0].time),
-            stamp(one.rows[-1].time),
-            f"{len(one.rows):,}",
-            f"{one.rows[-1].equity:,.2f}",
-            f"{one.closed:,.2f}",
-            f"{one.fills:,}",
-            f"{one.costs:,.2f}",
-            f"{one.equal:,} of {one.both:,}"
-            + ("" if one.first is None else f", {stamp(one.first)}"),
+    for one in passes:
+        first, last = one.rows[0], one.rows[-1]
+        tell(
+            f"{one.name}: {len(one.rows):,} decisions, {stamp(first.time)} to {stamp(last.time)} "
+            f"UTC, equity {last.equity:,.2f}. `evaluate` has the same action and equity, bit for "
+            f"bit, at {one.equal:,} of {one.both:,}; {one.fills:,} fills that cost "
+            f"{one.costs:,.2f}; {one.closed:,.2f} when all is sold."
         )
-        for one in passes
-    ]
-    columns = (
-        "pass",
-        "from",
-        "to",
-        "decisions",
-        "equity",
-        "evaluate, sold out",
-        "fills",
-        "costs",
-        "equal",
-    )
-    show_table(columns, rows, "equal: decisions with the same action and equity, bit for bit")
+        if one.first is not None:
+            tell(f"  They differ first at {stamp(one.first)} UTC.")
     if broker is not None:
         tell(
             f"Broker: {broker.filled:,} of {broker.orders:,} orders filled after {broker.bars:,} "
