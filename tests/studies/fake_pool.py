@@ -108,6 +108,9 @@ class FakePool:
     def drop(self, name: str) -> None:
         self.dropped.add(name)
 
+    def state_bytes(self, name: str) -> int:
+        return 0
+
 
 class HalfJudge:
     """Stops trials below the mean of what reached the rung earlier; scores are mean returns."""

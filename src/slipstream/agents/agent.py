@@ -49,6 +49,10 @@ class AgentConfig(ConfigOptions):
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
         """Memory that M members and their experience need, apart from what `replay` says."""
 
+    def state_bytes(self, spec: Spec) -> int:
+        """Bytes of one member's networks in its state: weights, moments and targets."""
+        return self.bytes(spec, 1, 1)
+
     def check(self, num_envs: int) -> None:
         """Refuses sizes that do not fit together by a ConfigError, which names some that do."""
 

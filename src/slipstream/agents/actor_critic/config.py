@@ -103,11 +103,18 @@ class ActorCriticConfig(OffPolicyConfig):
         from slipstream.experience.rollout import rollout_bytes
 
         rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
-        inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_width
-        critics = 2 * 4 * _products(inputs, self.widths, 1)
         kept = 4  # weights, moments, transposed matrices; then gradients, and targets
         actor = (kept + self.parts(num_envs)) * self.weight_bytes(spec)
-        return rollout + members * (actor + (kept + 2) * critics)
+        return rollout + members * (actor + (kept + 2) * self._critic_bytes(spec))
+
+    def state_bytes(self, spec: Spec) -> int:
+        """Weights and two moments, and the critics' targets."""
+        return 3 * self.weight_bytes(spec) + 4 * self._critic_bytes(spec)
+
+    def _critic_bytes(self, spec: Spec) -> int:
+        """Bytes of both critics."""
+        inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_width
+        return 2 * 4 * _products(inputs, self.widths, 1)
 
 
 def _products(inputs: int, widths: tuple[int, ...], outputs: int) -> int:

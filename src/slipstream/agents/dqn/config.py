@@ -81,6 +81,10 @@ class DQNConfig(OffPolicyConfig):
         rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
         return rollout + 5 * self.weight_bytes(spec) * members
 
+    def state_bytes(self, spec: Spec) -> int:
+        """Weights with target and two moments."""
+        return 4 * self.weight_bytes(spec)
+
     def weight_bytes(self, spec: Spec) -> int:
         """Bytes of one network, float32, biases included."""
         inputs, width = int(np.prod(spec.observation_shape)) + 1, self.widths[-1]

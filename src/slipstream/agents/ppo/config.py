@@ -236,6 +236,10 @@ class PPOConfig(AgentConfig):
         widths = (inputs, *self.widths, spec.choices or spec.action_width)
         return 2 * 4 * sum(a * b for a, b in itertools.pairwise(widths))
 
+    def state_bytes(self, spec: Spec) -> int:
+        """Weights and two moments."""
+        return 3 * self.weight_bytes(spec)
+
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
         """Rollout, what an update keeps beside it, and weights with gradient and two moments."""
         from slipstream.experience.rollout import rollout_bytes

@@ -47,5 +47,9 @@ class TD3Config(ActorCriticConfig):
         """What an actor and two critics need, and the actor's target."""
         return super().bytes(spec, members, num_envs) + members * self.weight_bytes(spec)
 
+    def state_bytes(self, spec: Spec) -> int:
+        """What an actor and two critics have, and the actor's target."""
+        return super().state_bytes(spec) + self.weight_bytes(spec)
+
 
 Config = TD3Config

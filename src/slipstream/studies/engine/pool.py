@@ -167,6 +167,10 @@ class Pool:
             self._dropped.add(name)
         self._live.drop(name)
 
+    def state_bytes(self, name: str) -> int:
+        """Bytes of a member's state on the disk; 0 before there is one."""
+        return len(self._live.content(name) or b"")
+
     def policy(self, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Tensors and manifest of the policy of a member that has reached its budget.
 

@@ -46,7 +46,12 @@ _ON_DISK = (
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
 _WARM, _MEASURED = 1, 2  # milestones of the measured slice
 _WORK = ("env", "policy", "update")  # phases of training
-_OUTCOME_BYTES = 600  # a row of the ledger without its days
+_OUTCOME_BYTES = 900  # a row of the ledger without its days
+_PAGE_BYTES = 4_096  # of SQLite: what is longer than a row's share of one takes whole ones
+_WAL_BYTES = 4 * 2**20  # after which SQLite goes on at the beginning of its log
+_DATABASES = 200_000, 3_000  # bytes of both without anything in them; Optuna's of a trial
+_POLICY_BYTES = 2_500  # of a policy beside its weights
+_REPORT_BYTES = 2_500_000  # a page with its figures
 _POLL_SECONDS = 0.5
 
 
@@ -132,9 +137,13 @@ def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
     )
 
 
-def kept_bytes(config: RunConfig, spec: Spec, observed: int | None) -> int:
-    """What of it is a replay, which is saved with the member's state."""
+def kept_bytes(
+    config: RunConfig, spec: Spec, observed: int | None, steps: int | None = None
+) -> int:
+    """What of it is a replay, which is saved with the member's state; filled by so many steps."""
     plan, n = config.agent.replay(config.num_envs), config.num_envs
+    if plan is not None and steps is not None:
+        plan = plan._replace(capacity=min(plan.capacity, steps))
     return 0 if plan is None else replay_bytes(plan, spec, 1, n, observed)
 
 
@@ -148,6 +157,7 @@ class SliceSpeed:
         passes: the pass of one member, for what it says about the market.
         members: how many were trained side by side.
         shares: of the training time by env, policy, update.
+        state: bytes on the disk of the member that had most there, after these iterations.
     """
 
     steps: float
@@ -155,6 +165,7 @@ class SliceSpeed:
     passes: DailyReturns | None
     members: int
     shares: Mapping[str, float] = field(default_factory=lambda: {"env": 1.0})
+    state: int = 0
 
 
 @dataclass(frozen=True)
@@ -230,6 +241,7 @@ def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
     began = time.perf_counter()
     tested = _until(pool, members, _MEASURED, tick)
     test_seconds = (time.perf_counter() - began) / count
+    state = max(pool.state_bytes(member.name) for member in members)
     for member in members:
         pool.drop(member.name)
     steps = count * plan.base.iteration_steps * (_MEASURED - _WARM) / max(seconds, 1e-9)
@@ -237,7 +249,7 @@ def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
     total = sum(spent.values())
     shares = {kind: value / total for kind, value in spent.items()} if total else {"env": 1.0}
     passes = next((one.passes for one in tested), None)
-    return SliceSpeed(steps, test_seconds, passes, count, shares)
+    return SliceSpeed(steps, test_seconds, passes, count, shares, state)
 
 
 def _until(
@@ -291,7 +303,7 @@ def forecast(
     if found.disk > room:
         less = plan.mends(_ON_DISK, lambda one: needed(one).disk <= room)
         check_disk(folder, found, f"{mended(less)} {fitting}")
-    kept = max(kept_bytes(config, spec, observed) for config in draws)
+    kept = max(kept_bytes(config, spec, observed, steps_of(config)) for config in draws)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
     budgets = sorted({steps_of(config) for config in draws})
     steps = f"{budgets[0]:,} steps"
@@ -306,8 +318,8 @@ def forecast(
         f"Forecast: search {minutes(found.search)} ({size}; {measured}), "
         f"confirmation to hold-out {minutes(found.confirm)}{pruning}.",
         *([fitting] if fitting else []),
-        f"Memory at most {found.memory / 2**30:.1f} GiB beside data and libraries, "
-        f"disk about {found.disk / 2**30:.2f} GiB.",
+        f"Memory at most {_size(found.memory)} beside data and libraries, disk about "
+        f"{_size(found.disk)}.",
         *([kept_sentence(draws, kept)] if kept else []),
         *_learning(plan, provenance),
         *_findable(plan, speed, provenance),
@@ -461,9 +473,11 @@ def needs(
 ) -> Needs:
     """What a study takes.
 
-    On the disk, every finished member leaves its weights; members under way have a state, which
-    is replaced one at a time: in the search all that are in flight, for they wait for each other at
-    rungs, in the confirmation those that are being trained, and of all others what acts, twice.
+    On the disk, every finished member of the search leaves its policy; members under way have a
+    state, and every worker writes one more in its place. In the search all that are in flight have
+    a whole one, for they wait for each other at rungs; in the confirmation those that are being
+    trained, and of who is done what acts. What a state has beside networks and replay is as the
+    slice's members had it.
 
     Args:
         plan, spec, observed: as for `forecast`.
@@ -474,39 +488,66 @@ def needs(
     searched, confirmed = count * plan.folds, confirm_members(plan, count)
     in_flight = min(study.trials_in_flight, count) * plan.folds
     alone = _member_bytes(plan, spec, observed)
+    processes = min(workers or usable_cores(), in_flight)
     together = (workers or usable_cores()) * most_members(alone)
-    search = confirm = days = 0.0
+    search = confirm = days = beside = 0.0
     stages = len(plan.stages(plan.base).milestones)
     if speed is not None:
         train, test = _mean_seconds(plan, plan.base, spec, speed)
         search = _search_minutes(plan, plan.base, spec, speed)
         confirm = confirmed * (train + test) / 60
         days = 32 * len(speed.passes.days) if speed.passes is not None else 0
-    observation = 4 * int(np.prod(spec.observation_shape))
+        measured = _MEASURED * plan.base.iteration_steps
+        beside = max(0, speed.state - _state_bytes(plan.base, spec, observed, measured))
     state = max(
-        config.agent.bytes(spec, 1, 1)
-        + config.num_envs * (observation + 1_000)
-        + kept_bytes(config, spec, observed)
+        _state_bytes(config, spec, observed, steps_of(config))
+        + int(beside * max(1.0, config.num_envs / plan.base.num_envs))
         for config in draws
     )
     weights = [config.agent.weight_bytes(spec) for config in draws]
+    policy = int(np.mean(weights)) + _POLICY_BYTES
+    done = max(weights) + _POLICY_BYTES + max(one.agent.state_bytes(spec) for one in draws) // 2
+    trained = min(together, confirmed)
+
+    def kept(members: int) -> dict[str, int]:
+        return {f"the weights of {members:,} members": members * policy}
+
     searching = f"states of {in_flight:,} members in flight (study.trials_in_flight x folds)"
     confirming = (
         f"states of {confirmed:,} members of the confirmation (top x seeds x folds), of which "
-        f"{min(together, confirmed):,} are trained at a time"
+        f"{trained:,} are trained at a time"
     )
-    live = {
-        searching: in_flight * state,
-        confirming: min(together, confirmed) * state + 2 * confirmed * max(weights),
-    }
-    states, members = max(live, key=lambda name: live[name]), searched + confirmed
+    finals = study.final_seeds + int(study.final_refit)
+    phases: list[dict[str, int]] = [
+        {searching: (in_flight + processes) * state, **kept(searched - in_flight)},
+        {
+            confirming: (trained + processes) * state + (confirmed - trained) * done,
+            **kept(searched),
+        },
+        {"the report": _REPORT_BYTES, **kept(searched + finals)},
+    ]
+    row = _OUTCOME_BYTES + _PAGE_BYTES * math.ceil(days / _PAGE_BYTES)
+    rows = (searched * stages + confirmed) * row
+    empty, trial = _DATABASES
+    largest = max(phases, key=lambda phase: sum(phase.values()))
     disk = {
-        states: live[states],
-        f"the weights of {members:,} members": members * int(np.mean(weights)),
-        "results": int(2 * members * stages * (_OUTCOME_BYTES + days)),
+        **largest,
+        "results": rows + min(rows, _WAL_BYTES) + empty + count * trial,
     }
     memory = min(together, max(in_flight, confirmed)) * alone
     return Needs(search, confirm, memory, disk)
+
+
+def _state_bytes(config: RunConfig, spec: Spec, observed: int | None, steps: int) -> int:
+    """Bytes of a member's networks and of its replay after so many steps, as its state has them."""
+    return config.agent.state_bytes(spec) + kept_bytes(config, spec, observed, steps)
+
+
+def _size(value: float) -> str:
+    """``0.4 MiB``, ``85 MiB``, ``3.2 GiB``."""
+    if value < 0.1 * 2**30:
+        return f"{value / 2**20:.{int(value < 10 * 2**20)}f} MiB"
+    return f"{value / 2**30:,.1f} GiB"
 
 
 def minutes(value: float) -> str:
