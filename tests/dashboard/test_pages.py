@@ -3,14 +3,19 @@
 Without Playwright or Chromium these tests skip, and say so.
 """
 
+import json
 import os
 import shutil
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
 from benchmarks.ours.watched import add_rows, add_trial, rows_of, write_run, write_study_folder
 from slipstream.dashboard.overview import id_of
+from slipstream.live.account import JOURNAL
+from slipstream.live.comparison import RERUN
 from slipstream.live.limits import KILL, killed
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright (extra dev) is missing")
@@ -185,6 +190,23 @@ def test_a_deployments_page_shows_its_gates_and_stops_it(serving, deployed, tmp_
     page.keyboard.press("Enter")
     page.wait_for_selector("text=The file KILL is there")
     assert killed(live) == "stop" and fits(page)
+
+
+def test_names_and_moments_of_strangers_spoil_no_page(serving, deployed, tmp_path, opened):
+    live = deployed(tmp_path / "shown" / "live")
+    account = live / "accounts" / "2"
+    told = json.loads((account / RERUN).read_text().replace("EURUSD", SCRIPT))
+    (account / RERUN).write_text(json.dumps({**told, "at": 1e300}))  # no calendar has it
+    with closing(sqlite3.connect(account / JOURNAL)) as journal, journal:
+        journal.execute("UPDATE decisions SET pass = ?", (SCRIPT,))
+    run = write_run(tmp_path / "shown" / "own", members=1, iterations=9)
+    table = run / "metrics.csv"
+    table.write_text(table.read_text().replace("value_loss", SCRIPT))
+    dash = serving(live.parent)
+    page = opened(dash, f"/deployment/{id_of(str(live))}")
+    assert drawn(page) == [SCRIPT] and f"{SCRIPT}, 299 of 299" in page.inner_text("main")
+    page = opened(dash, f"/run/{id_of(str(run))}")
+    assert SCRIPT.replace("_", " ") in drawn(page) and page.locator("main img").count() == 0
 
 
 def test_a_kill_switch_is_a_deployments_alone(serving, made):

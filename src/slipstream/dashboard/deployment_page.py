@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.errors import CheckpointError, SlipstreamError
-from slipstream.core.reader import UnreadableError, read_json
+from slipstream.core.errors import CheckpointError
+from slipstream.core.reader import read_json
 from slipstream.dashboard.appended import inside
-from slipstream.dashboard.news import MOST_BYTES, POINTS, News, small
+from slipstream.dashboard.news import MALFORMED, MOST_BYTES, POINTS, News, small
 from slipstream.files import checkpoint
 from slipstream.files.status import CURRENT
 from slipstream.live.account import JOURNAL
@@ -27,7 +27,6 @@ _JOURNAL_BYTES = 4 << 30
 _NUMBER = (int, float)
 _CURVE = {"name": str, "equal": int, "both": int, "fills": int, "costs": _NUMBER}
 _RERUN = {"at": _NUMBER, "passes": [{**_CURVE, "curve": [[_NUMBER]], "moved": [list]}]}
-_MALFORMED = (SlipstreamError, OSError, UnreadableError, ValueError, KeyError, TypeError)
 
 
 def deployment_news(folder: Path, place: str) -> News:
@@ -35,7 +34,7 @@ def deployment_news(folder: Path, place: str) -> News:
     news, found = News(folder, place), Deployment(folder)
     try:
         account = f"{ACCOUNTS}/{found.current}"
-    except (SlipstreamError, OSError):
+    except MALFORMED:
         account = ACCOUNTS
     if news.changed("facts", CURRENT, AUDIT, KILL, "versions"):
         news.events.append(("facts", _facts(found)))
@@ -68,7 +67,7 @@ def _facts(found: Deployment) -> dict[str, Any]:
             told = ("time", "event", "to", "source", "why")
             lines = [{key: one.get(key) for key in told} for one in found.audit()]
             facts["audit"] = lines[-_MOST:]
-    except _MALFORMED as error:
+    except MALFORMED as error:
         facts["unreadable"] = str(error)
     return facts
 
@@ -83,7 +82,7 @@ def _account(folder: Path, journal: str, rerun: str) -> dict[str, Any]:
                 told["passes"] = [_pass(name, kept.rows(name)) for name in kept.names()[:_PASSES]]
         if small(folder, rerun):
             told["rerun"] = read_json(folder / rerun, CheckpointError, "", _RERUN)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         told["unreadable"] = str(error)
     return told
 
@@ -93,4 +92,4 @@ def _pass(name: str, rows: Sequence[Decision]) -> dict[str, Any]:
     kept = rows[(len(rows) - 1) % stride :: stride]
     facts = {"name": name, "time": last.time, "equity": last.equity, "count": len(rows)}
     facts |= {"action": last.action, "wanted": last.wanted}
-    return facts | {"curve": [(one.time, one.equity) for one in kept]}
+    return facts | {"curve": [(float(one.time), float(one.equity)) for one in kept]}

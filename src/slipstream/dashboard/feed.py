@@ -11,15 +11,14 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from sse_starlette.event import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from slipstream.core.errors import SlipstreamError
-from slipstream.core.reader import UnreadableError
-from slipstream.dashboard.news import News
+from slipstream.dashboard.news import MALFORMED, Event, News
+from slipstream.files.files import plain
 
 Look = Callable[[str], News]
 """From a place to what is new since; reads files, and may take a moment."""
@@ -62,10 +61,13 @@ class PageFeed:
         self._answers: dict[tuple[str, str], tuple[int, asyncio.Task[Answer]]] = {}
 
     async def answer(self, page: str, place: str, look: Look) -> Answer:
-        """What is new on a page since a place; one look a second for all who ask the same."""
+        """What is new on a page since a place.
+
+        All who ask the same share one look a second, and one that still runs.
+        """
         tick = math.floor(self._clock() / _SECONDS)
         known = self._answers.get((page, place))
-        if known is None or known[0] != tick:
+        if known is None or (known[0] != tick and known[1].done()):
             old = [key for key, (at, one) in self._answers.items() if at < tick and one.done()]
             for key in old:
                 del self._answers[key]
@@ -86,21 +88,20 @@ class PageFeed:
 
     async def _look(self, place: str, look: Look) -> Answer:
         began = self._clock()
-        news = await run_in_threadpool(_told, place, look)
-        took = self._clock() - began
-        if not news.events:
-            return Answer(news.place, "", b"", max(0.001, took / _SHARE))
-        text = json.dumps(news.events, allow_nan=False, separators=(",", ":"))
-        chunk = ServerSentEvent(text, id=news.place, event="news").encode()
-        return Answer(news.place, text, chunk, max(0.001, took / _SHARE))
+        place, text = await run_in_threadpool(_told, place, look)
+        rests = max(0.001, (self._clock() - began) / _SHARE)
+        chunk = ServerSentEvent(text, id=place, event="news").encode() if text else b""
+        return Answer(place, text, chunk, rests)
 
 
-def _told(place: str, look: Look) -> News:
-    """News whose numbers are finite; what cannot be read is said on the page."""
+def _told(place: str, look: Look) -> tuple[str, str]:
+    """The next place and JSON of finite numbers; what cannot be read is said on the page."""
     try:
-        return look(place)
-    except (SlipstreamError, UnreadableError, OSError, KeyError) as error:
-        news = News.nothing(place)
-        words = "It is not there any more." if isinstance(error, KeyError) else str(error)
-        news.whole("problem", words)
-        return news
+        news = look(place)
+        return news.place, _json(news.events) if news.events else ""
+    except MALFORMED as error:
+        return place, _json([("problem", f"This cannot be read: {error}")])
+
+
+def _json(events: Sequence[Event]) -> str:
+    return json.dumps(plain(events), allow_nan=False, separators=(",", ":"))

@@ -7,11 +7,14 @@ a whole file (status.json) is marked by their crc32: it is told again where they
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,13 @@ _EVENTS, _LINES = 200, 400  # that are shown of them
 _LONGEST = 400  # characters of a line
 _WIDTH = 110
 _SEVERAL = ";"  # between the places of several runs
+_PART = re.compile(r"([a-z]+):([-+.\w]*)")  # of a place; what else comes is none
+_SEEN = "there"  # marks that a folder was there
+MALFORMED = (
+    *(SlipstreamError, UnreadableError, OSError, RecursionError, AttributeError),
+    *(ValueError, TypeError, LookupError, ArithmeticError),
+)
+"""What reading the files of others may raise, whatever stands in them."""
 
 Event = tuple[str, Any]
 
@@ -47,7 +57,8 @@ class News:
 
     def __init__(self, folder: Path, place: str) -> None:
         self.folder, self.events = folder, list[Event]()
-        self._before = dict(part.split(":", 1) for part in place.split(",") if ":" in part)
+        parts = map(_PART.fullmatch, place.split(","))
+        self._before = {part[1]: part[2] for part in parts if part is not None}
         self._now: dict[str, str] = {}
         self._joined: str | None = None
         self.fresh = not self._before
@@ -78,6 +89,13 @@ class News:
     def before(self, part: str) -> str:
         """Where a part was; empty at the beginning."""
         return self._before.get(part, "")
+
+    def numbers(self, part: str) -> list[float]:
+        """Where a part was that is marked by finite numbers; none where it is not."""
+        with suppress(ValueError):
+            found = [float(one) for one in self.before(part).split("_")]
+            return found if all(map(math.isfinite, found)) else []
+        return []
 
     def whole(self, part: str, facts: Any) -> None:
         """Tells facts that replace those before, where they are others."""
@@ -132,7 +150,7 @@ class News:
         """Tells status, events and log, which runs and studies have alike."""
         try:
             self.whole("status", status_facts(self.folder, resume))
-        except (SlipstreamError, UnreadableError, OSError) as error:
+        except MALFORMED as error:
             self.whole("status", {"state": "unreadable", "lines": [str(error)]})
         events = [one for line in self.lines("events", EVENTS) if (one := _event(line))]
         if events:
@@ -142,11 +160,27 @@ class News:
             self.events.append(("log", log[-_LINES:]))
 
 
-def news_of(look: Callable[[Path, str], News], folders: Sequence[Path], place: str) -> News:
-    """What is new of several runs."""
-    places = [*place.split(_SEVERAL), *folders]  # of the beginning there is none
-    each = zip(folders, places, strict=False)
-    return News.joined([look(one, at if isinstance(at, str) else "") for one, at in each])
+FolderLook = Callable[[Path, str], News]
+"""From a folder and a place to what is new since."""
+
+
+def news_of(look: FolderLook, folder: Path, place: str) -> News:
+    """What is new of a folder; of one that is gone, only that it is."""
+    there, news = folder.is_dir(), News.nothing(place)
+    if not there and news.before(_SEEN):
+        words = f"{folder} is gone: it was moved or deleted while this page was open."
+        news.whole("status", {"state": "unreadable", "lines": [words]})
+        return news
+    news = look(folder, place)
+    if there:
+        news.mark(_SEEN, "1")
+    return news
+
+
+def news_of_several(look: FolderLook, folders: Sequence[Path], place: str) -> News:
+    """What is new of several folders."""
+    each = zip_longest(folders, place.split(_SEVERAL)[: len(folders)], fillvalue="")
+    return News.joined([news_of(look, Path(one), at) for one, at in each])
 
 
 def status_facts(folder: Path, resume: str) -> dict[str, Any]:

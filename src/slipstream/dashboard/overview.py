@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 
-from slipstream.core.errors import SlipstreamError
-from slipstream.core.reader import UnreadableError, is_there
+from slipstream.core.reader import is_there
 from slipstream.dashboard.appended import Mark, inside, table
+from slipstream.dashboard.news import MALFORMED
 from slipstream.files.machine import Cards
 from slipstream.files.status import MARKS
 from slipstream.jobs.overview import JobLine, overview
@@ -68,7 +68,8 @@ class Places:
         Raises:
             KeyError: nothing has.
         """
-        if number not in self._known:
+        line = self._known.get(number)
+        if line is None or not (line.job or is_there(Path(line.folder))):
             self.lines()
         return self._known[number]
 
@@ -119,7 +120,7 @@ class Sparks:
             if len(self._known) > _KEPT:
                 del self._known[next(iter(self._known))]
             return before[1]
-        except (OSError, UnreadableError, SlipstreamError, ValueError, RecursionError):
+        except MALFORMED:
             return []
 
 

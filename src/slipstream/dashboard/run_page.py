@@ -13,7 +13,7 @@ from slipstream.core.config import model_in
 from slipstream.core.discover import list_kernels
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.reader import read_json
-from slipstream.dashboard.news import News, small
+from slipstream.dashboard.news import MALFORMED, News, small
 from slipstream.environments.factory import kind_of
 from slipstream.files.checkpoint import checkpoints
 from slipstream.runs.listeners.metrics import EVALUATIONS, METRICS
@@ -47,12 +47,11 @@ def _facts(folder: Path) -> dict[str, Any]:
         facts["config"] = config_rows(read_config(folder / CONFIG)) if small(folder, CONFIG) else []
         result = read_json(folder / RESULT, SlipstreamError, "") if small(folder, RESULT) else None
         facts["score_is"] = str((result or {}).get("score_is", ""))
-        facts["members"] = (result or {}).get("members", [])[:_MOST]
         made = (
             read_json(folder / PROVENANCE, SlipstreamError, "") if small(folder, PROVENANCE) else {}
         )
         facts["command"] = str((made or {}).get("command", ""))
-    except (SlipstreamError, TypeError) as error:
+    except MALFORMED as error:
         facts["unreadable"] = str(error)
     return facts
 

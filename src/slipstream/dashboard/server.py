@@ -35,7 +35,7 @@ from slipstream.dashboard.appended import inside
 from slipstream.dashboard.deployment_page import deployment_news
 from slipstream.dashboard.feed import Look, PageFeed
 from slipstream.dashboard.guard import LOCAL, Guard, own_token
-from slipstream.dashboard.news import News, news_of
+from slipstream.dashboard.news import MALFORMED, News, news_of, news_of_several
 from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of
 from slipstream.dashboard.run_page import VIDEOS, run_news
 from slipstream.dashboard.study_page import PAGE, importances, study_news
@@ -63,8 +63,6 @@ _SANDBOX = (
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'self'"
 )
 _MACHINE_SECONDS, _FIRST_SECONDS = 10.0, 0.5
-_MALFORMED = (ValueError, KeyError, TypeError, RecursionError)  # of files that others wrote
-
 
 _KINDS = {RUN: run_news, STUDY: study_news, DEPLOYMENT: deployment_news}
 
@@ -124,13 +122,13 @@ class Dashboard:
         if page == "compare":
             numbers = number.split(",")[:_MOST_COMPARED]
             folders = [Path(self._line(one).folder) for one in numbers]
-            return f"{page}/{number}", partial(news_of, run_news, folders)
+            return f"{page}/{number}", partial(news_of_several, run_news, folders)
         if page not in _KINDS:
             raise HTTPException(404, "There is no such page.")
         line = self._line(number)
         if line.kind != page:
             raise HTTPException(404, f"That is a {line.kind}.")
-        return f"{page}/{number}", partial(_KINDS[page], Path(line.folder))
+        return f"{page}/{number}", partial(news_of, _KINDS[page], Path(line.folder))
 
     def _line(self, number: str) -> JobLine:
         try:
@@ -141,11 +139,12 @@ class Dashboard:
     def _overview(self, place: str) -> News:
         news = News(Path(), place)
         news.whole("rows", rows_of(self._places, self._sparks))
-        before = news.before("machine")
-        found = self._machine.since(float(before) if before.replace(".", "").isdigit() else 0.0)
-        if found["rows"] or news.fresh:
+        since = max(news.numbers("machine"), default=-1.0)
+        found = self._machine.since(since)
+        if found["rows"] or since < 0:
             news.events.append(("machine", found))
-        news.mark("machine", str(found["rows"][-1]["at"]) if found["rows"] else before or "0")
+        newest = found["rows"][-1]["at"] if found["rows"] else max(0.0, since)
+        news.mark("machine", str(newest))
         return news
 
     async def _shell(self, request: Request) -> Response:
@@ -170,14 +169,7 @@ class Dashboard:
         line = await run_in_threadpool(self._line, request.path_params["id"])
         try:
             return JSONResponse(await run_in_threadpool(importances, Path(line.folder)))
-        except (
-            SlipstreamError,
-            UnreadableError,
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-        ) as error:
+        except MALFORMED as error:
             raise HTTPException(404, f"It cannot be computed: {error}") from error
 
     async def _page(self, request: Request) -> Response:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.errors import SlipstreamError
 from slipstream.core.reader import UnreadableError
 from slipstream.dashboard.appended import Mark, appended, inside
-from slipstream.dashboard.news import MOST_BYTES, News, small
+from slipstream.dashboard.news import MALFORMED, MOST_BYTES, News, small
 from slipstream.dashboard.overview import LEDGER, LEDGER_BYTES
 from slipstream.files import yaml_file
 from slipstream.settings.target import STUDY, read_config
@@ -80,7 +78,7 @@ def _facts(folder: Path) -> dict[str, Any]:
             told = ("objective", "sentences", "holdout", "market", "shown", "winner")
             facts["result"] = {name: result.get(name) for name in told}
             facts["result"]["candidates"] = result["confirmation"]["candidates"][:100]
-    except (SlipstreamError, AttributeError, TypeError, ValueError, RecursionError) as error:
+    except MALFORMED as error:
         facts["unreadable"] = str(error)
     return facts
 
@@ -95,7 +93,7 @@ def _trials(news: News) -> None:
     What is new is known by its time. Where the clock was set back, as many as are new are not
     found, and all are told again.
     """
-    before = [float(one) for one in (news.before("trials") or "0_0_0_0").split("_") if _number(one)]
+    before = news.numbers("trials")
     try:
         path = inside(news.folder, LEDGER, LEDGER_BYTES)
         with Ledger(path, read_only=True) as ledger:
@@ -106,38 +104,27 @@ def _trials(news: News) -> None:
             if asks > _MOST_TRIALS:
                 raise UnreadableError(f"it has {asks:,} trials, and {_MOST_TRIALS:,} are the most")
             trials = ledger.trials()
+        newest = max([0.0, *(_moment(one) for one in trials)])
+        rows = trials
+        if len(before) == 4 and before[0] <= asks and before[1] <= verdicts:
+            times = [
+                at for one in trials for at in (one.ask.at, *(stage.at for stage in one.stages))
+            ]
+            if sum(at > before[3] for at in times) == asks + verdicts - before[0] - before[1]:
+                rows = [one for one in trials if _moment(one) > before[3]]
+        best = best_trials(trials)[:1]
+        told = {
+            "rows": [_row(one) for one in rows],
+            "best": best[0].number if best else None,
+            "openings": openings,
+        }
     except FileNotFoundError:
         return
-    except (
-        SlipstreamError,
-        UnreadableError,
-        OSError,
-        ValueError,
-        RecursionError,
-        TypeError,
-    ) as error:
+    except MALFORMED as error:
         news.whole("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
         return
-    newest = max([0.0, *(_moment(one) for one in trials)])
-    rows = trials
-    if len(before) == 4 and before[0] <= asks and before[1] <= verdicts:
-        times = [at for one in trials for at in (one.ask.at, *(stage.at for stage in one.stages))]
-        if sum(at > before[3] for at in times) == asks + verdicts - before[0] - before[1]:
-            rows = [one for one in trials if _moment(one) > before[3]]
-    best = best_trials(trials)[:1]
-    told = {
-        "rows": [_row(one) for one in rows],
-        "best": best[0].number if best else None,
-        "openings": openings,
-    }
     news.events.append(("trials", told))
     news.mark("trials", f"{asks}_{verdicts}_{openings}_{newest!r}")
-
-
-def _number(text: str) -> bool:
-    with suppress(ValueError):
-        return math.isfinite(float(text))
-    return False
 
 
 def _moment(trial: Trial) -> float:

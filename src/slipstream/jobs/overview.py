@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,8 +75,9 @@ def overview(
         for one in sorted(there, key=lambda one: one.began, reverse=True)
     ]
     for folder in beside:
-        kind = next(kind for kind, name in MARKS.items() if is_there(folder / name))
-        by_hand.append((kind, str(folder), folder.lstat().st_mtime))
+        with suppress(OSError, StopIteration):  # it has just vanished
+            kind = next(kind for kind, name in MARKS.items() if is_there(folder / name))
+            by_hand.append((kind, str(folder), folder.lstat().st_mtime))
     for kind, path, began in by_hand:
         status = status_of(Path(path))
         state = "unknown" if status is None else status.judged()
@@ -132,5 +134,5 @@ def _far(status: Status) -> str:
 def _cores(status: Status) -> str:
     try:
         return str(len(os.sched_getaffinity(status.pid)))
-    except (AttributeError, OSError):
+    except (AttributeError, OSError, OverflowError):  # of a strange number
         return ""

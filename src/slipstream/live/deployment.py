@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.reader import is_there
+from slipstream.core.reader import UnreadableError, content, is_there
 from slipstream.core.text import printable
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, kind_of
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from slipstream.live.gates import Gate
 
 AUDIT, ACCOUNTS = "audit.jsonl", "accounts"
-_LONGEST_NAME = 100
+_LONGEST_NAME, _MOST_DIGITS = 100, 64
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,10 @@ class Deployment:
         """Number of the version in force; 0 before the first."""
         path = self.path / CURRENT
         try:
-            return int(path.read_text()) if path.is_file() else 0
-        except ValueError:
+            return int(content(path, _MOST_DIGITS))
+        except FileNotFoundError:
+            return 0
+        except (ValueError, UnreadableError):
             raise CheckpointError(
                 f"{path} must hold the number of a version, such as 1: write it there."
             ) from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slipstream.core.errors import ResourceError
+from slipstream.files.database import open_to_read
 from slipstream.files.files import disk_errors, sync_folder
 
 _SCHEMA = """
@@ -130,7 +131,7 @@ class Journal:
         self.path = path
         if read_only:
             with self._errors():
-                self._table = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+                self._table = open_to_read(path)
             return
         with self._errors():
             self._table = sqlite3.connect(path, isolation_level=None)

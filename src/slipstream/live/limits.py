@@ -10,12 +10,14 @@ from pydantic import Field
 
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
+from slipstream.core.reader import UnreadableError, content, is_there
 from slipstream.files.files import write_text
 from slipstream.live.ranges import Outside
 
 KILL = "KILL"
 STOP, FLAT = "stop", "flat"
 _DUST = 1e-9  # of equity: rounding
+_MOST_BYTES = 64  # of the switch's file
 
 Share = Annotated[float, Field(gt=0.0, le=10.0)]
 
@@ -142,7 +144,11 @@ def kill(deployment: Path, flat: bool) -> None:
 def killed(deployment: Path) -> str | None:
     """`flat` or `stop` where the switch was thrown; an empty or strange file says `stop`."""
     path = deployment / KILL
-    if not path.exists():
+    if not is_there(path):
         return None
-    text = path.read_text(errors="replace").strip()
-    return FLAT if text == FLAT else STOP
+    try:
+        return FLAT if content(path, _MOST_BYTES).strip() == FLAT.encode() else STOP
+    except FileNotFoundError:  # a link to nothing, or it was removed meanwhile
+        return STOP if is_there(path) else None
+    except UnreadableError:
+        return STOP

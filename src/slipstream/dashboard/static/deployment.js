@@ -2,7 +2,7 @@
 import { Charts } from "./chart.js";
 import { el, fill, grid, none, put, section, soft } from "./elements.js";
 import { lower, upper } from "./folder.js";
-import { number } from "./numbers.js";
+import { minute, number } from "./numbers.js";
 import { colour } from "./palette.js";
 import { ID, act, follow } from "./stream.js";
 
@@ -10,8 +10,6 @@ const FILLS = 100;  // the newest are shown
 const HALT = "Ends the process that leads the account, and forbids every further decision and "
   + "order until the file KILL is removed from the deployment's folder by hand.";
 
-const minute = (second) => new Date(1000 * second).toISOString().slice(0, 16).replace("T", " ");
-const at = (second) => `${minute(second)} UTC`;
 const words = (units) => [units ?? []].flat().map(number).join(", ") || "–";
 const columns = (curve) => [0, 1].map((k) => curve.map((row) => row[k]));
 const newestFirst = (rows) => [...rows].reverse();
@@ -21,9 +19,9 @@ function gateRow({ name, passed, forced, figure }) {
   return [name, judged, figure, passed ? "" : forced ?? ""];
 }
 
-const passRow = (one) => [one.name, at(one.time), number(one.equity), words(one.action),
+const passRow = (one) => [one.name, minute(one.time), number(one.equity), words(one.action),
   words(one.wanted), number(one.count)];
-const auditRow = (one) => [at(one.time), one.event, String(one.to), one.source ?? "",
+const auditRow = (one) => [minute(one.time), one.event, String(one.to), one.source ?? "",
   one.why ?? ""];
 
 function fillTable(rerun) {
@@ -31,7 +29,8 @@ function fillTable(rerun) {
   const moved = each.flatMap((one) => one.moved.map((row) => [...row, one.name]));
   if (!moved.length) return none(rerun ? "no fill yet" : "no data yet: the rerun has them");
   const newest = moved.sort((a, b) => b[0] - a[0]).slice(0, FILLS);
-  const rows = newest.map(([second, from, to, name]) => [at(second), name, words(from), words(to)]);
+  const rows = newest.map(([second, from, to, name]) =>
+    [minute(second), name, words(from), words(to)]);
   const sum = (one) => `${one.name}: ${number(one.fills)} fills, costs ${number(one.costs)}`;
   return [soft(`As the rerun has them, the newest first. ${each.map(sum).join("; ")}.`),
     grid(["bar", "pass", "units before", "units after"], rows)];
@@ -83,7 +82,7 @@ export function deployment() {
     }
     const equal = (one) =>
       `${one.name}, ${one.equal} of ${one.both} decisions equal bit for bit`;
-    const found = rerun && `Rerun of ${at(rerun.at)}: ${rerun.passes.map(equal).join("; ")}.`;
+    const found = rerun && `Rerun of ${minute(rerun.at)}: ${rerun.passes.map(equal).join("; ")}.`;
     const command = `slipstream paper report ${facts.name ?? "NAME"}`;
     note.textContent = found ?? `No rerun yet: ${command} makes one.`;
     table(held, ["pass", "bar", "equity", "action", "units after the next fill", "decisions"],

@@ -18,6 +18,11 @@ export function short(value) {  // on axes
   return size > 0 && size < 1e-3 ? value.toExponential(0) : String(+value.toPrecision(6));
 }
 
+export function minute(second) {  // of UTC seconds
+  const date = new Date(finite(second) ? 1000 * second : NaN);
+  return Number.isNaN(+date) ? "–" : `${date.toISOString().slice(0, 16).replace("T", " ")} UTC`;
+}
+
 export function clock(seconds) {
   if (!finite(seconds)) return "–";
   const whole = Math.max(0, Math.round(seconds)), two = (part) => String(part).padStart(2, "0");

@@ -69,7 +69,7 @@ function outcome(result, openings) {  // confirmation and hold-out
     : "The hold-out is closed: nothing has looked at it.";
   const priceless = "This environment has no prices, and so no hold-out.";
   const row = (one) => [String(one.trial), number(one.lcb), number(one.value),
-    (one.seeds ?? []).map(number).join(", ")];
+    [one.seeds ?? []].flat().map(number).join(", ")];
   const table = result?.candidates?.length
     ? grid(["trial", "lower bound", "value", "fresh seeds"], result.candidates.map(row))
     : none("no data yet: the best trials are trained again on fresh seeds after the search");

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.files.database import open_to_read
 from slipstream.files.files import plain
 from slipstream.settings.trust import names_code
 from slipstream.studies.engine.member import DailyReturns, Outcome
@@ -50,7 +51,7 @@ CREATE TABLE IF NOT EXISTS openings (
 def outcomes_in(path: Path) -> int:
     """How many outcomes a ledger holds, whoever writes it now; 0 where there is none."""
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as table:
+        with closing(open_to_read(path)) as table:
             return int(table.execute("SELECT count(*) FROM outcomes").fetchone()[0])
     except sqlite3.Error:
         return 0
@@ -313,10 +314,10 @@ class Ledger:
     def __init__(self, path: Path, read_only: bool = False) -> None:
         self.path = path
         with self._errors():
-            target = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-            self._db = sqlite3.connect(
-                target, uri=True, timeout=_BUSY_SECONDS, isolation_level=None
-            )
+            if read_only:
+                self._db = open_to_read(path, _BUSY_SECONDS)
+            else:
+                self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             self._begin(read_only)
         except BaseException:

@@ -1,0 +1,211 @@
+"""Folders that strangers wrote, or that change under a watcher: bounded, finite, said in words."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ours.watched import write_run, write_study_folder
+from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.dashboard.feed import PageFeed
+from slipstream.dashboard.news import News
+from slipstream.files.status import CURRENT
+from slipstream.live.account import JOURNAL
+from slipstream.live.comparison import RERUN
+from slipstream.live.deployment import Deployment
+from slipstream.live.journal import Journal
+from slipstream.live.limits import KILL, killed
+from slipstream.studies.record.ledger import Ledger, outcomes_in
+
+ENDLESS = "WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n) SELECT k{} FROM n"
+
+
+def endless_link(path):
+    path.symlink_to("/dev/zero")
+
+
+def large(path):
+    with path.open("wb") as file:
+        file.truncate(1 << 30)  # sparse
+
+
+def nowhere(path):
+    path.symlink_to("/nowhere")
+
+
+@pytest.fixture
+def study(tmp_path):
+    return write_study_folder(tmp_path / "shown" / "search", trials=6, under_way=1)
+
+
+def spoil(path, *statements):
+    with sqlite3.connect(path) as table:
+        for one in statements:
+            table.execute(one)
+    table.close()
+
+
+def view_of(name, width):
+    """An endless view in place of a table of so many columns."""
+    return f"DROP TABLE {name}", f"CREATE VIEW {name} AS " + ENDLESS.format(", k" * (width - 1))
+
+
+@pytest.mark.parametrize("strange", [endless_link, os.mkfifo, large, nowhere])
+def test_a_strange_switch_stops_and_a_strange_version_is_refused(tmp_path, strange):
+    strange(tmp_path / KILL)
+    assert killed(tmp_path) == "stop"
+    strange(tmp_path / CURRENT)
+    if strange is nowhere:
+        assert Deployment(tmp_path).current == 0
+    else:
+        with pytest.raises(CheckpointError, match="number of a version"):
+            _ = Deployment(tmp_path).current
+
+
+@pytest.mark.parametrize("strange", [endless_link, os.mkfifo, large])
+def test_the_page_of_a_deployment_says_what_is_strange(serving, deployed, tmp_path, strange):
+    live = deployed(tmp_path / "shown" / "live")
+    (live / CURRENT).unlink()
+    strange(live / KILL)
+    strange(live / CURRENT)
+    news, _ = serving(live.parent).news("deployment", live)
+    assert news["facts"][0]["killed"] == "stop"
+    assert "number of a version" in news["facts"][0]["unreadable"]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        view_of("asks", 6),
+        ("ALTER TABLE asks ADD COLUMN more AS (hex(zeroblob(100000000)))",),
+        ("DROP TABLE verdicts", "CREATE VIRTUAL TABLE verdicts USING fts4(trial)"),
+    ],
+)
+def test_rows_that_are_computed_are_refused(serving, study, statements):
+    spoil(study / "ledger.db", *statements)
+    with pytest.raises(CheckpointError, match="is computed"):
+        Ledger(study / "ledger.db", read_only=True)
+    dash, began = serving(study.parent), time.monotonic()
+    news, _ = dash.news("study", study)
+    assert "is computed" in news["trials"][0]["unreadable"] and news["members"]
+    assert dash.get("/api/overview/all")["events"][0][1][0]["spark"] == []
+    assert time.monotonic() - began < 5
+
+
+def test_endless_outcomes_and_decisions_are_refused(deployed, study, tmp_path):
+    spoil(study / "ledger.db", *view_of("outcomes", 16))
+    assert outcomes_in(study / "ledger.db") == 0
+    journal = deployed(tmp_path / "live") / "accounts" / "2" / JOURNAL
+    spoil(journal, *view_of("decisions", 7))
+    with pytest.raises(ResourceError, match="is computed"):
+        Journal(journal, read_only=True)
+
+
+def test_what_sqlite_opens_beside_a_ledger_is_a_file(study):
+    Path(f"{study / 'ledger.db'}-journal").unlink(missing_ok=True)
+    os.mkfifo(f"{study / 'ledger.db'}-journal")  # SQLite would wait for a writer
+    with pytest.raises(CheckpointError, match="named pipe"):
+        Ledger(study / "ledger.db", read_only=True)
+
+
+def test_numbers_that_are_none_are_told_as_none(serving, deployed, study, tmp_path):
+    run = write_run(tmp_path / "shown" / "own", members=1, iterations=3, state="complete")
+    (run / "result.json").write_text('{"score_is": NaN, "members": [Infinity]}')
+    candidate = {"trial": 0, "lcb": float("nan"), "value": 1.0, "seeds": [float("-inf")]}
+    counts = dict.fromkeys(("asked", "complete", "pruned", "failed"), 1)
+    told = {
+        **{"study": "search", "market": False, "objective": "sharpe", "folds": 6},
+        **{"trials": counts, "rungs": [], "seconds": {"workers": {}}, "steps": {}},
+        **{"confirmation": {"candidates": [candidate], "seeds": 1}, "sentences": []},
+    }
+    (study / "result.json").write_text(json.dumps(told))
+    live = deployed(tmp_path / "shown" / "live")
+    rerun = live / "accounts" / "2" / RERUN
+    rerun.write_text(rerun.read_text().replace('"costs": 12.5', '"costs": Infinity'))
+    dash = serving(run.parent)
+    assert "members" not in dash.news("run", run)[0]["facts"][0]
+    news, _ = dash.news("deployment", live)
+    assert news["account"][0]["rerun"]["passes"][0]["costs"] is None
+    news, _ = dash.news("study", study)
+    [candidate] = news["facts"][0]["result"]["candidates"]
+    assert candidate["lcb"] is None and candidate["seeds"] == [None]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE asks SET at = 'yesterday'",
+        "UPDATE asks SET params = '[1]'",
+        "UPDATE verdicts SET folds = '[3]'",
+        "UPDATE verdicts SET score = 'high', kind = 'complete', folds = '[]'",
+        "UPDATE asks SET params = x'ff00'",
+    ],
+)
+def test_wrong_types_in_a_ledger_are_said(serving, study, statement):
+    spoil(study / "ledger.db", statement)
+    dash = serving(study.parent)
+    news, _ = dash.news("study", study)
+    assert "cannot be read" in news["trials"][0]["unreadable"] and news["status"]
+    rows = dash.get("/api/overview/all")["events"][0][1]
+    assert rows[0]["name"] == "search"
+
+
+def test_strange_numbers_of_a_process_spoil_no_other_row(serving, study):
+    write_run(study.parent / "odd", 1, 3, pid=10**39, host="elsewhere", eta=float("nan"))
+    rows = serving(study.parent).get("/api/overview/all")["events"][0][1]
+    assert {one["name"] for one in rows} == {"odd", "search"}
+
+
+@pytest.mark.parametrize("place", ["machine:1.2.3", "machine:nan", "rows:%0a", ":::", ",;,", "%ff"])
+def test_a_malformed_place_is_the_beginning(serving, study, place):
+    dash = serving(study.parent)
+    news = dash.get(f"/api/overview/all?from={place}")["events"]
+    assert {"rows", "machine"} <= {name for name, _ in news}
+    told, _ = dash.news("study", study, place.replace("machine", "trials"))
+    assert len(told["trials"][0]["rows"]) == 7
+    link, events = dash.stream("study", study, last_id="trials:1_2_x,members:9-9")
+    assert "trials" in dict(next(events)[1])
+    link.close()
+
+
+def test_a_folder_that_vanishes_is_said_to_be_gone(serving, tmp_path):
+    run = write_run(tmp_path / "shown" / "own", members=1, iterations=3)
+    dash = serving(run.parent)
+    _, place = dash.news("run", run)
+    link, events = dash.stream("run", run, place)
+    run.rename(tmp_path / "elsewhere")
+    _, told = next(events)
+    [[name, facts]] = told  # curves stay
+    link.close()
+    assert name == "status" and facts["lines"][0].startswith(f"{run} is gone")
+
+
+def test_a_look_that_hangs_is_not_looked_at_again():
+    go_on, looks = threading.Event(), []
+
+    def look(place):
+        looks.append(place)
+        go_on.wait(20)
+        news = News.nothing(place)
+        news.whole("status", {"state": "running"})
+        return news
+
+    async def main():
+        now = [0.0]
+        feed = PageFeed(clock=lambda: now[0])
+        first = asyncio.create_task(feed.answer("page", "", look))
+        others = []
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            now[0] += 1.0
+            others.append(asyncio.create_task(feed.answer("page", "", look)))
+        await asyncio.sleep(0.01)
+        go_on.set()
+        return {one.text for one in await asyncio.gather(first, *others)}
+
+    assert len(asyncio.run(main())) == 1 and looks == [""]
