@@ -94,6 +94,7 @@ def test_replace_moves_what_lies_there_and_deletes_nothing(slipstream, tmp_path)
     assert read_status(tmp_path / "a.replaced-1").pid == first
     assert read_status(tmp_path / "a.replaced-1").state == "stopped"
     assert read_status(tmp_path / "a").state == "complete"
+    assert "a.replaced-1  run   stopped" in slipstream("jobs").out
     assert slipstream("train", *SHORT, "--out", "a", "--replace").code == 0
     assert (tmp_path / "a.replaced-2" / "result.json").is_file()
 

@@ -35,4 +35,6 @@ def test_other_weights_are_a_failure(tmp_path, monkeypatch):
 
 def test_what_is_optional_is_listed_whether_it_is_here_or_not():
     rows = dict(optional())
-    assert {"torch", "stable-baselines3", "GPU"} <= rows.keys()
+    assert {"torch", "stable-baselines3", "envpool", "elegantrl", "pettingzoo", "ray", "GPU"} <= (
+        rows.keys()
+    )

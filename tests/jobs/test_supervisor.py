@@ -206,6 +206,22 @@ def test_a_clock_that_is_set_back_changes_no_order(queue, added, tmp_path, monke
     psutil.Process(int(begun(tmp_path, "a")[0].split()[0])).kill()
 
 
+def test_looks_that_take_longer_come_more_rarely(queue, monkeypatch):
+    """Half a second of a core, of which it may have one in a hundred."""
+    clock, slept = [0.0], []
+
+    def look(self):
+        clock[0] += 0.005 if not slept else 0.5
+        return len(slept) < 2
+
+    monkeypatch.setattr(time, "process_time", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(Supervisor, "tick", look)
+    with Supervisor(queue) as supervisor:
+        supervisor.run(until_idle=True)
+    assert slept == pytest.approx([1.0, 50.0])
+
+
 @given(st.lists(st.none() | st.integers(1, 4), min_size=1, max_size=8), st.integers(1, 16))
 def test_shares_are_disjoint_and_leave_nothing_that_somebody_may_use(wanted, many):
     jobs = [

@@ -109,7 +109,7 @@ def enter(
         if _FOLDERS not in _SAID:
             _SAID.add(_FOLDERS)
             say(
-                f"{error} The work goes on; `slipstream list` does not know this folder, and what "
+                f"{error} The work goes on; `slipstream jobs` does not know this folder, and what "
                 "it runs of your own files wants --trust again."
             )
 

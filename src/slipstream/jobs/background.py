@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from slipstream.core.reader import is_there
 from slipstream.files.files import disk_errors, sync_folder
 from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lock import is_locked
-from slipstream.files.register import state_folder
+from slipstream.files.register import id_of, known, state_folder
 from slipstream.files.status import LOG
 from slipstream.jobs.process import here, let_go, start, status_of
 from slipstream.jobs.queue import FAILED, own_queue
@@ -53,7 +54,8 @@ def in_background(arguments: Sequence[str], folder: Path, log: Path | None, say:
     let_go(process)
     done = f"Process {process.pid} works on {folder}" if code is None else f"{folder} is complete"
     say(f"{done}; log: {folder / LOG}" + (f", output: {output}" if log else ""))
-    say(f"Watch it with `slipstream watch {folder}`, stop it with `slipstream stop {folder}`.")
+    name = shlex.quote(str(folder))
+    say(f"Watch it with `slipstream watch {name}`, stop it with `slipstream stop {name}`.")
 
 
 def make_room(folder: Path, say: Say) -> None:
@@ -79,7 +81,7 @@ def make_room(folder: Path, say: Say) -> None:
     if status is not None and status.host != platform.node() and status.judged() == "running":
         raise ConfigError(
             f"{folder} is worked on by process {status.pid} on {status.host}: stop it there, with "
-            f"`slipstream stop {folder}`."
+            f"`slipstream stop {shlex.quote(str(folder))}`."
         )
     with own_queue() as queue:
         for job in queue.jobs(ended=False):
@@ -96,4 +98,5 @@ def make_room(folder: Path, say: Say) -> None:
     with disk_errors(aside):
         os.rename(folder, aside)
         sync_folder(aside.parent)
+    known(id_of(aside) or "", aside)  # `slipstream jobs` lists it there
     say(f"What was in {folder} is in {aside}.")

@@ -19,6 +19,7 @@ _SECONDS = 120.0  # for one command; compiling takes most of it
 _OPTIONAL = {
     "torch": "images, cards, the definitions of the algorithms",
     "stable-baselines3": "its face (with VecMonitor)",
+    "elegantrl": "trains on its face, which needs torch alone",
     "envpool": "its face",
     "pettingzoo": "its face",
     "ray": "several machines",

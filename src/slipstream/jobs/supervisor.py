@@ -28,6 +28,7 @@ from slipstream.jobs.process import begun, last_words, let_go, progress_of, star
 from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
 
 _SECONDS = 1.0  # between two looks
+_SHARE = 0.01  # of a core that looks may take: with hundreds of jobs there are fewer of them
 _LOCK = "supervisor.lock"
 _MEMORY_SHARE = 0.9  # of this machine's that jobs may take together
 
@@ -87,9 +88,10 @@ class Supervisor:
         """
         with Interruption() as asked:
             while not asked.requested:
+                began = time.process_time()
                 if not self.tick() and until_idle:
                     return
-                time.sleep(_SECONDS)
+                time.sleep(max(_SECONDS, (time.process_time() - began) / _SHARE))
 
     def tick(self) -> int:
         """Looks once at everything, and does what is due; how many jobs are under way."""

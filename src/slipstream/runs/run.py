@@ -284,7 +284,10 @@ class Run(Summarised):
             ConfigError: another process trains it.
         """
         if self._lock is None:
-            refusal = f"Another process is training {self.path}; wait for it or stop it first."
+            refusal = (
+                f"Another process is training {self.path}: wait for it, or stop it first, with "
+                f"`slipstream stop {self.path}`."
+            )
             self._lock = take_lock(self.path, refusal)
             sweep(self.path)
             forget_stop(self.path)  # it was for the process before

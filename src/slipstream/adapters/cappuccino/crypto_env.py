@@ -269,8 +269,9 @@ def names_of(tickers: Sequence[str] | None, assets: int) -> tuple[str, ...]:
     if len(names) != assets:
         raise DataError(
             f"`price_array` has {assets} columns, and {len(names)} names belong to them "
-            f"({', '.join(names)}): give one for each as `tickers`, in the columns' order; where "
-            "one symbol is missing from the arrays, leave it out of the names, too."
+            f"({', '.join(names)}): give one for each in the columns' order, as `tickers`, or "
+            "--symbols of the command; where one symbol is missing from the arrays, leave it out "
+            "of the names, too."
         )
     return names
 
