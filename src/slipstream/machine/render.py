@@ -337,10 +337,11 @@ def _one_form(helper: Any) -> Any:
     ask, plain = helper.get_call_template, numba.types.unliteral
 
     def asked(args: Any, kws: Any) -> Any:
-        try:
-            return ask([plain(a) for a in args], {name: plain(a) for name, a in kws.items()})
-        except numba.core.errors.TypingError:
-            return ask(args, kws)  # the constant matters, as in an index of a tuple
+        with only_entries(()):  # a helper may have an entry's name
+            try:
+                return ask([plain(a) for a in args], {name: plain(a) for name, a in kws.items()})
+            except numba.core.errors.TypingError:
+                return ask(args, kws)  # the constant matters, as in an index of a tuple
 
     helper.get_call_template = asked
     return helper
