@@ -33,6 +33,7 @@ ALL_PAGES = (
     "docs/performance.md",
     "docs/learners.md",
     "docs/rules.md",
+    "docs/pruning.md",
     "docs/policies.md",
     "docs/troubleshooting.md",
 )

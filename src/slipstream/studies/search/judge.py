@@ -1,7 +1,7 @@
 """Judge: a trial's score at a stage, and whether it goes on (docs/rules.md, sections 11 and 12).
 
 A rung stops trials only while it predicts their ends. The rule was chosen by replaying several
-over recorded scores; docs/rules.md has the comparison. No p-value of folds is computed: two folds
+over recorded scores; docs/pruning.md has the comparison. No p-value of folds is computed: two folds
 share a tested group in 12 of 15 pairs.
 """
 
