@@ -171,9 +171,15 @@ IN_THE_DARK.addEventListener("change", () => {
   }
 });
 
-export class Charts extends Map {  // by key: made when first asked for
-  of(key, ...how) {
-    if (!this.has(key)) this.set(key, new Chart(...how));
+export class Charts extends Map {  // by key: made when first asked for; words where there is none
+  constructor(parent) {
+    super();
+    this.parent = parent;
+    parent.append(this.none = none());
+  }
+  of(key, title, how) {
+    if (!this.has(key)) this.set(key, new Chart(this.parent, title, how));
+    this.none.hidden = true;
     return this.get(key);
   }
   keep(keys) {  // and no others
@@ -182,5 +188,6 @@ export class Charts extends Map {  // by key: made when first asked for
       chart.remove();
       this.delete(key);
     }
+    this.none.hidden = this.size > 0;
   }
 }

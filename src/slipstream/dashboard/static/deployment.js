@@ -1,6 +1,6 @@
 // The page of a deployment: gates, its paper account beside the rerun, and the kill switch.
 import { Charts } from "./chart.js";
-import { el, fill, grid, none, put, section, soft } from "./elements.js";
+import { el, fill, grid, put, section, soft } from "./elements.js";
 import { lower, upper } from "./folder.js";
 import { minute, number } from "./numbers.js";
 import { colour } from "./palette.js";
@@ -27,13 +27,13 @@ const auditRow = (one) => [minute(one.time), one.event, String(one.to), one.sour
 function fillTable(rerun) {
   const each = rerun?.passes ?? [];
   const moved = each.flatMap((one) => one.moved.map((row) => [...row, one.name]));
-  if (!moved.length) return none(rerun ? "no fill yet" : "no data yet: the rerun has them");
   const newest = moved.sort((a, b) => b[0] - a[0]).slice(0, FILLS);
   const rows = newest.map(([second, from, to, name]) =>
     [minute(second), name, words(from), words(to)]);
   const sum = (one) => `${one.name}: ${number(one.fills)} fills, costs ${number(one.costs)}`;
-  return [soft(`As the rerun has them, the newest first. ${each.map(sum).join("; ")}.`),
-    grid(["bar", "pass", "units before", "units after"], rows)];
+  const told = `As the rerun has them, the newest first. ${each.map(sum).join("; ")}.`;
+  return [rows.length ? soft(told) : null, grid(["bar", "pass", "units before", "units after"],
+    rows, rerun ? "no fill yet" : "no data yet: the rerun has them")];
 }
 
 function killSwitch() {  // returns what draws it
@@ -61,13 +61,11 @@ export function deployment() {
   const gates = section("Gates");
   const curves = section("Equity of the paper account, beside the rerun by evaluate", "div",
     { class: "grid wide" });
-  const note = soft(""), charts = new Charts();
+  const note = soft(""), charts = new Charts(curves);
   curves.after(note);
   const held = section("Positions"), fills = section("Fills"), versions = section("Versions");
   const audit = section("Audit trail"), halt = killSwitch(), said = lower();
   let facts = {}, account = {};
-
-  const table = (body, names, rows, empty) => fill(body, rows.length ? grid(names, rows) : empty);
 
   function drawAccount({ passes = [], rerun }) {
     const again = new Map((rerun?.passes ?? []).map((one) => [one.name, one]));
@@ -78,27 +76,27 @@ export function deployment() {
       const below = { label: "rerun", values: theirs, width: 5, colour: colour(1) };
       const above = { label: "account", values: mine, colour: colour(0) };
       const how = { x: "time", y: "account currency", time: true, height: 240 };
-      charts.of(name, curves, name, how).set(xs, other ? [below, above] : [above]);
+      charts.of(name, name, how).set(xs, other ? [below, above] : [above]);
     }
     const equal = (one) =>
       `${one.name}, ${one.equal} of ${one.both} decisions equal bit for bit`;
     const found = rerun && `Rerun of ${minute(rerun.at)}: ${rerun.passes.map(equal).join("; ")}.`;
     const command = `slipstream paper report ${facts.name ?? "NAME"}`;
     note.textContent = found ?? `No rerun yet: ${command} makes one.`;
-    table(held, ["pass", "bar", "equity", "action", "units after the next fill", "decisions"],
-      passes.map(passRow), none("no data yet: no bar was decided on"));
+    fill(held, grid(["pass", "bar", "equity", "action", "units after the next fill", "decisions"],
+      passes.map(passRow), "no data yet: no bar was decided on"));
     fill(fills, fillTable(rerun));
   }
   function draw() {
     fill(forced, (facts.forced ?? []).map((one) => el("p", { class: "problem" }, one)));
-    table(gates, ["gate", "judged", "figure", "forced because"],
-      (facts.gates ?? []).map(gateRow), none());
+    fill(gates, grid(["gate", "judged", "figure", "forced because"],
+      (facts.gates ?? []).map(gateRow)));
     const from = facts.study ? `, of the study ${facts.study}` : "";
     const force = (one) => (one === facts.version ? `in force: ${facts.label}${from}` : "");
-    table(versions, ["version", "what it is"],
-      newestFirst(facts.versions ?? []).map((one) => [String(one), force(one)]), none());
-    table(audit, ["time", "event", "version", "source", "why"],
-      newestFirst(facts.audit ?? []).map(auditRow), none());
+    fill(versions, grid(["version", "what it is"],
+      newestFirst(facts.versions ?? []).map((one) => [String(one), force(one)])));
+    fill(audit, grid(["time", "event", "version", "source", "why"],
+      newestFirst(facts.audit ?? []).map(auditRow)));
     drawAccount(account);
     halt(facts);
   }

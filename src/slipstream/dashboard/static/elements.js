@@ -44,16 +44,14 @@ export function section(title, kind = "div", how = {}) {  // its body
 export const state = (name) =>
   el("span", { class: `state ${/^[a-z]+$/.test(name) ? name : ""}` }, name);
 
-export const head = (names) =>
-  el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name))));
-
-export const scrolled = (how, ...kids) => el("div", { class: "scroll" }, el("table", how, ...kids));
-
-export function grid(names, rows, how = {}) {  // a table; cells are words or elements
+export function grid(names, rows, empty, how = {}) {  // a table; cells are words or elements
+  if (!rows.length) return none(empty);
   const long = (cell) => (typeof cell === "string" && cell.length > 40 ? "long" : null);
   const cells = (row) => row.map((cell, k) =>
     el("td", { "data-name": names[k], class: long(cell) }, cell ?? ""));
-  return scrolled(how, head(names), el("tbody", {}, rows.map((row) => el("tr", {}, cells(row)))));
+  const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name)));
+  return el("div", { class: "scroll" }, el("table", how, el("thead", {}, head),
+    el("tbody", {}, rows.map((row) => el("tr", {}, cells(row))))));
 }
 
 export function tiles(all) {

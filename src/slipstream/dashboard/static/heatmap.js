@@ -1,5 +1,5 @@
 // Scores of the best trials by fold.
-import { el, head, none, scrolled } from "./elements.js";
+import { el, grid } from "./elements.js";
 import { finite, number } from "./numbers.js";
 
 function shade(t) {  // from -1, red, over white to 1, blue
@@ -8,20 +8,18 @@ function shade(t) {  // from -1, red, over white to 1, blue
 }
 
 export function heatMap(trials, choose) {
-  if (!trials.length) return none();
   const all = trials.flatMap((one) => one.folds).filter(finite);
   const low = Math.min(...all), high = Math.max(...all), most = Math.max(-low, high, 1e-9);
   const signed = low < 0 && high > 0;  // red is below zero
   const place = (value) => (signed ? value / most : high > low ? (value - low) / (high - low) : 0);
   const cell = (value) => {
-    const one = el("td", { class: "heat" }, number(value));
+    const one = el("span", { class: "heat" }, number(value));
     if (finite(value)) one.style.background = shade(place(value));
     return one;
   };
   const button = (one) =>
     el("button", { class: "link", onclick: () => choose(one) }, `trial ${one.number}`);
-  const row = (one) => el("tr", {}, el("td", {}, button(one)), el("td", {}, number(one.score)),
-    one.folds.map(cell));
-  const names = ["trial", "score", ...trials[0].folds.map((_, k) => `fold ${k}`)];
-  return scrolled({}, head(names), el("tbody", {}, trials.map(row)));
+  const folds = trials[0]?.folds.map((_, k) => `fold ${k}`) ?? [];
+  const row = (one) => [button(one), number(one.score), ...one.folds.map(cell)];
+  return grid(["trial", "score", ...folds], trials.map(row));
 }

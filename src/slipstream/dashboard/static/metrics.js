@@ -61,3 +61,13 @@ export class Rows {  // thinned once they are many
     return [xs, ys];
   }
 }
+
+export class Tables {  // both of a run
+  metrics = new Rows();
+  evaluations = new Rows();
+
+  take(name, facts) {
+    if (name === "reset") this[facts.part]?.clear();
+    else if (facts?.rows) this[name]?.add(facts, name === "evaluations");
+  }
+}

@@ -1,7 +1,6 @@
 // The first page, and the page of jobs: the machine, and a row for each run, study and job.
 import { Charts } from "./chart.js";
-import { el, fill, grid, heading, none, progress, section, soft, spark, state }
-  from "./elements.js";
+import { el, fill, grid, heading, progress, section, soft, spark, state } from "./elements.js";
 import { finite, number } from "./numbers.js";
 import { act, follow } from "./stream.js";
 
@@ -14,13 +13,13 @@ const DO = { running: "stop", waiting: "stop", silent: "stop", stopped: "resume"
 const gib = (bytes) => (finite(bytes) ? bytes / GIB : null);
 
 function machine() {  // returns what is told about it
-  const body = section("The machine, the last hour"), charts = new Charts();
-  const pictures = el("div", { class: "grid" });
+  const has = soft(""), pictures = el("div", { class: "grid" }), charts = new Charts(pictures);
+  section("The machine, the last hour").append(has, pictures);
   let seen = [];
 
   function set(title, y, series, range) {
     const how = { x: "time", y, time: true, height: 150, range, legend: series.length > 1 };
-    charts.of(title, pictures, title, how).set(seen.map((one) => one.at), series);
+    charts.of(title, title, how).set(seen.map((one) => one.at), series);
   }
   return ({ rows, cores, memory }) => {
     const newest = seen.at(-1)?.at ?? 0;
@@ -28,9 +27,8 @@ function machine() {  // returns what is told about it
     if (!seen.length) return;
     const { cards } = seen.at(-1);
     const names = cards.length ? cards.map((one) => one.name).join(", ") : "no GPU";
-    const has = `${cores} cores, ${number(gib(memory))} GiB of memory, ${names}`;
-    const when = "looked at every ten seconds since this dashboard began";
-    if (!body.firstChild) fill(body, soft(`${has}; ${when}`), pictures);
+    has.textContent = `${cores} cores, ${number(gib(memory))} GiB of memory, ${names}; `
+      + "looked at every ten seconds since this dashboard began";
     const line = (label, of) => [{ label, values: seen.map(of) }];
     const each = (of) =>
       cards.flatMap((card, k) => line(`${k} ${card.name}`, (one) => of(one.cards[k] ?? {})));
@@ -82,7 +80,7 @@ function far(row) {
 
 function list(body, above, names, rows, empty) {  // what had the keyboard's focus has it again
   const key = document.activeElement?.dataset?.key;
-  fill(body, above, rows.length ? grid(names, rows, { class: "rows" }) : none(empty));
+  fill(body, above, grid(names, rows, empty, { class: "rows" }));
   if (key) body.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
 }
 

@@ -2,7 +2,7 @@
 import { Charts } from "./chart.js";
 import { el, fill, grid, none, section } from "./elements.js";
 import { lower, upper } from "./folder.js";
-import { Rows, drawnColumns, ofMachine, title, unit } from "./metrics.js";
+import { Tables, drawnColumns, ofMachine, title, unit } from "./metrics.js";
 import { short } from "./numbers.js";
 import { ID, follow } from "./stream.js";
 
@@ -17,7 +17,7 @@ function settings(rows) {  // [name, value, whether it is the default]
   const set = rows.filter(([, , usual]) => !usual).map((row) => row.slice(0, 2));
   const all = rows.map(([name, value, usual]) => [name, value, usual ? "default" : "set"]);
   const differs = el("summary", {}, "What differs from the defaults");
-  return [el("details", { open: true }, differs, grid(["setting", "value"], set)),
+  return [el("details", { open: true }, differs, grid(["setting", "value"], set, "nothing")),
     el("details", {}, el("summary", {}, `All ${rows.length} settings`),
       grid(["setting", "value", ""], all))];
 }
@@ -29,42 +29,32 @@ function byMember([[steps, ...each], members]) {
 
 export function run() {
   const told = upper("Run");
-  const curves = section("Learning", "div", { class: "grid wide" });
-  const more = section("Updates and episodes", "div", { class: "grid" });
-  const machine = section("What it takes of the machine", "div", { class: "grid" });
+  const curves = new Charts(section("Learning", "div", { class: "grid wide" }));
+  const more = new Charts(section("Updates and episodes", "div", { class: "grid" }));
+  const machine = new Charts(section("What it takes of the machine", "div", { class: "grid" }));
   const files = section("Checkpoints and videos"), config = section("Config"), said = lower();
-  const metrics = new Rows(), evaluations = new Rows(), charts = new Charts();
+  const tables = new Tables(), { metrics, evaluations } = tables;
 
-  const chart = (key, parent, name, y, how) =>
-    charts.of(key, parent, name, { x: "steps of a member", y, ...how });
-  const score = (key, name) => chart(key, curves, name, "score", { height: 240 });
-  const used = (key, name, y) => chart(key, machine, name, y, { legend: false });
+  const chart = (charts, name, y, how) =>
+    charts.of(name, name, { x: "steps of a member", y, ...how });
+  const learned = (name, rows, column) =>
+    chart(curves, `${name}, by member`, column, { height: 240 })
+      .set(...byMember(rows.curves(column)));
+  const used = (name, y, [steps, values]) =>
+    chart(machine, name, y, { legend: false }).set(steps, [{ label: y, values }]);
 
   function draw() {
-    score("score", "Score of recent training episodes, by member")
-      .set(...byMember(metrics.curves("score")));
-    score("evaluated", "Score in validation, by member")
-      .set(...byMember(evaluations.curves("score")));
+    learned("Score of recent training episodes", metrics, "score");
+    learned("Score in validation", evaluations, "score");
     if (evaluations.columns.includes("rating")) {
-      const name = "Rating against its own snapshots, by member";
-      chart("rating", curves, name, "rating", { height: 240 })
-        .set(...byMember(evaluations.curves("rating")));
+      learned("Rating against its own snapshots", evaluations, "rating");
     }
-    const [steps, rates] = metrics.rates();
-    used("rate", "Speed, all members", "steps/s").set(steps, [{ label: "steps/s", values: rates }]);
-    used("cpu_percent", title("cpu_percent"), unit("cpu_percent"));
-    let some = false;
+    used("Speed, all members", "steps/s", metrics.rates());
+    used(title("cpu_percent"), unit("cpu_percent"), metrics.mean("cpu_percent"));
     for (const name of drawnColumns(metrics.columns)) {
-      if (ofMachine(name)) {
-        const [xs, values] = metrics.mean(name);
-        used(name, title(name), unit(name)).set(xs, [{ label: name, values }]);
-      } else {
-        chart(name, more, title(name), unit(name)).set(...byMember(metrics.curves(name)));
-        some = true;
-      }
+      if (ofMachine(name)) used(title(name), unit(name), metrics.mean(name));
+      else chart(more, title(name), unit(name)).set(...byMember(metrics.curves(name)));
     }
-    more.querySelector(":scope > .none")?.remove();
-    if (!some) more.append(none());
   }
   function describe(facts) {
     const steps = facts.checkpoints.map((one) => short(+one.slice(5))).join(", ");
@@ -78,8 +68,6 @@ export function run() {
     told(name, facts);
     said(name, facts);
     if (name === "facts") describe(facts);
-    else if (name === "metrics" && facts.rows) metrics.add(facts);
-    else if (name === "evaluations" && facts.rows) evaluations.add(facts, true);
-    else if (name === "reset") ({ metrics, evaluations })[facts.part]?.clear();
+    else tables.take(name, facts);
   }, draw);
 }

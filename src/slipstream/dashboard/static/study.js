@@ -1,6 +1,6 @@
 // The page of a study.
 import { Chart, Charts } from "./chart.js";
-import { el, fill, grid, none, progress, scrolled, section, state, tiles } from "./elements.js";
+import { el, fill, grid, none, progress, section, state, tiles } from "./elements.js";
 import { lower, text, upper } from "./folder.js";
 import { heatMap } from "./heatmap.js";
 import { clock, finite, number, short } from "./numbers.js";
@@ -70,9 +70,9 @@ function outcome(result, openings) {  // confirmation and hold-out
   const priceless = "This environment has no prices, and so no hold-out.";
   const row = (one) => [String(one.trial), number(one.lcb), number(one.value),
     [one.seeds ?? []].flat().map(number).join(", ")];
-  const table = result?.candidates?.length
-    ? grid(["trial", "lower bound", "value", "fresh seeds"], result.candidates.map(row))
-    : none("no data yet: the best trials are trained again on fresh seeds after the search");
+  const table = grid(["trial", "lower bound", "value", "fresh seeds"],
+    (result?.candidates ?? []).map(row),
+    "no data yet: the best trials are trained again on fresh seeds after the search");
   const sentences = (result?.sentences ?? []).map((one) => el("p", {}, one));
   return [el("p", {}, result?.market === false ? priceless : opened), sentences, table];
 }
@@ -80,16 +80,13 @@ function outcome(result, openings) {  // confirmation and hold-out
 async function importances() {
   const answer = await fetch(`/api/importances/${ID}`);
   const told = answer.ok ? Object.entries(await answer.json()).slice(0, SHARES) : [];
-  if (!told.length) return none();
-  const caption = "Share of the importance, % (PED-ANOVA, trials that were stopped early too)";
-  const row = ([name, share]) =>
-    el("tr", {}, [name, progress(share, name), `${Math.round(100 * share)} %`]
-      .map((cell) => el("td", {}, cell)));
-  return scrolled({ class: "bars" }, el("caption", {}, caption), el("tbody", {}, told.map(row)));
+  const share = "share of the importance (PED-ANOVA, trials that were stopped early too)";
+  const row = ([name, part]) => [name, progress(part, name), `${Math.round(100 * part)} %`];
+  return grid(["setting", share, ""], told.map(row), undefined, { class: "bars" });
 }
 
 function slices(body) {  // settings against score; returns what draws them
-  const charts = new Charts();
+  const charts = new Charts(body);
   function draw(name, trials, log) {
     const words = trials.some((one) => !finite(one.params[name]));
     const value = (one) => String(one.params[name]);
@@ -97,14 +94,12 @@ function slices(body) {  // settings against score; returns what draws them
     const place = (one) => (words ? ticks.indexOf(value(one)) : one.params[name]);
     const rows = [...trials].sort((a, b) => place(a) - place(b));
     const how = { x: name.split(".").at(-1), y: "score", height: 150, legend: false };
-    const chart = charts.of(name, body, name, how);
+    const chart = charts.of(name, name, how);
     Object.assign(chart.how, { ticks, log: log && !words });
     chart.set(rows.map(place), dots(rows));
   }
   return (names, trials, log) => {
     for (const name of names) draw(name, trials, log.includes(name));
-    if (!names.length) fill(body, none());
-    else body.querySelector(":scope > .none")?.remove();
   };
 }
 
@@ -146,8 +141,8 @@ export function study() {
     const complete = order.filter((one) => one.state === "complete");
     fill(heat, heatMap(complete.sort((a, b) => b.score - a.score).slice(0, BEST), choose));
     const failed = all.filter((one) => one.state === "failed").slice(-FAILED);
-    const rows = failed.map((one) => [String(one.number), one.reason]);
-    fill(failures, rows.length ? grid(["trial", "reason"], rows) : none("no trial failed"));
+    fill(failures, grid(["trial", "reason"],
+      failed.map((one) => [String(one.number), one.reason]), "no trial failed"));
     fill(confirm, outcome(asked.result, openings));
     compare();
   }

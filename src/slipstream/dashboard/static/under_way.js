@@ -1,6 +1,6 @@
 // Trials on their way: a picture each, with a curve for every fold.
 import { Charts } from "./chart.js";
-import { none, section } from "./elements.js";
+import { section } from "./elements.js";
 import { clock, finite } from "./numbers.js";
 
 const MOST = 24;  // pictures
@@ -15,9 +15,8 @@ function secondsLeft(points, budget) {
 
 export class UnderWay {
   members = new Map();  // by slot; who was heard of last is the last
-  charts = new Charts();
-  body = section("On their way, score of recent training episodes by fold", "div",
-    { class: "grid" });
+  charts = new Charts(section("On their way, score of recent training episodes by fold", "div",
+    { class: "grid" }));
 
   add(rows) {
     for (const [phase, trial, repeat, fold, step, value, at] of rows) {
@@ -36,8 +35,7 @@ export class UnderWay {
     const wanted = (works ? running ?? [] : []).map((one) => one.trial);
     const known = [...new Set(wanted)].filter((one) => one !== undefined);
     this.charts.keep(known);
-    this.body.querySelector(":scope > .none")?.remove();
-    if (!known.length) this.body.append(none(works ? "no data yet" : "Nobody works on it."));
+    this.charts.none.textContent = works ? "no data yet" : "Nobody works on it.";
     const members = [...this.members.values()], phase = members.at(-1)?.phase;
     for (const trial of known.slice(0, MOST)) {
       const folds = members.filter((one) => one.trial === trial && one.phase === phase);
@@ -48,7 +46,7 @@ export class UnderWay {
   drawTrial(trial, folds, budget, rungs) {
     const marks = () => rungs.map((share) => share * budget);
     const how = { x: "steps of a member", y: "score", height: 150, legend: false };
-    const chart = this.charts.of(trial, this.body, "", how);
+    const chart = this.charts.of(trial, "", how);
     const left = folds.map(({ points }) => secondsLeft(points, budget)).filter(finite);
     const told = left.length ? `${clock(Math.max(...left))} to go` : "time to go not known yet";
     const curve = ({ points }) => [points.map((one) => one[0]), points.map((one) => one[1])];
