@@ -68,7 +68,7 @@ def opened(chromium):
     assert faults == []
 
 
-def until(true, seconds=15.0):
+def until(true, seconds=10.0):
     """Waits; the pages' own rules let no test wait within them."""
     deadline = time.monotonic() + seconds
     while not true():

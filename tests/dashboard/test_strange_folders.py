@@ -106,6 +106,15 @@ def test_endless_outcomes_and_decisions_are_refused(deployed, study, tmp_path):
         Journal(journal, read_only=True)
 
 
+@pytest.mark.parametrize("name", ["_MOST_TRIALS", "_MOST_STAGES"])
+def test_a_ledger_that_is_too_long_is_not_read(serving, study, monkeypatch, name):
+    monkeypatch.setattr(f"slipstream.dashboard.overview.{name}", 0)
+    dash = serving(study.parent)
+    news, _ = dash.news("study", study)
+    assert "are the most" in news["trials"][0]["unreadable"]
+    assert dash.get("/api/overview/all")["events"][0][1][0]["spark"] == []
+
+
 def test_what_sqlite_opens_beside_a_ledger_is_a_file(study):
     Path(f"{study / 'ledger.db'}-journal").unlink(missing_ok=True)
     os.mkfifo(f"{study / 'ledger.db'}-journal")  # SQLite would wait for a writer

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from slipstream.core.reader import is_there
+from slipstream.core.reader import UnreadableError, is_there
 from slipstream.dashboard.appended import Mark, inside, table
 from slipstream.dashboard.news import MALFORMED
 from slipstream.files.machine import Cards
@@ -25,6 +26,7 @@ from slipstream.studies.record.ledger import Ledger, ranked
 
 LEDGER = "ledger.db"
 LEDGER_BYTES = 4 << 30
+_MOST_TRIALS, _MOST_STAGES = 20_000, 16  # stages of each, on average
 _EVERY_SECONDS = 10.0  # between two looks at the machine
 _HOUR = 3_600.0
 _DEEP = 3  # folders below one that was named
@@ -115,7 +117,7 @@ class Sparks:
             now = [(one.st_ino, one.st_size, one.st_mtime_ns) for one in stats]
             before = self._known.pop(line.folder, None)
             if before is None or before[0] != now:
-                before = now, _best(path) if line.kind == "study" else _scores(folder)
+                before = now, _best(folder) if line.kind == "study" else _scores(folder)
             self._known[line.folder] = before
             if len(self._known) > _KEPT:
                 del self._known[next(iter(self._known))]
@@ -139,8 +141,23 @@ def _scores(folder: Path) -> list[float]:
     return means[:: -(-len(means) // _POINTS) or 1]
 
 
-def _best(path: Path) -> list[float]:
-    with Ledger(path, read_only=True) as ledger:
+@contextmanager
+def ledger_of(folder: Path) -> Iterator[tuple[Ledger, tuple[int, int, int]]]:
+    """A study's ledger, open for reading, and how much is written, see `Ledger.written`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        SlipstreamError, UnreadableError: it cannot be read, or is too long for a page.
+    """
+    with Ledger(inside(folder, LEDGER, LEDGER_BYTES), read_only=True) as ledger:
+        asks, verdicts, openings = ledger.written()
+        if asks > _MOST_TRIALS or verdicts > _MOST_TRIALS * _MOST_STAGES:
+            raise UnreadableError(f"it has {asks:,} trials, and {_MOST_TRIALS:,} are the most")
+        yield ledger, (asks, verdicts, openings)
+
+
+def _best(folder: Path) -> list[float]:
+    with ledger_of(folder) as (ledger, _):
         verdicts = sorted(ranked(ledger.verdicts()), key=lambda one: one.at)
     best: list[float] = []
     for one in verdicts:

@@ -11,16 +11,15 @@ from typing import Any
 from slipstream.core.reader import UnreadableError
 from slipstream.dashboard.appended import Mark, appended, inside
 from slipstream.dashboard.news import MALFORMED, MOST_BYTES, News, small
-from slipstream.dashboard.overview import LEDGER, LEDGER_BYTES
+from slipstream.dashboard.overview import LEDGER, ledger_of
 from slipstream.files import yaml_file
 from slipstream.settings.target import STUDY, read_config
 from slipstream.studies.engine.under_way import UNDER_WAY
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger, Slot, Trial, best_trials
+from slipstream.studies.record.ledger import Slot, Trial, best_trials
 
 PAGE = "study.html"
 _LIVE = f"live/{UNDER_WAY}"
-_MOST_TRIALS = 20_000
 _TOLD = 2_000  # lines of members under way that a look tells at most
 _CURVE = 120  # points of a member's curve at the beginning
 _LONGEST = 400  # characters of a reason or a value
@@ -48,7 +47,7 @@ def importances(folder: Path) -> dict[str, float]:
 
     inside(folder, "study.yaml", MOST_BYTES)
     space = SearchSpace.written(read_config(folder / "study.yaml")[STUDY]["space"])
-    with Ledger(inside(folder, LEDGER, LEDGER_BYTES), read_only=True) as ledger:
+    with ledger_of(folder) as (ledger, _):
         trials = ledger.trials()
     return space.importances(
         [(one.ask.params, one.score) for one in trials if one.score is not None]
@@ -95,14 +94,10 @@ def _trials(news: News) -> None:
     """
     before = news.numbers("trials")
     try:
-        path = inside(news.folder, LEDGER, LEDGER_BYTES)
-        with Ledger(path, read_only=True) as ledger:
-            asks, verdicts, openings = ledger.written()
+        with ledger_of(news.folder) as (ledger, (asks, verdicts, openings)):
             if [asks, verdicts, openings] == before[:3]:
                 news.mark("trials", news.before("trials"))
                 return
-            if asks > _MOST_TRIALS:
-                raise UnreadableError(f"it has {asks:,} trials, and {_MOST_TRIALS:,} are the most")
             trials = ledger.trials()
         newest = max([0.0, *(_moment(one) for one in trials)])
         rows = trials

@@ -1,6 +1,6 @@
 // The page of a study.
 import { Chart, Charts } from "./chart.js";
-import { el, fill, grid, none, progress, section, state, tiles } from "./elements.js";
+import { el, fill, grid, none, progress, section, soft, state, tiles } from "./elements.js";
 import { lower, text, upper } from "./folder.js";
 import { heatMap } from "./heatmap.js";
 import { clock, finite, number, short } from "./numbers.js";
@@ -80,9 +80,10 @@ function outcome(result, openings) {  // confirmation and hold-out
 async function importances() {
   const answer = await fetch(`/api/importances/${ID}`);
   const told = answer.ok ? Object.entries(await answer.json()).slice(0, SHARES) : [];
-  const share = "share of the importance (PED-ANOVA, trials that were stopped early too)";
+  const how = "Shares of what made them differ, by PED-ANOVA; trials stopped early count, too.";
   const row = ([name, part]) => [name, progress(part, name), `${Math.round(100 * part)} %`];
-  return grid(["setting", share, ""], told.map(row), undefined, { class: "bars" });
+  return [told.length ? soft(how) : null,
+    grid(["setting", "share", ""], told.map(row), undefined, { class: "bars" })];
 }
 
 function slices(body) {  // settings against score; returns what draws them
