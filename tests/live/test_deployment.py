@@ -35,6 +35,7 @@ def test_versions_are_switched_and_rolled_back(make: Make, prices: Path) -> None
     assert found.versions == [1, 2] and found.policy().path == found.version(2)
     assert command("rollback", "demo") == 0
     assert found.current == 1
+    assert command("rollback", "demo") == 2  # nothing was before
     assert command("rollback", "demo", "--to", 7) == 2
     assert command("rollback", "demo", "--to", 2) == 0
     events = [(line["event"], line["to"]) for line in found.audit()]
@@ -95,6 +96,7 @@ def test_what_a_study_measured_is_judged() -> None:
     assert not few.passed and "few days" in few.figure and str(config) in few.figure
     facts = {"mean_return": 0.02, "beats_cash": True}
     assert _holdout(facts, "first").passed  # forex: cash alone
+    assert "; opening 2 of these days" in _holdout(facts | {"opening": 2}, "first").figure
     rival = {"benchmark_return": 0.03, "beats_equal_weight": False}
     assert not _holdout(facts | rival, "first").passed
     closed = _holdout({}, "first")

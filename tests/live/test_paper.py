@@ -92,13 +92,23 @@ def test_forex_equals_evaluate_bar_by_bar(make: Make, tmp_path: Path, action: st
     assert row.time == begin and row.equity == 100_000.0
 
 
-@pytest.mark.parametrize("universe", ["common", "union"])
-def test_a_portfolio_equals_evaluate_bar_by_bar(make: Make, tmp_path: Path, universe: str) -> None:
+@pytest.mark.parametrize(
+    ("universe", "more"),
+    [
+        ("common", {}),
+        ("union", {}),
+        pytest.param(*("common", {"orders": "units", "lookback": 3}), marks=pytest.mark.long),
+    ],
+)
+def test_a_portfolio_equals_evaluate_bar_by_bar(
+    make: Make, tmp_path: Path, universe: str, more: dict[str, Any]
+) -> None:
     tables = coin_tables()
     if universe == "common":  # to the end; three of them, for which the kernel is compiled anyhow
         tables["ETHUSD"] = table(COINS, 10.0, 1, 3e-3)
     prices = write(tmp_path / "prices", tables)
-    make("portfolio", prices, universe=universe, features=FEATURES)
+    columns = [*FEATURES, "obv"] if more else FEATURES  # obv: a sum since the first bar
+    make("portfolio", prices, universe=universe, features=columns, **more)
     paper("demo", f"replay:{prices}", start=int(COINS[592]))
     check_equal("demo", 65)
 
@@ -115,6 +125,18 @@ def test_wanted_units_are_those_that_the_next_fill_brings(make: Make, tmp_path: 
     held = track.trace["units"]
     moved = [k for k in range(1, len(held) - 1) if held[k] != held[k - 1]]
     assert moved and all(rows[k].wanted == pytest.approx((held[k],), rel=1e-3) for k in moved)
+
+
+def test_a_replay_without_a_start_begins_where_features_are_there(
+    make: Make, tmp_path: Path
+) -> None:
+    frame = table(week(420), 1.1, 0)
+    make("forex", write(tmp_path / "prices", {"EURUSD": frame}), features=["log_return_5"])
+    few = write(tmp_path / "few", {"EURUSD": frame}, slice(0, 20))
+    decided = paper("demo", f"replay:{few}")
+    (one,) = compare("demo").passes
+    assert one.equal == one.both == decided - 1
+    assert 10 < decided < 20 and one.rows[0].time == week(420)[20 - decided]
 
 
 def test_a_new_start_goes_on_and_a_different_one_is_refused(make: Make, tmp_path: Path) -> None:

@@ -92,30 +92,40 @@ class PriceFeed:
         shape: what must come of it.
         grace: seconds after a bar's end at which it counts as closed.
         known: its readings were judged before.
+        history: bars that features need before the first decision.
 
     Raises:
         ConfigError: no such feed.
     """
 
     def __init__(
-        self, word: str, data: Mapping[str, Any], shape: Shape, grace: float, known: bool
+        self,
+        word: str,
+        data: Mapping[str, Any],
+        shape: Shape,
+        grace: float,
+        known: bool,
+        history: int,
     ) -> None:
         kind, place = kind_of_feed(word)
         self.replays, self.path = kind == REPLAY, Path(place).expanduser().absolute()
         self._data = {**data, "folder": str(self.path)}
         self._data["timeframe"] = timeframe_name(shape.bar_seconds)
-        self._shape, self._grace, self._known = shape, grace, known
+        self._shape, self._grace, self._known, self._history = shape, grace, known, history
         self._seen: tuple[tuple[int, int], ...] = ()
         self._read: Sequence[Bars] = ()
         self._moments: list[Moment] = []
         self._times: list[int] = []
+        self._place = 0  # in a replay, of the next moment to tell
 
     def pause(self) -> float:
         """Files are looked at every second."""
         return _LOOK_SECONDS
 
     def look(self, after: int, begin: int | None = None) -> Told:
-        """What closed after a moment; of a replay all up to `begin`, then one moment at a time."""
+        """What closed after a moment; of a replay all up to `begin`, or up to where features are
+        there, then one moment at a time.
+        """
         now = time.time()
         marks = () if self.replays else self._marks()
         if not self._read or marks != self._seen:
@@ -128,8 +138,10 @@ class PriceFeed:
                 return Told([], (), now)
         first = bisect_right(self._times, after)
         if self.replays:
-            history = 0 if begin is None else bisect_right(self._times, begin)
-            moments = self._moments[first : max(history, first + 1)]
+            first = max(first, self._place)  # on what was told, there may be nothing to decide yet
+            ready = self._history if begin is None else bisect_right(self._times, begin)
+            moments = self._moments[first : max(ready, first + 1)]
+            self._place = first + len(moments)
             last = moments[-1].time if moments else after
             return Told(moments, self._read, last + self._shape.bar_seconds + self._grace)
         # What was written before a bar's end may be the bar as it stood then.
@@ -258,7 +270,7 @@ def feed_of(
     """
     kind, place = kind_of_feed(word)
     data, needs = policy.facts["feed"], policy.policy.conditions
+    history = int(needs["warm_up_bars"]) + int(needs["lookback"])
     if kind != CCXT:
-        return PriceFeed(word, data, shape, grace, known)
-    history = int(needs["warm_up_bars"]) + int(needs["lookback"]) + 2
-    return ExchangeFeed(Exchange(place, say), data, shape, grace, history)
+        return PriceFeed(word, data, shape, grace, known, history)
+    return ExchangeFeed(Exchange(place, say), data, shape, grace, history + 2)
