@@ -21,9 +21,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.live.exchange import Exchange
 from slipstream.live.store import Moment, Shape, moments_of
 from slipstream.market.bars import Bars, timeframe_name
-from slipstream.market.config import DataConfig
 from slipstream.market.finding import ACCEPTABLE
-from slipstream.market.market import load_market
 from slipstream.market.symbols import pip
 from slipstream.runs.policies import DeployedPolicy
 
@@ -157,13 +155,9 @@ class PriceFeed:
         return tuple((mark.st_mtime_ns, mark.st_size) for mark in marks)
 
     def _bars(self) -> list[Bars]:
-        found: list[Bars] = []
         accept = self._data.get("accept") or ()
         accept = tuple(dict.fromkeys((*accept, *_READINGS))) if self._known else accept
-        for names in (self._shape.symbols, self._shape.converting):
-            if names:
-                section = {**self._data, "symbols": list(names), "accept": accept}
-                found += load_market(DataConfig.model_validate(section)).bars
+        found = self._shape.read({**self._data, "accept": accept})
         self._known = True
         return found
 

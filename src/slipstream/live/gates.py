@@ -7,7 +7,6 @@ costs, the last one sends bars of the past through the live path. What was not c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +19,7 @@ from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.live.passes import passes_over
 from slipstream.live.store import Shape, with_ahead
 from slipstream.market.bars import Bars
-from slipstream.market.config import DataConfig
 from slipstream.market.folds import HOLDOUT
-from slipstream.market.market import Market, load_market, market_of
 from slipstream.report.portfolio.passes import passes_of
 from slipstream.report.study.replay import daily_returns, study_environment
 from slipstream.runs.policies import DeployedPolicy
@@ -145,22 +142,13 @@ def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPol
 def _cuts(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> Gate:
     """Whether the last year, cut off anywhere, gives the decisions of the whole."""
     try:
-        equal, tried, where = equal_cuts(deployed, shape, _bars(shape, data), CUTS)
+        equal, tried, where = equal_cuts(deployed, shape, shape.read(data), CUTS)
     except SlipstreamError as error:
         return Gate("cuts", False, f"not computed: {error}")
     figure = f"{equal} of {tried} cuts of the last year give the same bits"
     if not tried:
         figure = "not computed: no stretch of the last year is free of long holes: mend the prices"
     return Gate("cuts", tried > 0 and equal == tried, figure + (f", not {where}" if where else ""))
-
-
-def _bars(shape: Shape, data: Mapping[str, Any]) -> list[Bars]:
-    found: list[Bars] = []
-    for names in (shape.symbols, shape.converting):
-        if names:
-            section = DataConfig.model_validate({**data, "symbols": list(names)})
-            found += load_market(section).bars
-    return found
 
 
 def equal_cuts(
@@ -187,7 +175,7 @@ def equal_cuts(
         part = [one.between(begin, int(times[end + 1]) + 1) for one in bars]
         begun = int(times[start])
         try:
-            whole = {one.name: one for one in passes_over(deployed, _market(part, shape), begun)}
+            whole = {one.name: one for one in passes_over(deployed, shape.together(part), begun)}
         except DataError:  # a hole that ends a pass, or a symbol that is not there yet
             continue
         kept = {name: one.action for name, one in whole.items()}
@@ -202,7 +190,7 @@ def equal_cuts(
                 for name, actions in kept.items()
             }
             same = True
-            for own in passes_over(deployed, _market(ahead, shape), begun, before):
+            for own in passes_over(deployed, shape.together(ahead), begun, before):
                 full = whole[own.name]
                 n = int(np.count_nonzero(full.time <= times[row]))
                 # Of a symbol that has ended, the whole has no bar behind its last one.
@@ -212,9 +200,3 @@ def equal_cuts(
             equal, tried = equal + same, tried + 1
             where = where or ("" if same else str(np.datetime64(int(times[row]), "s")))
     return equal, tried, where
-
-
-def _market(bars: list[Bars], shape: Shape) -> Market:
-    traded = len(shape.symbols)
-    market = market_of(tuple(bars[:traded]), shape.bar_seconds, shape.kind)
-    return with_fields(market, converting=tuple(bars[traded:]))

@@ -18,10 +18,11 @@ from slipstream.live.account import Wanted
 from slipstream.live.broker import FILLED, REFUSED, AlpacaPaper
 from slipstream.live.journal import OPEN, Intent, Journal
 from slipstream.live.limits import Limits, Situation, forbidden, forbidden_orders
+from slipstream.market.calendar import DAY
+from slipstream.market.finding import stamp
 
 NEVER_SENT = "never sent"
 _TRIES = 3  # orders of one bar and symbol
-_DAY = 86_400
 _ROUND_SECONDS = 1.0  # between two rounds
 _EARLIER = 300.0  # seconds, of the broker's list, for clocks that differ
 _LEAST_SHARE = 0.98  # of the rules' equity, that the broker's account must hold at the beginning
@@ -65,40 +66,40 @@ class Orders:
             return False
         now = self._broker.clock()
         if not begun:
-            if self._ask(wanted.time, False):  # what is open still would move the equity
+            if self._ask(wanted.time, stop=False):  # what is open still would move the equity
                 return True
             self._begin(wanted)
         skew = abs(now - clocks.time())
         situation = self._situation(wanted, now, skew)
         why = forbidden(self._limits, self._size, situation)
-        if self._ask(wanted.time, bool(why)):
+        if self._ask(wanted.time, stop=bool(why)):
             return True
         if skew > self._limits.skew and situation.age <= self._limits.oldest(self._size):
             # It may be over before the next bar.
             self._remark(now, wanted.time, why)
             return True
         situation = situation._replace(held=self._broker.positions())
-        chosen, rests, numbers = self._missing(wanted, situation.held, why)
+        chosen, rests = self._missing(wanted, situation.held, why)
         for name, reason in forbidden_orders(self._limits, chosen, situation).items():
             rests[name] = (wanted.units[name], situation.held[name], reason)
             self._remark(now, wanted.time, f"{name}: {reason}")
             del chosen[name]
         if chosen:
-            self._intend(wanted.time, chosen, numbers)
+            self._intend(wanted.time, chosen)
             return True
         if why:
             self._remark(now, wanted.time, why)
         self._journal.end(wanted.time, "traded", rests)
         return False
 
-    def withdraw(self) -> bool:
-        """Asks for the end of all open orders; whether some are open still."""
-        return self._ask(1 << 62, True)
+    def close(self, flat: bool) -> None:
+        """Ends all open orders, and where `flat` says so sells what is held; returns after it."""
+        self._say("Selling what is held." if flat else "Asking for the end of open orders.")
+        while self._ask(0, stop=True) or (flat and self._sell()):
+            clocks.sleep(_ROUND_SECONDS)
 
-    def flatten(self) -> bool:
+    def _sell(self) -> bool:
         """One round of selling everything, whatever is wanted; whether another one is needed."""
-        if self.withdraw():
-            return True
         if not self._journal.traded():
             return False
         time = self._journal.traded()[-1].time
@@ -107,16 +108,10 @@ class Orders:
         chosen = {name: self._broker.lot(name).sendable(-held[name], 0.0) for name in held}
         chosen = {name: q for name, q in chosen.items() if q and numbers.get(name, 0) < 4 * _TRIES}
         if chosen:
-            self._intend(time, chosen, numbers)
+            self._intend(time, chosen)
             return True
         self._journal.end(time, "sold by hand", {name: (0.0, held[name], "") for name in held})
         return False
-
-    def close(self, flat: bool) -> None:
-        """Ends all open orders, and where `flat` says so sells what is held; returns after it."""
-        self._say("Selling what is held." if flat else "Asking for the end of open orders.")
-        while self.flatten() if flat else self.withdraw():
-            clocks.sleep(_ROUND_SECONDS)
 
     def _begin(self, wanted: Wanted) -> None:
         equity = self._broker.equity()
@@ -130,7 +125,7 @@ class Orders:
         self._journal.begin(wanted.time, wanted.worth, equity)
 
     def _situation(self, wanted: Wanted, now: float, skew: float) -> Situation:
-        day = wanted.time // _DAY * _DAY
+        day = wanted.time // DAY * DAY
         rows = self._journal.traded(day)
         fallen = 1.0 - rows[-1].equity / rows[0].equity if rows[0].equity > 0.0 else 0.0
         return Situation(
@@ -173,14 +168,13 @@ class Orders:
         return waiting
 
     def _numbers(self, time: int) -> dict[str, int]:
-        """How many orders of a bar there are, by symbol."""
-        symbols = [one.symbol for one in self._journal.intents(time)]
-        return {name: symbols.count(name) for name in symbols}
+        """How many orders of the newest bar there are, by symbol."""
+        return {one.symbol: one.number + 1 for one in self._journal.intents(time)}
 
     def _missing(
         self, wanted: Wanted, held: Mapping[str, float], never: str
-    ) -> tuple[dict[str, float], dict[str, tuple[float, float, str]], dict[str, int]]:
-        """What is to be sent now, sales first; what is not, and why; numbers of the orders.
+    ) -> tuple[dict[str, float], dict[str, tuple[float, float, str]]]:
+        """What is to be sent now, sales first; what is not, and why.
 
         Args:
             wanted: after the newest bar.
@@ -204,11 +198,11 @@ class Orders:
                 continue
             rests[name] = (target, held[name], why)
         sales = {name: quantity for name, quantity in orders.items() if quantity < 0.0}
-        return sales or orders, rests, numbers
+        return sales or orders, rests
 
-    def _intend(self, time: int, chosen: Mapping[str, float], numbers: Mapping[str, int]) -> None:
+    def _intend(self, time: int, chosen: Mapping[str, float]) -> None:
         """Keeps orders, then sends them."""
-        made = list[Intent]()
+        made, numbers = list[Intent](), self._numbers(time)
         for name, quantity in chosen.items():
             number = numbers.get(name, 0)
             text = f"{self._name}/{time}/{name}/{number}"
@@ -230,7 +224,6 @@ class Orders:
 
     def _remark(self, now: float, time: int, why: str) -> None:
         """Keeps why something is not sent, and says it once a bar."""
-        at = f"{clocks.strftime('%Y-%m-%d %H:%M', clocks.gmtime(time))} UTC"
-        sentence = f"Not sent after the bar of {at}: {why}."
+        sentence = f"Not sent after the bar of {stamp(time)} UTC: {why}."
         if self._journal.remark(now, sentence):
             self._say(sentence)

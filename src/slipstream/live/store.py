@@ -20,8 +20,9 @@ from slipstream.core.errors import DataError
 from slipstream.files.files import AppendedFile, make_folder, write_bytes
 from slipstream.market.bars import NUMBERS, Bars, FloatArray, IntArray
 from slipstream.market.calendar import in_weekend
+from slipstream.market.config import DataConfig
 from slipstream.market.finding import ACCEPTABLE, plural, stamp
-from slipstream.market.market import Market, market_of
+from slipstream.market.market import Market, load_market, market_of
 from slipstream.market.symbols import MarketKind
 
 
@@ -58,6 +59,21 @@ class Shape(NamedTuple):
     def columns(self) -> tuple[str, ...]:
         """Numbers of a bar, in the order of the files."""
         return (*NUMBERS, *self.extra)
+
+    def read(self, data: Mapping[str, Any]) -> list[Bars]:
+        """Bars of all symbols, the traded ones first, as a `data` section reads them."""
+        found: list[Bars] = []
+        for names in (self.symbols, self.converting):
+            if names:
+                section = DataConfig.model_validate({**data, "symbols": list(names)})
+                found += load_market(section).bars
+        return found
+
+    def together(self, bars: Sequence[Bars]) -> Market:
+        """The market of bars in that order."""
+        traded = len(self.symbols)
+        market = market_of(tuple(bars[:traded]), self.bar_seconds, self.kind)
+        return replace(market, converting=tuple(bars[traded:]))
 
     def section(self, folder: Path) -> dict[str, Any]:
         """The `data` section that reads a store's folder: nothing is left to be inferred."""
@@ -265,10 +281,7 @@ class Store:
         lacking = [name for name in self.shape.names if not len(self._opens[name])]
         if lacking:
             raise DataError(f"The feed has told no bar of {', '.join(lacking)} yet.")
-        made = [self._bars(name, ahead) for name in self.shape.names]
-        traded = len(self.shape.symbols)
-        market = market_of(tuple(made[:traded]), self.shape.bar_seconds, self.shape.kind)
-        return replace(market, converting=tuple(made[traded:]))
+        return self.shape.together([self._bars(name, ahead) for name in self.shape.names])
 
     def _bars(self, name: str, ahead: bool) -> Bars:
         table = dict(zip(self.shape.columns, self._rows[name].T, strict=True))
