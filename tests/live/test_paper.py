@@ -131,12 +131,12 @@ def test_a_replay_without_a_start_begins_where_features_are_there(
     make: Make, tmp_path: Path
 ) -> None:
     frame = table(week(420), 1.1, 0)
-    make("forex", write(tmp_path / "prices", {"EURUSD": frame}), features=["log_return_5"])
-    few = write(tmp_path / "few", {"EURUSD": frame}, slice(0, 20))
+    make("forex", write(tmp_path / "prices", {"EURUSD": frame}), **FOREX)
+    few = write(tmp_path / "few", {"EURUSD": frame}, slice(0, 274))
     decided = paper("demo", f"replay:{few}")
     (one,) = compare("demo").passes
     assert one.equal == one.both == decided - 1
-    assert 10 < decided < 20 and one.rows[0].time == week(420)[20 - decided]
+    assert 5 < decided < 15 and one.rows[0].time == week(420)[274 - decided]
 
 
 def test_a_new_start_goes_on_and_a_different_one_is_refused(make: Make, tmp_path: Path) -> None:
