@@ -92,6 +92,11 @@ def test_the_smallest_limit_of_jobs_under_way_governs(service):
         service.submit("cartpole", {"num_envs": 8}, **SMALL)
     with pytest.raises(ConfigError, match=r"num_envs is 8, and its own max_concurrent_envs"):
         service.scale(job, 8)
+    with pytest.raises(ConfigError, match="`vectorized` must be keys with values, it is 8"):
+        service.submit("cartpole", 8)
+    with pytest.raises(ConfigError, match=r"`vectorized\.env_type`: .*SubprocVecEnv") as caught:
+        VectorizedEnvConfig(env_type="Dummy")
+    assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"num_envs is said by `vectorized`"):
         service.submit("cartpole", num_envs=3)
     service.cancel(job)

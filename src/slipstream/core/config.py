@@ -129,18 +129,25 @@ def validate(model: type[ModelT], values: Mapping[str, Any], where: str = "") ->
     Raises:
         ConfigError: every problem in one paragraph, the nearest known key beside an unknown one.
     """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"`{where or 'config'}` must be keys with values, it is {values!r:.80}.")
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        problems: dict[str, list[str]] = {}
-        for entry in error.errors():
-            before, problem, after = _explain(model, dict(entry), where)
-            problems.setdefault(f"{before}|{after}", []).append(problem)  # a union complains twice
-        sentences = []
-        for words, found in problems.items():
-            before, _, after = words.partition("|")
-            sentences.append(before + ", or ".join(dict.fromkeys(found)) + after)
-        raise ConfigError(" ".join(sentences)) from None
+        raise refusal(model, error, where) from None
+
+
+def refusal(model: type[BaseModel], error: ValidationError, where: str) -> ConfigError:
+    """What Pydantic found, in a paragraph; arguments as for `validate`."""
+    problems: dict[str, list[str]] = {}
+    for entry in error.errors():
+        before, problem, after = _explain(model, dict(entry), where)
+        problems.setdefault(f"{before}|{after}", []).append(problem)  # a union complains twice
+    sentences = []
+    for words, found in problems.items():
+        before, _, after = words.partition("|")
+        sentences.append(before + ", or ".join(dict.fromkeys(found)) + after)
+    return ConfigError(" ".join(sentences))
 
 
 def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple[str, str, str]:

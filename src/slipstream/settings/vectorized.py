@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from slipstream.core.bounds import Count
-from slipstream.core.config import Config
+from slipstream.core.config import Config, refusal
 from slipstream.environments.factory import kind_of
 
 
@@ -29,6 +29,17 @@ class VectorizedEnvConfig(Config):
     enable_monitoring: bool = Field(
         True, description="results say what the job took of memory, processor and cards"
     )
+
+    def __init__(self, **values: Any) -> None:
+        """Fields by name, as a program gives them.
+
+        Raises:
+            ConfigError: in a paragraph.
+        """
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise refusal(type(self), error, "vectorized") from None
 
     def training(self, env_name: str) -> dict[str, Any]:
         """What it means for a run's `training` section."""

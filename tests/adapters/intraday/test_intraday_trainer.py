@@ -95,6 +95,20 @@ def test_a_trainer_without_an_environment_says_what_to_do():
         TrainerAgent(CONFIG).train()
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: TrainerAgent("theirs.yaml"), "mapping of its sections"),
+        (lambda: EnvBuilder.validate_environment_config(5), "mapping of its sections"),
+        (lambda: EnvBuilder.build_vec_env([], ".", CONFIG), "`symbols` names none"),
+        (lambda: TrainerAgent(CONFIG).get_recommended_n_envs([]), "`symbols` names none"),
+    ],
+)
+def test_what_is_no_config_and_no_symbol_is_refused_in_words(call, words):
+    with pytest.raises(ConfigError, match=words):
+        call()
+
+
 def test_their_own_environments_are_trained_on(tmp_path):
     theirs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2)
     trainer = TrainerAgent({"algorithm": "DQN", "training": {"total_timesteps": 2048}})

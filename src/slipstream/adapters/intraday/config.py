@@ -43,8 +43,8 @@ class Vectorized(Config):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Vectorized:
-        """The section of a whole config of theirs."""
-        found = section_of(section_of(values, "training"), "vectorized_training")
+        """The section of a config of theirs."""
+        found = section_of(section_of(whole(values), "training"), "vectorized_training")
         return validate(cls, found, "training.vectorized_training")
 
     def copies(self, symbols: Sequence[str] | None) -> int | None:
@@ -54,6 +54,8 @@ class Vectorized(Config):
         """
         if not self.enabled:
             return 1
+        if symbols is not None and not symbols:
+            raise ConfigError('`symbols` names none: name at least one, such as ["EURUSD"].')
         if self.n_envs is not None or symbols is None:
             return self.n_envs
         return min(len(symbols), self.max_envs or len(symbols))
@@ -87,6 +89,21 @@ def _keys() -> dict[str, Any]:
     text = files(__package__).joinpath("keys.yaml").read_text(encoding="utf-8")
     found: dict[str, Any] = yaml_file.parse(text, "keys.yaml")
     return found
+
+
+def whole(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A whole config of theirs, of which a section `environment` is a part.
+
+    Raises:
+        ConfigError: it is no mapping.
+    """
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"A config of IntradayJules is a mapping of its sections, not {config!r:.80}: read a "
+            "file of theirs by yaml.safe_load, or give it to `slipstream train`."
+        )
+    known = ("environment", "training", "algorithm", "algo_params")
+    return config if any(key in config for key in known) else {"environment": config}
 
 
 def recognises(values: Mapping[str, Any]) -> bool:

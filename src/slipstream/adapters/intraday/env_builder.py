@@ -13,7 +13,7 @@ import numpy as np
 
 from slipstream.adapters import gymnasium_vector
 from slipstream.adapters.gymnasium_env import EnvFace
-from slipstream.adapters.intraday.config import Vectorized, environment_of, sections_of
+from slipstream.adapters.intraday.config import Vectorized, environment_of, sections_of, whole
 from slipstream.core.bounds import check_count
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
@@ -58,7 +58,7 @@ class EnvBuilder:
         Raises:
             SlipstreamError: prices or settings that cannot be used, in a paragraph.
         """
-        config, symbols = _whole(config), [symbols] if isinstance(symbols, str) else symbols
+        config, symbols = whole(config), [symbols] if isinstance(symbols, str) else symbols
         asked = Vectorized.of(config).copies(symbols) if n_envs is None else n_envs
         copies = check_count("n_envs", asked)
         if copies == 1:
@@ -89,7 +89,7 @@ class EnvBuilder:
         symbol: str, data_dir: str | Path, config: Mapping[str, Any], logger: Any = None
     ) -> EnvFace:
         """One copy that trades one symbol, as Gymnasium's `Env`."""
-        return EnvFace({"env": environment_of(_whole(config), [symbol], data_dir)})
+        return EnvFace({"env": environment_of(whole(config), [symbol], data_dir)})
 
     @staticmethod
     def make_env(config: Mapping[str, Any], logger: Any = None) -> EnvFace:
@@ -98,7 +98,7 @@ class EnvBuilder:
         Raises:
             ConfigError: it says neither where prices are nor whose.
         """
-        vectorized = Vectorized.of(_whole(config))
+        vectorized = Vectorized.of(config)
         if vectorized.data_dir is None or vectorized.symbols is None:
             raise ConfigError(
                 "`make_env` needs `training.vectorized_training.data_dir` and `.symbols`, whose "
@@ -115,7 +115,7 @@ class EnvBuilder:
     @staticmethod
     def validate_environment_config(config: Mapping[str, Any], logger: Any = None) -> bool:
         """True; what cannot be used is raised in a paragraph, where theirs returned False."""
-        values = _whole(config)
+        values = whole(config)
         resolve(sections_of(values, environment_of(values, None, ".")))
         return True
 
@@ -137,9 +137,3 @@ def monitor(env: Any, event: Event) -> None:
             told |= sb3.of_market(spec, told, np.array([np.nan]))
             row = {"r": own["return"], "l": int(own["length"]), "t": since}
             env.results_writer.write_row({**row, **{name: told[name][0] for name in KEYWORDS}})
-
-
-def _whole(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A whole config of theirs, of which a section `environment` is a part."""
-    known = ("environment", "training", "algorithm", "algo_params")
-    return config if any(key in config for key in known) else {"environment": config}
