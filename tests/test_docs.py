@@ -40,7 +40,7 @@ ALL_PAGES = (
 BLOCK = re.compile(r"(?:<!-- file: (?P<file>[\w.]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
 
 
-LONG = ("docs/studies.md", "docs/extending-markets.md")
+LONG = ("docs/studies.md", "docs/extending.md", "docs/extending-markets.md", "docs/workers.md")
 
 
 @pytest.mark.parametrize(

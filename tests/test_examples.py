@@ -14,7 +14,7 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 KERNELS = sorted((FOLDER / "kernels").glob("*.py"))
-SMALLEST = {"07_planted_forex": ["3072", "3000"]}
+SMALLEST = {"06_gymnasium": ["1024"], "07_planted_forex": ["3072", "3000"]}
 OLDER = sorted((FOLDER / "older_systems").glob("*.*"))
 SHORT = {
     "hockey.py": ["2"],
@@ -40,6 +40,7 @@ def test_example_runs(
     assert capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", OLDER, ids=lambda path: path.name)
 def test_examples_of_older_systems_run(path: Path, tmp_path: Path) -> None:
     """By themselves, as those who come from these systems run them; no prices are needed."""

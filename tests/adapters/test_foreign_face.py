@@ -65,8 +65,18 @@ class Reuser(gymnasium.Env):
         return np.full((2, 2, 3), self.t, np.uint8)
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize(
+    ("mode", "backend"),
+    [
+        *((mode, "serial") for mode in MODES),
+        (AutoresetMode.NEXT_STEP, "process"),
+        *(
+            pytest.param(mode, "process", marks=pytest.mark.long)
+            for mode in MODES
+            if mode is not AutoresetMode.NEXT_STEP
+        ),
+    ],
+)
 def test_the_same_as_sync_vector_env(mode, backend, alike, handed):
     face = ForeignVectorFace([cartpole] * 3, autoreset_mode=mode, backend=backend, workers=2)
     sync = SyncVectorEnv([cartpole] * 3, autoreset_mode=mode)
@@ -109,6 +119,7 @@ def test_options_for_each_copy_and_seeds_of_any_integer():
     assert infos["begun"].tolist() == [5, 6]
 
 
+@pytest.mark.long
 def test_calls_can_be_begun_and_awaited_again_after_a_time_out(tmp_path):
     gate = tmp_path / "gate"
     face = ForeignVectorFace([partial(Reuser, gate=gate)] * 2, workers=2)

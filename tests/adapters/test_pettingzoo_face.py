@@ -16,7 +16,7 @@ from slipstream.core.errors import ConfigError
 
 
 def test_their_checks_pass(kernel_file):
-    parallel_api_test(ParallelFace("hockey"), num_cycles=50)
+    parallel_api_test(ParallelFace("hockey", backend="serial"), num_cycles=50)
     parallel_api_test(ParallelFace(kernel_file("duel"), backend="serial"), num_cycles=50)
     parallel_api_test(ParallelFace("tictactoe", backend="serial"), num_cycles=50)
     parallel_api_test(make_vec("cartpole", backend="serial"), num_cycles=50)
@@ -25,7 +25,9 @@ def test_their_checks_pass(kernel_file):
 
 def test_the_same_seed_is_the_same_game(kernel_file):
     """PettingZoo's own test samples actions without looking at masks: a game without one."""
-    parallel_seed_test(lambda: ParallelFace("hockey", mode="train_defense"), num_cycles=20)
+    parallel_seed_test(
+        lambda: ParallelFace("hockey", backend="serial", mode="train_defense"), num_cycles=20
+    )
 
 
 @pytest.mark.parametrize("backend", ["serial", "compiled"])

@@ -51,7 +51,7 @@ def test_kernels_step_as_under_dummy_vec_env(alike, handed):
     assert_steps(ours, theirs.VecMonitor(theirs.DummyVecEnv([single] * 3)), alike, handed)
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.long)])
 def test_foreign_environments_step_as_under_dummy_vec_env(backend, alike, handed):
     ours = ForeignVecEnv([cartpole] * 3, backend=backend, workers=2)
     dummy = theirs.VecMonitor(theirs.DummyVecEnv([cartpole] * 3))
@@ -227,7 +227,7 @@ def test_wrappers_of_theirs_fit_around_it():
     assert final["terminal_observation"].shape == (8,)
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN"])
+@pytest.mark.parametrize("name", ["PPO", pytest.param("DQN", marks=pytest.mark.long)])
 def test_their_algorithms_train_on_it(name):
     import torch
 

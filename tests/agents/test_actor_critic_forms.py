@@ -164,7 +164,11 @@ def difference(results):
     return forms.difference(left, right)
 
 
-CASES = [*(("sac", seed) for seed in range(32)), *(("td3", seed) for seed in range(16))]
+CASES = [
+    pytest.param(agent, seed, marks=[pytest.mark.long] * (seed % 4 > 0))
+    for agent, seeds in (("sac", 32), ("td3", 16))
+    for seed in range(seeds)
+]
 
 
 @pytest.mark.parametrize(("agent", "seed"), CASES)
@@ -173,7 +177,9 @@ def test_a_whole_iteration_agrees(agent, seed):
     assert worst <= TOLERANCE, f"{name} differs by {worst}"
 
 
-@pytest.mark.parametrize("seed", range(100, 116))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(100, 116)]
+)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_members_calculated_at_once_agree(agent, seed):
     name, worst = difference(both(agent, seed, at_once=True))

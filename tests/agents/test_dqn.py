@@ -301,10 +301,13 @@ class StopAt:
             {"agent.prioritised": True, "agent.dueling": True, "training.learner": "torch"},
             marks=pytest.mark.long,
         ),
-        {
-            **{"agent.prioritised": True, "agent.n_step": 3, "agent.reward_scaling": "on"},
-            "agent.learning_rate_schedule": "linear",
-        },
+        pytest.param(
+            {
+                **{"agent.prioritised": True, "agent.n_step": 3, "agent.reward_scaling": "on"},
+                "agent.learning_rate_schedule": "linear",
+            },
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["not wrapped", "the torch form", "wrapped"],
 )
@@ -321,6 +324,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, own):
     assert_same_state(whole, again)
 
 
+@pytest.mark.long
 def test_shards_change_nothing(tmp_path):
     one, two = (
         trained(config_of("cartpole", 3, **{"training.shards": n}), tmp_path / f"{n}")
@@ -329,6 +333,7 @@ def test_shards_change_nothing(tmp_path):
     assert_same_state(one, two)
 
 
+@pytest.mark.long
 def test_a_gymnasium_environment_is_learned_from(tmp_path):
     run = trained(config_of("gym:CartPole-v1", 2), tmp_path / "run")
     assert run.metrics()["updates"][-1] > 200

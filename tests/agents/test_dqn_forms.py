@@ -143,13 +143,17 @@ def difference(results):
     return forms.difference(left, right)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(24)]
+)
 def test_a_whole_iteration_agrees(seed):
     name, worst = difference(both(seed))
     assert worst <= TOLERANCE, f"{name} differs by {worst}"
 
 
-@pytest.mark.parametrize("seed", range(100, 116))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(100, 116)]
+)
 def test_members_calculated_at_once_agree(seed):
     name, worst = difference(both(seed, at_once=True))
     assert worst <= TOLERANCE, f"{name} differs by {worst}"

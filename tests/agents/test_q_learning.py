@@ -68,11 +68,12 @@ def values(probe, iterations=30, **agent):
     return shard.agent._values(np.arange(2), seen)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "storage",
     [
         {"agent.storage": "fields"},
-        pytest.param({"agent.storage": "dense", "agent.alpha": 0.6}, marks=pytest.mark.long),
+        {"agent.storage": "dense", "agent.alpha": 0.6},
     ],
 )
 def test_probes_have_their_known_values(storage):
@@ -119,7 +120,7 @@ CASES = {
 }
 
 
-LONG = ("not wrapped", "wrapped", "fields")
+LONG = ("not wrapped", "wrapped", "prioritised", "dense")
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,7 @@ def test_a_member_is_the_same_alone_and_in_shards(tmp_path):
         assert value.tobytes() == beside[name][each : 2 * each].tobytes(), name
 
 
+@pytest.mark.long
 def test_the_ratio_of_updates_to_data_does_not_depend_on_the_copies(tmp_path):
     for num_envs, steps in ((1, 256), (16, 4_096)):
         own = {"agent.updates_per_step": 0.3, "agent.starts": 50, "agent.every": 8}

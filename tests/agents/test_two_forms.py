@@ -137,13 +137,17 @@ def difference(results):
     return forms.difference(left, right)
 
 
-@pytest.mark.parametrize("seed", range(48))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(48)]
+)
 def test_a_whole_iteration_agrees(seed):
     name, worst = difference(both(seed))
     assert worst <= TOLERANCE, f"{name} differs by {worst}"
 
 
-@pytest.mark.parametrize("seed", range(100, 124))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(100, 124)]
+)
 def test_members_calculated_at_once_agree(seed):
     name, worst = difference(both(seed, at_once=True))
     assert worst <= TOLERANCE, f"{name} differs by {worst}"

@@ -11,6 +11,7 @@ from benchmarks.card.__main__ import STEPS, run_steps
 from benchmarks.card.pack import missing, pins
 
 
+@pytest.mark.long
 def test_a_step_that_fails_is_a_line_and_the_next_one_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -33,6 +34,7 @@ def test_a_minibatch_is_timed_and_what_needs_a_card_is_said() -> None:
     assert answer["told"].splitlines()[0].startswith("M=1 8x8: ")
 
 
+@pytest.mark.long
 def test_the_agents_tests_run_on_a_device() -> None:
     answer = steps.tests("cpu", "", ["test_torch_draws"])
     assert "3 passed" in answer["told"]

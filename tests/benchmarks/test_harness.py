@@ -8,6 +8,7 @@ import json
 import os
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -280,17 +281,22 @@ def test_unknown_names_are_refused() -> None:
         run_suite("env", only=["nothing"])
 
 
-def test_the_command_refuses_in_one_paragraph(tmp_path: Path) -> None:
+def test_the_command_refuses_in_one_paragraph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words, told in (
         (["trian"], "did you mean `train`"),
         (["env", "--case", "nothing"], "no case `nothing`"),
         (["env", "--hours", "1"], "leave it out"),
         (["env", "--json", str(tmp_path)], "may not be written"),
     ):
-        command = [sys.executable, "-m", "benchmarks", *words]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 2 and told in done.stderr, done.stderr
-        assert done.stderr.count("\n") == 1
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *words])
+        # As in a process of its own, which has not imported it.
+        monkeypatch.delitem(sys.modules, "benchmarks.__main__", raising=False)
+        with pytest.raises(SystemExit) as left:
+            runpy.run_module("benchmarks", run_name="__main__")
+        said = capsys.readouterr().err
+        assert left.value.code == 2 and told in said and said.count("\n") == 1, said
 
 
 def test_another_checkout_takes_the_peers_place(

@@ -180,6 +180,7 @@ def test_doctor_says_what_auto_is(slipstream):
     assert "slipstream tune-machine pendulum" in outcome.out
 
 
+@pytest.mark.long
 def test_doctor_says_why_a_run_was_slow(slipstream):
     assert slipstream("train", "cartpole", "--total-steps", "2048", "--out", "slow").code == 0
     outcome = slipstream("doctor", "slow")

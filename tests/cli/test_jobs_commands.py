@@ -54,6 +54,7 @@ def test_a_training_in_the_background_is_found_watched_and_stopped_by_name(slips
     assert "night  run   stopped" in slipstream("jobs").out
 
 
+@pytest.mark.long
 def test_a_log_is_printed_and_followed_to_the_end(slipstream, tmp_path):
     assert slipstream("train", *ENDLESS, "--out", "a", "--background").code == 0
     asked = [*MAIN, "log", "a", "--follow"]
@@ -86,6 +87,7 @@ def test_a_start_that_fails_is_said_at_once_with_its_own_words(slipstream, tmp_p
     assert told.code == 2 and "add --background" in told.err
 
 
+@pytest.mark.long
 def test_replace_moves_what_lies_there_and_deletes_nothing(slipstream, tmp_path):
     assert slipstream("train", *ENDLESS, "--out", "a", "--background").code == 0
     first = read_status(tmp_path / "a").pid

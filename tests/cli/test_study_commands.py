@@ -149,6 +149,7 @@ def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path, monkeyp
     assert len(study.trials) == 8
 
 
+@pytest.mark.long
 def test_a_study_is_listed_by_its_name(slipstream, machinery, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     tune(slipstream)
@@ -158,6 +159,7 @@ def test_a_study_is_listed_by_its_name(slipstream, machinery, tmp_path, monkeypa
     assert row[-1] == str(tmp_path / "studies" / "one")
 
 
+@pytest.mark.long
 def test_a_study_never_goes_blank(machinery, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []
@@ -283,6 +285,7 @@ def test_hours_keep_the_share_of_the_confirmation(slipstream, machinery, tmp_pat
     assert "--hours" in done.out and found["confirmation"]["candidates"]
 
 
+@pytest.mark.long
 def test_failed_trials_are_reported_as_failed(slipstream, machinery, tmp_path):
     machinery.fails = ("search-00002-1",)
     assert tune(slipstream).code == 0
@@ -340,6 +343,7 @@ def test_no_winner_deploys_nothing_unless_forced(slipstream, machinery, tmp_path
     assert result(tmp_path)["holdout"]["opening"] == 1
 
 
+@pytest.mark.long
 def test_the_refit_is_labelled(slipstream, machinery, tmp_path, monkeypatch):
     import fake_pool
 
@@ -391,6 +395,7 @@ def test_a_study_that_is_not_there(slipstream, tmp_path):
     assert done.code == 2 and "nobody is neither a run nor a study" in done.err
 
 
+@pytest.mark.long
 def test_a_study_that_never_asked_leaves_its_name_free(slipstream, machinery, tmp_path):
     refused = tune(slipstream, "--storage", "postgresql://u:secret@127.0.0.1:1/x")
     assert refused.code == 2 and "secret" not in refused.err
@@ -407,6 +412,7 @@ def test_a_place_that_is_taken_is_refused(slipstream, machinery, tmp_path):
     assert not (tmp_path / "ledger.db").exists()
 
 
+@pytest.mark.long
 def test_a_study_without_its_config_says_what_is_missing(slipstream, machinery, tmp_path):
     tune(slipstream)
     (tmp_path / "studies" / "one" / "study.yaml").unlink()
@@ -421,14 +427,15 @@ def test_a_study_without_its_config_says_what_is_missing(slipstream, machinery, 
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"- a\n",
-        b"env: [cartpole\n",
-        b"env: cartpole\nstudy: {n_trials: many}\n",
-        b"\xff\xfe",
-        None,
+        pytest.param(b"", id="empty", marks=pytest.mark.long),
+        pytest.param(b"- a\n", id="list", marks=pytest.mark.long),
+        pytest.param(b"env: [cartpole\n", id="bad", marks=pytest.mark.long),
+        pytest.param(
+            b"env: cartpole\nstudy: {n_trials: many}\n", id="type", marks=pytest.mark.long
+        ),
+        pytest.param(b"\xff\xfe", id="binary", marks=pytest.mark.long),
+        pytest.param(None, id="cut"),
     ],
-    ids=["empty", "list", "bad", "type", "binary", "cut"],
 )
 def test_a_damaged_config_says_what_is_intact_and_what_to_do(
     slipstream, machinery, tmp_path, content
@@ -507,9 +514,11 @@ class Death(BaseException):
 @pytest.mark.parametrize(
     ("step", "when"),
     [
-        *(("the search's end", "before"), ("the opening", "after"), ("the result", "after")),
-        *(pytest.param(step, "before", marks=pytest.mark.long) for step in DEATHS),
-        *(pytest.param(step, "after", marks=pytest.mark.long) for step in DEATHS),
+        pytest.param(
+            step, when, marks=[] if (step, when) == ("the opening", "after") else pytest.mark.long
+        )
+        for step in DEATHS
+        for when in ("before", "after")
     ],
 )
 def test_a_study_that_dies_at_any_step_has_its_page_after_resume(

@@ -115,6 +115,7 @@ def test_the_first_page_lists_what_there_is(dash, made, opened):
     page.wait_for_selector("h1:has-text('Run night')")
 
 
+@pytest.mark.long
 def test_cards_have_pictures_of_their_own(serving, made, opened, monkeypatch):
     cards = [
         {"name": "H100", "percent": 37.0, "vram": 2**34, "vram_total": 2**36, "watts": 310.0},
@@ -139,6 +140,7 @@ def test_a_runs_page_draws_its_curves_and_what_is_appended(serving, tmp_path, op
     until(lambda: chart.get_attribute("aria-label") != before)
 
 
+@pytest.mark.long
 def test_runs_are_compared(dash, made, opened):
     page = opened(dash, paths(made)["compare"])
     assert "Score in validation, mean of members" in drawn(page)
@@ -228,6 +230,7 @@ def test_nothing_there_is_said(serving, tmp_path, opened):
     assert page.get_by_text("no data yet").count() >= 4
 
 
+@pytest.mark.long
 def test_a_report_is_shown_in_place(serving, tmp_path, opened):
     run = write_run(tmp_path / "shown" / "own", members=1, iterations=20, state="complete")
     (run / "report.html").write_text("<!doctype html><p>A report<script>alert(1)</script>")
@@ -236,6 +239,7 @@ def test_a_report_is_shown_in_place(serving, tmp_path, opened):
     page.frame_locator("iframe").get_by_text("A report").wait_for()
 
 
+@pytest.mark.long
 def test_a_reconnected_page_shows_everything_once(serving, tmp_path, opened):
     run = write_run(tmp_path / "shown" / "own", members=1, iterations=20)
     lost = ("net::ERR_INTERNET_DISCONNECTED",)

@@ -54,8 +54,11 @@ def trained(target, path, **more):
 
 @pytest.mark.parametrize(
     ("target", "copies"),
-    [(Walk(), None), (lambda: Walk(), None), ([Walk, lambda: Walk(1.0)], 2)],
-    ids=["object", "function", "list"],
+    [
+        pytest.param(Walk(), None, id="object"),
+        pytest.param(lambda: Walk(), None, id="function", marks=pytest.mark.long),
+        pytest.param([Walk, lambda: Walk(1.0)], 2, id="list", marks=pytest.mark.long),
+    ],
 )
 def test_objects_and_functions_are_trained_on(target, copies, tmp_path):
     run, said = trained(target, tmp_path / "run")
@@ -120,7 +123,9 @@ def test_training_and_evaluation_take_turns_on_the_only_copies():
     assert training.drain_episodes().length.tolist() == [30]
 
 
-@pytest.mark.parametrize("kind", ["gymnasium", "sb3", "wrapped"])
+@pytest.mark.parametrize(
+    "kind", ["gymnasium", pytest.param("sb3", marks=pytest.mark.long), "wrapped"]
+)
 def test_vector_environments_of_others_are_trained_on(kind, tmp_path):
     if kind == "gymnasium":
         given = gymnasium.vector.SyncVectorEnv([Walk] * 3)

@@ -164,7 +164,10 @@ def test_images_that_are_learned_from_badly_are_said():
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("file", "needed"),
-    [("grid.yaml", ("minigrid",)), ("pong.yaml", ("ale_py", "cv2", "torch"))],
+    [
+        ("grid.yaml", ("minigrid",)),
+        pytest.param("pong.yaml", ("ale_py", "cv2", "torch"), marks=pytest.mark.long),
+    ],
 )
 def test_the_pages_configs_train(file, needed, tmp_path, monkeypatch):
     for package in needed:

@@ -34,7 +34,7 @@ def test_probes(probe):
     check_environment(load_kernel("probes"), {"probe": probe}, steps=50)
 
 
-@pytest.mark.parametrize("action", ["discrete", "continuous"])
+@pytest.mark.parametrize("action", ["discrete", pytest.param("continuous", marks=pytest.mark.long)])
 def test_forex(tmp_path, action):
     PlantedForex().write(tmp_path, bars=1500)
     config = {

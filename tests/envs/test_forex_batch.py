@@ -86,8 +86,17 @@ def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
 
 
 @pytest.mark.parametrize("action", ["discrete", "continuous"])
-@pytest.mark.parametrize("fill", ["next_open", "next_close", "compat_same_close"])
-@pytest.mark.parametrize("reward", ["log_return", "differential_sharpe"])
+@pytest.mark.parametrize(
+    ("fill", "reward"),
+    [
+        ("next_open", "differential_sharpe"),
+        ("next_close", "log_return"),
+        ("compat_same_close", "differential_sharpe"),
+        pytest.param("next_open", "log_return", marks=pytest.mark.long),
+        pytest.param("next_close", "differential_sharpe", marks=pytest.mark.long),
+        pytest.param("compat_same_close", "log_return", marks=pytest.mark.long),
+    ],
+)
 def test_interpreted_and_compiled_agree_bit_for_bit(
     folder: Path, action: str, fill: str, reward: str
 ) -> None:

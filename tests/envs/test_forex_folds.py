@@ -208,7 +208,13 @@ def test_moments_of_equity(folder: Path) -> None:
         {"fill": "compat_same_close", "leverage": 5.0},
     ],
 )
-@pytest.mark.parametrize("before", [{}, {"deal": "random", "flat_at": "15:00", "slippage_pips": 1}])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param({}, marks=pytest.mark.long),
+        {"deal": "random", "flat_at": "15:00", "slippage_pips": 1},
+    ],
+)
 def test_varied_is_as_loaded(
     folder: Path, settings: dict[str, Any], before: dict[str, Any]
 ) -> None:

@@ -74,7 +74,9 @@ def oracle_of(
     return ForexOracle(rows, world.config, pip, inverse, evaluation, variance, 96.0)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(s, marks=[pytest.mark.long] * (s % 4 > 0)) for s in range(100)]
+)
 def test_every_step_equals_the_oracle(seed: int) -> None:
     draw = np.random.default_rng(seed)
     settings = random_settings(draw)

@@ -147,6 +147,7 @@ def test_settings_are_checked():
         kernel.configure({"one": {"agent": 0.0}})
 
 
+@pytest.mark.long
 def test_neighbours_change_nothing(build):
     """Some copies alone play what they play among others, bit for bit, whatever mode is drawn."""
     config = {**BOTS, "mode": {"normal": 1.0, "train_defense": 1.0}}

@@ -41,7 +41,7 @@ def run(tmp_path_factory):
 
 def test_a_policy_plays_the_oracle_step_for_step_as_it_plays_the_kernel(run):
     """Both sides are the same policy, each with its own view."""
-    player, game = HockeyPlayer(run.path), hockey_world.Game()
+    player, game = HockeyPlayer(run.path), hockey_world.Game(backend="serial")
     game.begin(5)
     seen = game.out.obs
     for t in range(60):

@@ -113,7 +113,13 @@ OPTION_SETS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTION_SETS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("default", "all units") else pytest.mark.long)
+        for name in OPTION_SETS
+    ],
+)
 def test_interpreted_equals_compiled(folder: Path, name: str) -> None:
     loaded = KERNEL.load(configure(folder, **OPTION_SETS[name]))
     assert loaded.state is not None and loaded.state["units"].shape == (3,)
@@ -126,6 +132,7 @@ def test_interpreted_equals_compiled(folder: Path, name: str) -> None:
     assert envs[0].get_state()["state.fills"].min() > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["default", "all units"])
 def test_the_contract_suite_passes(folder: Path, name: str) -> None:
     check_environment(KERNEL, settings_of(folder, **OPTION_SETS[name]), steps=120)

@@ -52,7 +52,7 @@ CONFIGS = {
     ],
 }
 # Quick ones of these: tests/envs/test_hockey_steps.py, test_portfolio_batch.py.
-LONG = ("hockey-0", "portfolio-0")
+LONG = ("hockey-0", "portfolio-0", "portfolio-1", "probes-7")
 CASES = [
     pytest.param(
         *(name, config), id=f"{name}-{i}", marks=[pytest.mark.long] * (f"{name}-{i}" in LONG)

@@ -29,14 +29,14 @@ VARIANTS = [
     (SHOP, {}),
     ("tictactoe", {"env.self_play.slots": 2, "env.self_play.snapshot_iterations": 1}),
 ]
-QUICK = ("gym:CartPole-v1", "forex", "tictactoe", SHOP)
+QUICK = [("gym:CartPole-v1", {}, (2,)), ("forex", {}, (2,))]
 TOGETHER, CHOSEN = 3, 1
 # Two shards: the chosen one beside a neighbour in one, the third member in the other.
 CASES = [
     pytest.param(
         *(name, changes, shards),
         id="-".join([Path(name).stem, *map(str, changes.values()), "-".join(map(str, shards))]),
-        marks=[] if name in QUICK and shards == (2,) else pytest.mark.long,
+        marks=[] if (name, changes, shards) in QUICK else pytest.mark.long,
     )
     for name, changes in [*((kernel, {}) for kernel in list_kernels()), *VARIANTS]
     for shards in ((2,), (1, TOGETHER))

@@ -89,7 +89,7 @@ CASES = {
 }
 
 
-LONG = ("pendulum", "masked", "sharpe")
+LONG = ("pendulum", "masked", "forex", "sharpe")
 
 
 @pytest.mark.parametrize(

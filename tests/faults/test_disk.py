@@ -188,7 +188,14 @@ def rows(image, root):
 
 
 @watched
-@pytest.mark.parametrize("mode", ["WAL FULL", "DELETE EXTRA", "WAL OFF", "DELETE OFF"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "WAL FULL",
+        "WAL OFF",
+        *(pytest.param(f"DELETE {one}", marks=pytest.mark.long) for one in ("EXTRA", "OFF")),
+    ],
+)
 def test_sqlite_keeps_what_it_promises(tmp_path, mode):
     """All rows that it said it wrote with FULL and EXTRA; with OFF some are lost, which is seen."""
     root = tmp_path / "disk"

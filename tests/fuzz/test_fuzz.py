@@ -1,7 +1,7 @@
 """Malformed input of every kind ends in exit code 2 and one paragraph, within ten seconds.
 
-`make test` takes a sample of each family, `make test-all` all of them (some thousands). What may be
-accepted stands in `accepted.py` with its reason.
+`make test` takes a sample of most families, `make test-all` all cases of all of them (some
+thousands). What may be accepted stands in `accepted.py` with its reason.
 """
 
 from __future__ import annotations
@@ -169,7 +169,10 @@ def check(server: Server, cases: list[Case]) -> None:
     assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.long] * (n in ("values", "artefacts"))) for n in FAMILIES],
+)
 def test_a_sample_of_malformed_input(name: str, server: Server, made: Any, markets: Any) -> None:
     cases = family(name, made, markets)
     check(server, random.Random(name).sample(cases, min(SAMPLE, len(cases))))
@@ -183,6 +186,7 @@ def test_malformed_input(name: str, chunk: int, server: Server, made: Any, marke
     check(server, family(name, made, markets)[chunk::CHUNKS])
 
 
+@pytest.mark.long
 def test_names_are_unique_and_there_are_enough(made: Any, markets: Any, tmp_path: Path) -> None:
     quick = [name for name in FAMILIES if name not in ("values", "artefacts")]
     names = [case.name for name in quick for case in family(name, made, markets)]

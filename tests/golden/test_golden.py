@@ -14,7 +14,12 @@ golden = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(golden)
 
 
-@pytest.mark.parametrize("case", golden.CASES)
+LONG = ("portfolio", "resumed", "study")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.long) if c in LONG else c for c in golden.CASES]
+)
 def test_bits_are_the_recorded_ones(case):
     recorded = json.loads(golden.HASHES.read_text()).get(golden.machine())
     if recorded is None:

@@ -35,11 +35,12 @@ def kill(pid):
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("each", "steps", "seeds"),
     [
         (1, 400_000, (1, 2)),
-        pytest.param(20, 2_000_000, (1, 2, 3), marks=[pytest.mark.long, pytest.mark.timeout(2400)]),
+        pytest.param(20, 2_000_000, (1, 2, 3), marks=pytest.mark.timeout(2400)),
     ],
 )
 def test_killed_jobs_end_with_the_weights_of_undisturbed_ones(

@@ -57,6 +57,7 @@ def test_a_kernel_is_compiled_by_either_name_and_results_say_what_it_took(servic
         service.scale(job, 8)
 
 
+@pytest.mark.long
 def test_a_job_at_work_is_scaled_at_a_checkpoint(service):
     job = service.submit("cartpole", {"num_envs": 4}, **LONG)
     before = begins(service, job)

@@ -87,7 +87,6 @@ def test_what_was_begun_is_gone_on_with(queue, added, tmp_path):
     assert (tmp_path / "how").read_text().split() == ["train", "resume"]
 
 
-@pytest.mark.long
 def test_a_supervisor_that_ends_leaves_its_jobs_to_the_next_one_and_none_begins_twice(
     queue, added, tmp_path
 ):

@@ -42,6 +42,7 @@ def test_cartpole_is_solved_by_every_seed_and_stays_so(train):
     assert (shard.scores() >= 475).all()
 
 
+@pytest.mark.long
 def test_pendulum_learns(train, learner):
     pendulum = "pendulum", {}
     shard = train(pendulum, PENDULUM, seeds=[0], num_envs=16, steps=400_000, learner=learner)

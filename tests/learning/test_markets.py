@@ -108,6 +108,7 @@ def _stopped_trading(track):
     return turnover / track.length <= 0.01 and turnover * NO_EDGE.fee <= 1.5 * 2 * NO_EDGE.fee
 
 
+@pytest.mark.long
 def test_without_an_edge_the_agent_stops_trading(train, tmp_path):
     tracks, _ = _tracks(train, tmp_path, NO_EDGE, [0], 300_000)
     assert all(_stopped_trading(track) for track in tracks)

@@ -11,6 +11,7 @@ from slipstream.environments.evaluation import Evaluator
 from slipstream.envs.portfolio import kernel as portfolio
 
 
+@pytest.mark.long
 def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path, learner):
     """100,000 steps on one path; conditional drift after fees on fresh bars.
 

@@ -66,7 +66,13 @@ def test_a_time_limit_is_no_end(train, max_steps, learner):
 
 
 @pytest.mark.parametrize(
-    ("probe", "best"), [("action", 1.0), ("matched", 1.0), ("switches", 3.0), ("target", 0.0)]
+    ("probe", "best"),
+    [
+        pytest.param("action", 1.0, marks=pytest.mark.long),
+        ("matched", 1.0),
+        pytest.param("switches", 3.0, marks=pytest.mark.long),
+        ("target", 0.0),
+    ],
 )
 def test_the_best_policy_is_found(train, probe, best, learner):
     schedule = {"learning_rate_schedule": "linear"}

@@ -89,6 +89,7 @@ def lines(found: Deployment) -> list[str]:
     return [one["why"] for one in found.audit() if one["event"] == successor.KEPT]
 
 
+@pytest.mark.long
 def test_a_better_one_takes_over_once(running: Deployment, prices: Path, tmp_path: Path) -> None:
     new_study(tmp_path, prices, follows=1.0)
     said: list[str] = []
@@ -183,6 +184,7 @@ def test_killed_between_it_goes_on(
     assert events == ["deploy", *between, "deploy"]
 
 
+@pytest.mark.long
 def test_the_first_one_needs_its_gates_alone(
     running: Deployment, prices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,7 +89,12 @@ DEFECTS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+FIRST = {name.partition(",")[0]: name for name in reversed(DEFECTS)}.values()  # of each kind
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in FIRST)) for name in DEFECTS]
+)
 def test_every_remedy_works_when_pasted(tmp_path, frame, name):
     euro, yen, own = DEFECTS[name]
     one = frame(bars=10_000)

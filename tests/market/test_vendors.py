@@ -42,12 +42,12 @@ from slipstream.market.symbols import pip
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
 
 
-def sampled(*axes: object) -> list[Any]:
-    """All combinations, an eighth of them in `make test`, the others in `make test-all`."""
+def sampled(*axes: object, share: int = 16) -> list[Any]:
+    """All combinations, one in `share` of them in `make test`, the others in `make test-all`."""
     every = list(product(*axes))
     step = len(axes[-1])
     return [
-        pytest.param(*one, marks=() if (k // step + k % step) % 8 == 0 else pytest.mark.long)
+        pytest.param(*one, marks=() if (k // step + k % step) % share == 0 else pytest.mark.long)
         for k, one in enumerate(every)
     ]
 
@@ -156,7 +156,7 @@ def test_short_and_coarse_files_are_never_read_wrongly(tmp_path, name, span):
 STARTS = ("2021-01-04", "2021-03-01", "2021-07-01", "2021-10-11")
 
 
-@pytest.mark.parametrize(("zone", "start"), sampled(ZONES, STARTS))
+@pytest.mark.parametrize(("zone", "start"), sampled(ZONES, STARTS, share=13))
 def test_a_wrong_zone_is_refused_with_one_that_helps(tmp_path, zone, start):
     """Six weeks of every clock, read as if in every other one."""
     one = truth("EURUSD", 900, start, 42)
@@ -341,9 +341,10 @@ def remedies_followed(folder: Path) -> list[dict[str, Any]]:
     return followed
 
 
-def test_sloppy_vendors_raise_no_alarm(tmp_path):
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 30), marks=pytest.mark.long)])
+def test_sloppy_vendors_raise_no_alarm(tmp_path, seeds):
     """Bars on some Sundays before the market opens, in the right zone: no other explains them."""
-    for seed in range(30):
+    for seed in seeds:
         one = truth("EURUSD", HOUR, seed=seed)
         draw = np.random.default_rng(seed)
         monday = np.flatnonzero(np.diff(one.time) > 24 * HOUR) + 1

@@ -55,6 +55,7 @@ def test_wilson_by_hand():
     assert wilson(0, 5)[1] == 0.0 and wilson(5, 5)[2] == pytest.approx(1.0)
 
 
+@pytest.mark.long
 def test_all_copies_at_once_equal_one_at_a_time(runs):
     one = player_of(runs[0])
     for two in (Player("strong"), player_of(runs[1])):
@@ -65,6 +66,7 @@ def test_all_copies_at_once_equal_one_at_a_time(runs):
         assert every.left.tolist() == [True, False] * 3 + [True]
 
 
+@pytest.mark.long
 def test_a_table_is_written_and_bots_are_the_default(runs):
     played = slipstream.evaluate_games(runs[0], games=4)
     assert [games.two for games in played] == ["weak", "strong", "random", "idle"]
@@ -119,17 +121,16 @@ def test_a_policys_own_folder_is_an_opponent(other_game):
     assert np.array_equal(games.result, run.result) and games.two == "run/member-000"
 
 
-def test_a_runs_own_snapshots_are_an_opponent(runs, other_game):
+def test_a_runs_own_snapshots_are_an_opponent(other_game):
     """Those in its last checkpoint: 256 steps with a snapshot after 10 iterations of 128 leave the
     first one, untrained weights."""
     [games] = slipstream.evaluate_games(other_game, ["snapshots"], games=6)
     assert games.two == "snapshots" and len(games.result) == 6
     again = slipstream.evaluate_games(other_game, ["snapshots"], games=6)[0]
     assert np.array_equal(games.result, again.result)
-    with pytest.raises(ConfigError, match="not trained against snapshots"):
-        slipstream.evaluate_games(runs[0], ["snapshots"], games=2)
 
 
+@pytest.mark.long
 def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_path):
     with pytest.raises(ConfigError, match="trained on tictactoe, and this game is hockey"):
         slipstream.evaluate_games(runs[0], [str(other_game.path)], games=2)
@@ -137,6 +138,13 @@ def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_pa
     other = slipstream.train(without, out=tmp_path / "without", report=False)
     with pytest.raises(ConfigError, match=r"sees \(16,\)"):
         slipstream.evaluate_games(runs[0], [str(other.path)], games=2)
+    with pytest.raises(ConfigError, match="not trained against snapshots"):
+        slipstream.evaluate_games(runs[0], ["snapshots"], games=2)
+    one = player_of(runs[0])
+    with pytest.raises(ConfigError, match="18"):
+        play("hockey", one, Player("weak"), 1, 0, settings={"keep": False})
+    with pytest.raises(ConfigError, match="acts in"):
+        play("hockey", one, Player("weak"), 1, 0, settings={"action_fineness": 3})
 
 
 @pytest.mark.long
@@ -150,22 +158,19 @@ def test_a_game_must_say_who_won(tmp_path):
         slipstream.evaluate_games(run, games=2)
 
 
-def test_what_cannot_be_played_is_refused(runs, tmp_path):
+def test_what_cannot_be_played_is_refused(other_game):
     assert bots("cartpole") == [] and bots("gym:CartPole-v1") == []
     assert bots("tictactoe") == ["random"]
     with pytest.raises(ConfigError, match="did you mean `strong`"):
         opponent_of("hockey", "strnog")
-    one = player_of(runs[0])
+    one = player_of(other_game)
     with pytest.raises(ConfigError, match="1 or more"):
-        play("hockey", one, Player("weak"), 0, 0)
+        play("tictactoe", one, Player("random"), 0, 0)
     with pytest.raises(ConfigError, match="no game for two"):
         play("cartpole", one, Player("weak"), 1, 0)
-    with pytest.raises(ConfigError, match="18"):
-        play("hockey", one, Player("weak"), 1, 0, settings={"keep": False})
-    with pytest.raises(ConfigError, match="acts in"):
-        play("hockey", one, Player("weak"), 1, 0, settings={"action_fineness": 3})
 
 
+@pytest.mark.long
 def test_round_robin_ranks_the_stronger_first(runs):
     pytest.importorskip("openskill")
     names = [str(runs[0].path), "strong", "idle"]

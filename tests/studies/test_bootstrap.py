@@ -113,6 +113,7 @@ def test_bounds_of_no_skill_hold_their_level(kind, days, level):
     assert above_zero(kind, days, 20_000, level, bo.DRAWS) <= 1.3
 
 
+@pytest.mark.long
 def test_bound_covers_the_truth_about_as_often_as_it_says():
     random = np.random.default_rng(1)
     truth = 1.0

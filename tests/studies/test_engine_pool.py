@@ -48,7 +48,14 @@ def expected(engine, members, tmp_path):
     return {(o.name, o.milestone): o.passes.returns.tobytes() for o in first + second}, states
 
 
-@pytest.mark.parametrize(("workers", "size", "kills"), [(1, 6, 0), (2, None, 0), (2, 3, 3)])
+@pytest.mark.parametrize(
+    ("workers", "size", "kills"),
+    [
+        pytest.param(1, 6, 0, marks=pytest.mark.long),
+        pytest.param(2, None, 0, marks=pytest.mark.long),
+        (2, 3, 3),
+    ],
+)
 def test_same_bits(engine, members, expected, tmp_path, workers, size, kills):
     left = [kills]
 

@@ -325,7 +325,10 @@ def test_the_first_trials_have_the_settings_that_they_start_with(tmp_path):
     assert run(tmp_path / "c", setup=setup, store=False)[0] == whole
 
 
-@pytest.mark.parametrize("name", ["random", "gp", "cmaes", "qmc"])
+@pytest.mark.parametrize(
+    "name",
+    ["random", *(pytest.param(one, marks=pytest.mark.long) for one in ("gp", "cmaes", "qmc"))],
+)
 def test_a_sampler_suggests_the_same_wherever_it_was_stopped(tmp_path, name):
     needed = {"gp": "torch", "cmaes": "cmaes"}
     if name in needed:
@@ -418,6 +421,7 @@ def test_a_trial_beyond_a_constraint_cannot_win_and_the_sampler_learns_it(tmp_pa
     assert constrained(tmp_path / "c", 40, 4, **limits)[1] == whole
 
 
+@pytest.mark.long
 def test_gaussian_processes_learn_constraints_too(tmp_path):
     pytest.importorskip("torch")
     limits = {"sampler": "gp", "constraints": {"turnover": 3}, "trials_in_flight": 2}

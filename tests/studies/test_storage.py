@@ -144,7 +144,9 @@ def test_writing_takes_its_share(tmp_path):
     mirror.close()
 
 
-@pytest.mark.parametrize("url", [None, "server", pytest.param("journal", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "url", [None, *(pytest.param(one, marks=pytest.mark.long) for one in ("server", "journal"))]
+)
 def test_what_was_told_piece_by_piece_stands_in_every_column(url, tmp_path, request):
     """Trials that begin, reach rungs and end in several writings, or in one."""
     if url == "server":

@@ -118,7 +118,7 @@ def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
     (tmp_path / "c.yaml").write_text(CONFIG)
     study = StudyFolder(tmp_path / "one")
     with subprocess.Popen(
-        command(tmp_path, "--total-steps", "200_000"),
+        command(tmp_path, "--total-steps", "60_000"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -31,6 +31,7 @@ def trials_of(folder):
         return ledger.trials(), ledger.fact(FACT)
 
 
+@pytest.mark.long
 def test_they_count_as_luck_and_as_no_trials(source, tmp_path):
     """The source is gone when the study goes on: what was taken is its own."""
     copy = shutil.copytree(source.path, tmp_path / "first")

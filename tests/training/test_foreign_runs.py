@@ -83,8 +83,8 @@ class Killed(Exception):  # noqa: N818
     ("env", "members", "how"),
     [
         ("gym:CartPole-v1", 1, "stopped"),
-        ("gym:CartPole-v1", 3, "killed"),
-        ("gym:Pendulum-v1", 2, "stopped"),
+        pytest.param("gym:CartPole-v1", 3, "killed", marks=pytest.mark.long),
+        pytest.param("gym:Pendulum-v1", 2, "stopped", marks=pytest.mark.long),
         pytest.param("gym:Blackjack-v1", 1, "killed", marks=pytest.mark.long),
     ],
 )
@@ -153,7 +153,7 @@ def spec(p, d):
 """
 
 
-@pytest.fixture(params=["foreign", "kernel"])
+@pytest.fixture(params=[pytest.param("foreign", marks=pytest.mark.long), "kernel"])
 def endless(request, tmp_path):
     path = tmp_path / "endless.py"
     path.write_text(KERNEL)
@@ -230,6 +230,7 @@ def test_signals_are_heard_within_an_evaluation(tmp_path, endless, members):
     assert again.evaluations()["steps"] == straight.evaluations()["steps"]
 
 
+@pytest.mark.long
 def test_signals_are_heard_while_the_result_is_measured(tmp_path):
     config = settings("gym:CartPole-v1")
     straight = whole(tmp_path, config)
@@ -249,7 +250,9 @@ def test_signals_are_heard_while_the_result_is_measured(tmp_path):
     assert again.result["members"] == straight.result["members"]
 
 
-@pytest.mark.parametrize("env", ["cartpole", "gym:CartPole-v1"])
+@pytest.mark.parametrize(
+    "env", ["cartpole", pytest.param("gym:CartPole-v1", marks=pytest.mark.long)]
+)
 def test_a_run_killed_late_keeps_its_training_score(tmp_path, env):
     """Between the last checkpoint and the result."""
     config = settings(env, members=2)
@@ -272,6 +275,7 @@ def test_a_run_killed_late_keeps_its_training_score(tmp_path, env):
     assert all(member["training_score"] is not None for member in members)
 
 
+@pytest.mark.long
 def test_the_result_is_of_episodes_that_chose_nothing(tmp_path):
     run = whole(tmp_path, settings("gym:CartPole-v1", members=2, **{"evaluation.episodes": 20}))
     evaluation = run.config.evaluation

@@ -19,8 +19,17 @@ def train(folder, env, **training):
     return slipstream.load_policy(folder)
 
 
-@pytest.mark.parametrize("env", ["cartpole", "pendulum", str(KERNELS / "masked.py")])
-@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize(
+    ("env", "members"),
+    [
+        ("cartpole", 3),
+        (str(KERNELS / "masked.py"), 1),
+        pytest.param("cartpole", 1, marks=pytest.mark.long),
+        pytest.param("pendulum", 1, marks=pytest.mark.long),
+        ("pendulum", 3),
+        pytest.param(str(KERNELS / "masked.py"), 3, marks=pytest.mark.long),
+    ],
+)
 def test_same_bits_as_one_by_one(tmp_path, monkeypatch, env, members):
     runs = []
     made = FusedLoop.__init__
@@ -42,9 +51,8 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [n if n == "index" else pytest.param(n, marks=pytest.mark.long) for n in BROKEN]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", BROKEN)
 def test_what_nobody_can_train_on_has_the_same_words(tmp_path, monkeypatch, name):
     """A user's own kernel: copy, step, action and state are named either way."""
     text = (

@@ -54,7 +54,7 @@ def stopped(path, name, settings, members):
     return Run.open(path, lambda _: None)
 
 
-QUICK = {("ppo", 8), ("ppo", 2), ("prioritised", 8)}
+QUICK = {("ppo", 8)}
 
 
 @pytest.mark.parametrize(

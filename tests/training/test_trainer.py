@@ -86,14 +86,17 @@ def test_events_come_in_order_and_members_learn_separately(tmp_path):
     assert all(member["best_score"] >= 9 for member in result["members"])
 
 
-@pytest.mark.parametrize("shards", [2, 3])
+@pytest.mark.parametrize("shards", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_shards_change_no_bit(tmp_path, shards):
     one = _train(tmp_path, "one", _config(members=5, **{"training.shards": 1}))
     cut = _train(tmp_path, "cut", _config(members=5, **{"training.shards": shards}))
     _assert_same(_final_state(one), _final_state(cut))
 
 
-@pytest.mark.parametrize("members", [2, 7, 24])
+@pytest.mark.parametrize(
+    "members",
+    [pytest.param(2, marks=pytest.mark.long), 7, pytest.param(24, marks=pytest.mark.long)],
+)
 def test_a_member_alone_equals_itself_in_a_population(tmp_path, members):
     together = _final_state(_train(tmp_path, "all", _config(members=members)))
     m = members - 1
@@ -124,8 +127,15 @@ class StopAt:
                 os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("members", [1, 3])
-@pytest.mark.parametrize("environment", ["cartpole", "pendulum"])
+@pytest.mark.parametrize(
+    ("environment", "members"),
+    [
+        ("cartpole", 3),
+        ("pendulum", 1),
+        pytest.param("cartpole", 1, marks=pytest.mark.long),
+        pytest.param("pendulum", 3, marks=pytest.mark.long),
+    ],
+)
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, members, environment):
     config = _config(members=members, **{"env": {"name": environment, "max_steps": 50}})
     whole = _train(tmp_path, "whole", config)
@@ -241,6 +251,7 @@ def _alive(pid):
         return False
 
 
+@pytest.mark.long
 def test_an_error_in_a_worker_reaches_the_user(tmp_path):
     kernel = tmp_path / "broken.py"
     kernel.write_text(

@@ -175,7 +175,11 @@ def masked(tmp_path, condition):
 
 @pytest.mark.parametrize(
     ("condition", "component"),
-    [("s.time < 4", 0), ("choice < 2 or s.time < 4", 1), ("choice > 1 or s.time < 4", 0)],
+    [
+        pytest.param("s.time < 4", 0, marks=pytest.mark.long),
+        ("choice < 2 or s.time < 4", 1),
+        pytest.param("choice > 1 or s.time < 4", 0, marks=pytest.mark.long),
+    ],
 )
 def test_a_mask_that_allows_nothing(tmp_path, condition, component, backend):
     kernel, loaded = masked(tmp_path, condition)
@@ -198,6 +202,7 @@ def test_a_start_that_allows_nothing(tmp_path, backend):
         env.reset(blank(env).obs, blank(env).mask)
 
 
+@pytest.mark.long
 def test_the_start_of_discrete_is_added_to_what_the_kernel_gets(tmp_path, make, steps, backend):
     """`Discrete(n, start=5)` hands 5 to n + 4 on: an array of n would be read beyond its end."""
     text = (KERNELS / "clock.py").read_text()

@@ -87,11 +87,19 @@ def assert_same(one, other):
         assert one == other
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
-@pytest.mark.parametrize(("name", "at_end"), [(n, m) for n in SPACES for m in MODES])
+@pytest.mark.parametrize(
+    ("name", "at_end", "backend"),
+    [
+        *((name, mode, "serial") for name in SPACES for mode in MODES),
+        *(("tree", mode, "process") for mode in MODES),
+        *(
+            pytest.param(name, mode, "process", marks=pytest.mark.long)
+            for name in ("box", "choices", "text")
+            for mode in MODES
+        ),
+    ],
+)
 def test_steps_are_those_of_gymnasium(name, at_end, backend):
-    if backend == "process" and name in ("half", "bits"):
-        pytest.skip("the same code in another process")
     makers = [functools.partial(Shows, *SPACES[name])] * 5
     theirs = SyncVectorEnv(makers, autoreset_mode=MODES[at_end])
     with native_env(makers, backend=backend, at_end=at_end, workers=2) as ours:

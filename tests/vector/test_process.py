@@ -120,7 +120,10 @@ def nothing_left():
     assert leftovers() <= before  # what an earlier test has left may go meanwhile
 
 
-@pytest.mark.parametrize(("name", "workers"), [(n, 1 + i % 3) for i, n in enumerate(SPACES)])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [pytest.param(n, 1 + i % 3, marks=[pytest.mark.long] * (i % 2)) for i, n in enumerate(SPACES)],
+)
 def test_trajectories_are_those_of_the_serial_backend(name, workers):
     make = functools.partial(Tree, SPACES[name], ACTIONS.get(name))
     rows = member_indices([3, 4], 2)

@@ -129,7 +129,9 @@ def actions_for(env, copy=None):
     return rows
 
 
-@pytest.mark.parametrize("how", IN_COPY)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=[pytest.mark.long] * (how == "sleep")) for how in IN_COPY]
+)
 def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
         out = blank(env)
@@ -205,7 +207,9 @@ def test_a_signal_for_a_call_that_has_come_back_hits_nobody(tmp_path):
         assert env.recv().valid.all() and not env.drain_faults()
 
 
-@pytest.mark.parametrize("how", IN_WORKER)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=[pytest.mark.long] * (how == "deaf")) for how in IN_WORKER]
+)
 def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
         out = blank(env)
@@ -324,7 +328,7 @@ def evaluated(how, share, episodes=24):
         return run_episodes(env, lambda seen: act(), episodes, 5, record=False), env.drain_faults()
 
 
-@pytest.mark.parametrize("how", ["reset", "error", "exit"])
+@pytest.mark.parametrize("how", [pytest.param("reset", marks=pytest.mark.long), "error", "exit"])
 def test_an_episode_that_always_fails_counts_as_lost(how):
     (tracks,), faults = evaluated(how, 0.2)
     lost = [fault for fault in faults if fault.kind == "given up"]
@@ -458,13 +462,18 @@ def lives(pid):
     ("method", "what", "number"),
     [
         ("forkserver", "end", None),
-        ("forkserver", "raise", None),
-        ("forkserver", "step", signal.SIGINT),
-        ("forkserver", "step", signal.SIGKILL),
         ("forkserver", "hang", signal.SIGKILL),
-        ("spawn", "hang", signal.SIGKILL),
         ("fork", "hang", signal.SIGKILL),
-        ("fork", "end", None),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (
+                ("forkserver", "raise", None),
+                ("forkserver", "step", signal.SIGINT),
+                ("forkserver", "step", signal.SIGKILL),
+                ("spawn", "hang", signal.SIGKILL),
+                ("fork", "end", None),
+            )
+        ),
     ],
 )
 def test_nothing_outlives_its_parent(method, what, number, tmp_path):

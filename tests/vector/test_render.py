@@ -320,7 +320,15 @@ def small_module(monkeypatch):
     return render.compile_module("small", text, entries, {"twice": twice}, {})
 
 
-@pytest.mark.parametrize("how", ["truncated", "garbage", "one bit", "missing"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("truncated", marks=pytest.mark.long),
+        "garbage",
+        pytest.param("one bit", marks=pytest.mark.long),
+        "missing",
+    ],
+)
 def test_every_damaged_file_heals(cache, monkeypatch, caplog, how):
     """Each file of a module in turn: said once, compiled again, and nothing of it was run."""
     small_module(monkeypatch)
@@ -368,6 +376,7 @@ def test_what_is_planted_in_the_cache_is_not_run(cache, tmp_path, monkeypatch):
     assert "planted" not in next(cache.glob("*/*.py")).read_text()
 
 
+@pytest.mark.long
 def test_numbas_own_folder_is_not_used(cache, tmp_path, monkeypatch):
     import numba
 

@@ -139,6 +139,7 @@ def test_monitors_write_what_is_stepped(prices, tmp_path):
     assert len(lines) == 2 + 8 and all("200" in line.split(",") for line in lines[2:])
 
 
+@pytest.mark.long
 def test_monitors_write_what_is_trained(prices, tmp_path, monkeypatch):
     """A row for each episode of training that the run counts, in the same file and columns."""
     pytest.importorskip("stable_baselines3", reason="requirements-peers.lock has SB3")

@@ -12,7 +12,7 @@ from slipstream.training.trainer import Trainer
 from slipstream.vector.vector_env import blank
 
 
-@pytest.mark.parametrize("agent", ["ppo", "dqn"])
+@pytest.mark.parametrize("agent", [pytest.param("ppo", marks=pytest.mark.long), "dqn"])
 def test_a_killed_run_ends_alike(tmp_path, agent):
     sizes = {"ppo": {"horizon": 16, "minibatch": 64}, "dqn": {"learning_starts": 256}}
     states = []

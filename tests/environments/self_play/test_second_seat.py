@@ -24,7 +24,7 @@ SMALL = {
 @pytest.mark.parametrize(
     ("name", "key", "who"),
     [
-        ("hockey", "opponents", {"weak": 1.0, "strong": 3.0}),
+        pytest.param("hockey", "opponents", {"weak": 1.0, "strong": 3.0}, marks=pytest.mark.long),
         ("tictactoe", "self_play", {"sampling": "latest", "snapshot_iterations": 1}),
     ],
 )

@@ -18,6 +18,10 @@ from slipstream.market.planted.reversion import PlantedReversion
 BP = 1e-4
 STANDARD = PlantedReversion()
 CHEAP, DEAR = PlantedReversion(fee=1 * BP), PlantedReversion(fee=10 * BP)
+FEES = pytest.mark.parametrize(
+    "market",
+    [pytest.param(CHEAP, id="1bp"), pytest.param(DEAR, id="10bp", marks=pytest.mark.long)],
+)
 
 
 def table(name: str, bars: int = 200_000, seed: int = 3) -> FloatArray:
@@ -70,7 +74,8 @@ def optimal_weights(shock, market):
     return weights
 
 
-@pytest.mark.parametrize("market", [CHEAP, DEAR], ids=["1bp", "10bp"])
+@pytest.mark.long
+@FEES
 def test_the_best_policy_earns_the_optimum(market):
     shock = table("shock", 400_000)
     earned = market.score(optimal_weights(shock, market), shock) / len(shock)
@@ -85,6 +90,7 @@ def test_without_fees_the_best_asset_is_held_whenever_it_rises():
     assert free == pytest.approx(expected, rel=2e-3)
 
 
+@pytest.mark.long
 def test_the_optimum_is_that_of_value_iteration():
     """Two assets, drifts on a grid: the average-reward optimum over (drifts, position) itself."""
     market = PlantedReversion(share=0.5, noise=60 * BP, fee=10 * BP)
@@ -111,7 +117,7 @@ def test_the_optimum_is_that_of_value_iteration():
     assert best.lead == pytest.approx(value[1], rel=5e-3)
 
 
-@pytest.mark.parametrize("market", [CHEAP, DEAR], ids=["1bp", "10bp"])
+@FEES
 def test_no_rule_with_other_thresholds_earns_more(market):
     shock = table("shock", 60_000)
     drift = market.drift(shock)

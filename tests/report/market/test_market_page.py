@@ -41,9 +41,14 @@ def run(forex, passes_of, some_agent):
 
 
 @pytest.fixture(scope="module")
-def html(run, tmp_path_factory):
+def page(run):
+    return build_page(run)
+
+
+@pytest.fixture(scope="module")
+def html(page, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    return write(build_page(run), folder).read_text(encoding="utf-8")
+    return write(page, folder).read_text(encoding="utf-8")
 
 
 def test_nothing_is_fetched(html):
@@ -78,6 +83,7 @@ def test_every_tag_is_closed(html):
     assert not checker.stack
 
 
+@pytest.mark.long
 def test_every_picture_shows_something(run, tmp_path):
     from matplotlib.image import imread
 
@@ -98,8 +104,7 @@ def test_every_picture_shows_something(run, tmp_path):
         assert (pixels < 0.9).any(axis=2).mean() > 0.005, path.name
 
 
-def test_the_first_screen_is_a_verdict_a_row_of_figures_and_the_equity(run, html):
-    page = build_page(run)
+def test_the_first_screen_is_a_verdict_a_row_of_figures_and_the_equity(page, html):
     assert len(page.headline) < 110
     assert [one.label for one in page.figures] == [
         "Return after costs",
@@ -117,8 +122,7 @@ def test_the_first_screen_is_a_verdict_a_row_of_figures_and_the_equity(run, html
     assert places == sorted(places)
 
 
-def test_a_short_split_warns_of_annual_ratios(run, html):
-    page = build_page(run)
+def test_a_short_split_warns_of_annual_ratios(page, html):
     assert page.warnings[-1].startswith("38 trading days are little")
     assert not re.search(r"0\.\d+ years", html)
     table = next(t for s in page.sections for t in s.tables if t.columns[:2] == ("", "test"))
@@ -129,16 +133,14 @@ def test_a_short_split_warns_of_annual_ratios(run, html):
     assert "a year." not in text
 
 
-def test_months_are_shown_once(run, html):
-    page = build_page(run)
+def test_months_are_shown_once(page, html):
     captions = [table.caption for section in page.sections for table in section.tables]
     assert captions.count("Monthly returns, %") == 1
     assert not any("month" in shown.words.lower() for shown in page.pictures)
     assert not re.search(r">-0(\.0+)?( %)?<", html)
 
 
-def test_members_are_shown_beside_the_market(run):
-    page = build_page(run)
+def test_members_are_shown_beside_the_market(page):
     (table,) = [t for s in page.sections for t in s.tables if t.caption == "Members, test"]
     assert table.columns[-3:] == ("exposure", "net", "follows")
     assert [row[0] for row in table.rows] == ["member 0", "member 1", "buy and hold"]
@@ -219,6 +221,7 @@ def test_accepted_findings_are_recorded(tmp_path):
         assert "prices near" in sentence and sentence in environment.notes
 
 
+@pytest.mark.long
 def test_same_run_same_page(run, html, tmp_path):
     assert write(build_page(run), tmp_path).read_text(encoding="utf-8") == html
 

@@ -164,6 +164,7 @@ def test_matched_random_keeps_continuous_actions():
     assert drawn.dtype == np.float32
 
 
+@pytest.mark.long
 def test_random_returns_are_reproducible(passes, some_agent):
     agent = some_agent(passes)
     first, again = (random_returns(passes, agent, 4) for _ in range(2))

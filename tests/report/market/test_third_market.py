@@ -36,6 +36,7 @@ def found(run):
     return evaluate_run(run, count=False)
 
 
+@pytest.mark.long
 def test_it_has_the_page_of_a_market(found):
     page = build_page(found)
     titles = [section.title for section in page.sections]
@@ -44,6 +45,7 @@ def test_it_has_the_page_of_a_market(found):
     assert found.market.account_currency == "EUR" and found.market.symbols == ("INDEX",)
 
 
+@pytest.mark.long
 def test_its_baselines_run_through_its_own_rules(found):
     environment = resolve_environment(str(FILE), {})
     index = environment.loaded.data.index

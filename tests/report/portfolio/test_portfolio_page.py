@@ -228,7 +228,7 @@ def gathered(passes, members, draws=3):
     )
 
 
-@pytest.mark.parametrize("orders", ["weights", "units"])
+@pytest.mark.parametrize("orders", ["weights", pytest.param("units", marks=pytest.mark.long)])
 def test_the_page_compares_with_what_anybody_could_hold(orders):
     passes = passes_of(pw.random_panel(160, 3, 6, segments=[[0, 90], [100, 160]]), orders=orders)
     page = build_page(gathered(passes, [some_agent(passes, seed) for seed in range(2)]))

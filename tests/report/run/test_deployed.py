@@ -91,6 +91,7 @@ def test_other_prices_have_the_page_of_a_run(deployed, prices):
     assert 4e-8 in environment.loaded.data.constants  # the policy's, not the new window's
 
 
+@pytest.mark.long
 def test_the_command_takes_the_study_or_the_policys_folder(deployed, prices, monkeypatch, capsys):
     quick = functools.partial(evaluate_deployed, draws=2)
     monkeypatch.setattr(report, "evaluate_deployed", quick)

@@ -85,7 +85,10 @@ def curve(run):
     return sum(file.stat().st_size for file in run.path.glob("tensorboard/*/events*"))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(s, marks=[] if s == "before the page" else pytest.mark.long) for s in STEPS],
+)
 def test_a_run_gets_its_report(step, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(TensorBoardWriter, "_flush_sometimes", lambda self: None)
     whole = slipstream.train("cartpole", out=tmp_path / "whole", report=False, **SETTINGS)

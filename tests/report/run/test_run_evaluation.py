@@ -47,6 +47,7 @@ def trader(tmp_path_factory, market_folder):
     return run.path
 
 
+@pytest.mark.long
 def test_report_of_a_game(game):
     said = []
     path = report_run(game, say=said.append)
@@ -92,6 +93,7 @@ def test_training_episodes_are_drawn_over_steps(game, trader):
     assert section.pictures[0].name == "episodes" and len(section.pictures[0].png) > 10_000
 
 
+@pytest.mark.long
 def test_episodes_that_never_change_are_not_drawn():
     steps, same = np.array([1.0, 2.0]), np.array([[5.0], [5.0]])
     still = Curve("length", steps, same, "steps")
@@ -193,6 +195,7 @@ def test_prices_of_another_shape_are_refused(trader, monkeypatch):
         evaluate_run(run)
 
 
+@pytest.mark.long
 def test_chosen_bars(trader):
     run = Run.open(trader)
     windows = run.provenance["environment"]["windows_utc_seconds"]
@@ -235,6 +238,7 @@ def test_a_chosen_window_is_rewarded_and_seen_as_in_training(tmp_path, market_fo
     assert sorted(constants) == sorted(variances.values())
 
 
+@pytest.mark.long
 def test_a_gymnasium_environment_has_its_report(tmp_path):
     run = api.train(
         "gym:CartPole-v1",

@@ -84,6 +84,7 @@ def test_the_percentile_is_that_of_the_policys_own_decisions(portfolio, monkeypa
     assert told.percentile == percentile(mine, random_returns(passes, tracks, DRAWS))
 
 
+@pytest.mark.long
 def test_forex_is_compared_too(forex, monkeypatch, tmp_path):
     """Two symbols side by side with equal capital."""
     params = {**forex.loaded.params, "holdout": forex.loaded.params["test"]}

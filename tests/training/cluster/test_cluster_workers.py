@@ -86,7 +86,7 @@ def test_the_same_run(clusters, tmp_path, expected):
     assert cluster_part(told[:1], stretches=False).startswith("1 node, 1 seat, ")
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1e9])
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(1e9, marks=pytest.mark.long)])
 def test_lost_actors(clusters, tmp_path, expected, monkeypatch, seconds):
     """Others take over from the last states, or from the beginning, and make up for the rest."""
     monkeypatch.setattr(cluster_workers, "HAND_OVER_SECONDS", seconds)
@@ -154,6 +154,7 @@ def test_a_node_that_joins_late_takes_a_share(clusters, tmp_path, expected, monk
     assert shards == [1, 1, 0, 0]
 
 
+@pytest.mark.long
 def test_one_that_was_begun_anew_has_no_members(clusters, tmp_path, expected):
     """Ray begins an actor that died with nothing to do again, and nobody is told."""
 
@@ -234,6 +235,7 @@ def test_replays_are_handed_over_chunk_by_chunk(clusters, tmp_path, monkeypatch)
     assert {file.name for file in run.bulk.glob("*/*")} == alone
 
 
+@pytest.mark.long
 def test_a_gymnasium_environment(clusters, tmp_path):
     settings = {
         "env": "gym:Acrobot-v1",
@@ -270,6 +272,7 @@ def test_a_game_against_a_trained_policy(clusters, tmp_path):
     assert moved.exists()
 
 
+@pytest.mark.long
 def test_phases_are_the_owners(clusters, tmp_path, monkeypatch):
     """What their settings name need not be on a node."""
     phases = [

@@ -104,6 +104,7 @@ def test_ctrl_c_keeps_what_was_measured(odd, patient):
     assert found.interrupted and list(found.stepped) == [Cell("serial", 2, 1)]
 
 
+@pytest.mark.long
 def test_kernels_by_threads(monkeypatch, patient):
     monkeypatch.setattr(tuner, "_KERNEL", (16,))
     monkeypatch.setattr(tuner, "usable_cores", lambda: 2)
