@@ -101,6 +101,14 @@ def test_replace_moves_what_lies_there_and_deletes_nothing(slipstream, tmp_path)
     assert (tmp_path / "a.replaced-2" / "result.json").is_file()
 
 
+def test_replace_stops_nothing_for_what_cannot_begin(slipstream, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.yaml").write_text("env: cartpole\n")
+    told = slipstream("train", "forex", "--set", "env.data.folder=gone", "--out=a", "--replace")
+    assert told.code == 2 and "gone" in told.err
+    assert [path.name for path in tmp_path.iterdir() if path.name != "state"] == ["a"]
+
+
 @pytest.mark.parametrize("made", ["file", "folder"])
 def test_replace_leaves_alone_what_is_no_run(slipstream, tmp_path, made):
     if made == "file":

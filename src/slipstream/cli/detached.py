@@ -51,9 +51,12 @@ def set_aside_and_detach(context: typer.Context, folder: Path, **changes: Any) -
     if not (given["background"] or given.get("replace")):
         return False
     from slipstream.cli.output import tell
+    from slipstream.core.reader import is_there
     from slipstream.jobs.background import in_background, make_room
 
     if given.get("replace"):
+        if is_there(folder):
+            memory_of(str(context.command.name), given)  # refused before anybody is stopped
         make_room(folder, tell)
     if not given["background"]:
         return False
@@ -61,6 +64,38 @@ def set_aside_and_detach(context: typer.Context, folder: Path, **changes: Any) -
     words = command_line(context.command, {**given, **changes, **done})
     in_background(words, folder, given.get("log"), tell)
     return True
+
+
+def memory_of(command: str, given: Mapping[str, Any]) -> int:
+    """Bytes that a command's training will take of this machine, as it will say itself.
+
+    Args:
+        command: train, tune or resume.
+        given: its values.
+
+    Raises:
+        SlipstreamError: it cannot begin: no data, say, or more than this machine has.
+    """
+    from slipstream.cli.commands import train, tune
+    from slipstream.jobs.memory import run_memory, study_memory
+    from slipstream.runs.run import Run
+    from slipstream.settings.config import resolve
+    from slipstream.settings.target import read_config
+    from slipstream.studies.record.status import lookup
+    from slipstream.studies.start import prepare
+    from slipstream.training.learner import going_on
+
+    if given["cluster"]:  # other machines'
+        return 0
+    if command == "train":
+        return run_memory(resolve(given["target"], train.overrides_of(given)))
+    if command == "tune":
+        return study_memory(*prepare(given["target"], *tune.given_of(given)), given["workers"])
+    folder, study = lookup(given["run"])
+    if study is None:
+        run = Run.open(folder, trust=given["trust"])
+        return run_memory(going_on(run, num_envs=given["num_envs"]))
+    return study_memory(*prepare(read_config(study.config), {}, {}), given["workers"])
 
 
 def use_cores(number: int | None) -> int | None:

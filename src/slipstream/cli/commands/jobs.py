@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.detached import command_line
+from slipstream.cli.detached import command_line, memory_of
 from slipstream.cli.output import tell, told_columns
 from slipstream.core.errors import ConfigError
 
@@ -94,7 +94,7 @@ def add(
     there = psutil.virtual_memory().total / 2**30
     if memory is not None and memory > there:
         raise ConfigError(f"--memory {memory:g}: this machine has {there:.1f} GiB.")
-    size = _forecast(command[0], given) if memory is None else int(memory * 2**30)
+    size = memory_of(command[0], given) if memory is None else int(memory * 2**30)
     with own_queue() as queue:
         if "target" in given:
             given["target"] = _frozen(str(given["target"]), queue.folder / "configs")
@@ -196,30 +196,6 @@ def _fixed(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, An
 
     folder, study = lookup(given["run"])
     return "run" if study is None else "study", folder, {"run": folder}
-
-
-def _forecast(command: str, given: dict[str, Any]) -> int:
-    """Bytes that a command's training will take of this machine, as it will say itself."""
-    from slipstream.cli.commands import train, tune
-    from slipstream.jobs.memory import run_memory, study_memory
-    from slipstream.runs.run import Run
-    from slipstream.settings.config import resolve
-    from slipstream.settings.target import read_config
-    from slipstream.studies.record.status import lookup
-    from slipstream.studies.start import prepare
-    from slipstream.training.learner import going_on
-
-    if given["cluster"]:  # other machines'
-        return 0
-    if command == "train":
-        return run_memory(resolve(given["target"], train.overrides_of(given)))
-    if command == "tune":
-        return study_memory(*prepare(given["target"], *tune.given_of(given)), given["workers"])
-    folder, study = lookup(given["run"])
-    if study is None:
-        run = Run.open(folder, trust=given["trust"])
-        return run_memory(going_on(run, num_envs=given["num_envs"]))
-    return study_memory(*prepare(read_config(study.config), {}, {}), given["workers"])
 
 
 def _frozen(target: str, folder: Path) -> str:
