@@ -256,12 +256,14 @@ def test_a_kill_switch_ends_it_until_it_is_taken_back(make: Make, tmp_path: Path
     check_equal("demo", 9)
 
 
-@pytest.mark.parametrize("word", ["replay", "ftp:there", "tail:", ""])
-def test_what_is_no_feed(make: Make, tmp_path: Path, word: str) -> None:
-    prices = write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
-    make("forex", prices, **FOREX)
-    with pytest.raises(ConfigError, match=r"is no feed: write replay:DIR"):
-        paper("demo", word)
+def test_what_is_no_feed(make: Make, tmp_path: Path) -> None:
+    make("forex", write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)}), **FOREX)
+    for word in ("replay", "ftp:there", "tail:", ""):
+        with pytest.raises(ConfigError, match=r"is no feed: write replay:DIR"):
+            paper("demo", word)
+    other = write(tmp_path / "other", {"GBPUSD": table(week(420), 1.25, 1)})
+    with pytest.raises(DataError, match=r"must hold EURUSD in files as those of training were"):
+        paper("demo", f"replay:{other}")
 
 
 @pytest.mark.long

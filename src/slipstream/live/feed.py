@@ -157,7 +157,13 @@ class PriceFeed:
     def _bars(self) -> list[Bars]:
         accept = self._data.get("accept") or ()
         accept = tuple(dict.fromkeys((*accept, *_READINGS))) if self._known else accept
-        found = self._shape.read({**self._data, "accept": accept})
+        try:
+            found = self._shape.read({**self._data, "accept": accept})
+        except DataError as error:
+            raise DataError(
+                f"--feed {self.path} must hold {', '.join(self._shape.names)} in files as those of "
+                f"training were: name another one, or mend this. {error}"
+            ) from None
         self._known = True
         return found
 
