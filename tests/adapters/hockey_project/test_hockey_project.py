@@ -199,6 +199,9 @@ def test_self_play_is_ones_own_past_or_a_run_of_ours():
     both["curriculum"]["phases"][2]["opponent"] = {"type": "self_play"}
     with pytest.raises(ConfigError, match=r"one line-up.*same `checkpoint`"):
         sections_of(both)
+    both["curriculum"]["phases"][2]["opponent"] = {"type": "self_play", "checkpoint": "a.pt"}
+    with pytest.raises(ConfigError, match=r"`checkpoint: a.pt` is a network of another program"):
+        sections_of(both)
 
 
 def test_our_own_curriculum_is_read_and_complete():

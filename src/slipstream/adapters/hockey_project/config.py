@@ -239,17 +239,17 @@ def sections_of(values: Mapping[str, Any]) -> dict[str, Any]:
 def _past(phases: tuple[_Phase, ...]) -> dict[str, float]:
     """Whom self-play names; a run has one line-up, and phases say how often it is met."""
     found = [past for phase in phases if (past := phase.opponent.past())]
-    if any(past != found[0] for past in found):
-        raise ConfigError(
-            "Opponents of type `self_play` differ between phases, and a run meets one line-up: "
-            "give the same `checkpoint` and weights in all of them, or train a run for each."
-        )
-    for name in found[0] if found else ():
+    for name in (name for past in found for name in past):
         if name.endswith((".pt", ".pth")):
             raise ConfigError(
                 f"`checkpoint: {name}` is a network of another program: name a run of ours, such "
                 "as results/runs/models/RUN, or null for snapshots of the learner itself."
             )
+    if any(past != found[0] for past in found):
+        raise ConfigError(
+            "Opponents of type `self_play` differ between phases, and a run meets one line-up: "
+            "give the same `checkpoint` and weights in all of them, or train a run for each."
+        )
     return found[0] if found else {}
 
 

@@ -51,7 +51,7 @@ _PAGE_BYTES = 4_096  # of SQLite: what is longer than a row's share of one takes
 _WAL_BYTES = 4 * 2**20  # after which SQLite goes on at the beginning of its log
 _DATABASES = 200_000, 3_000  # bytes of both without anything in them; Optuna's of a trial
 _POLICY_BYTES = 2_500  # of a policy beside its weights
-_REPORT_BYTES = 2_500_000  # a page with its figures
+_REPORT_BYTES = 2_000_000  # a page with its figures
 _POLL_SECONDS = 0.5
 
 
