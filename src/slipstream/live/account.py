@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -132,28 +133,27 @@ class PaperAccount:
         """Decides on all kept bars anew; refuses a journal that says something else."""
         if not self._rows:
             return
-        anew = passes_over(self.policy, self.store.market(True), self.start)
-        made = {one.name: one for one in anew}
+        anew = passes_over(self.policy, self.store.market(), self.start)
+        made = {one.name: self._decisions(one, 0, 0.0) for one in anew}
         self._outside = _outside(anew)
         for name, rows in self._rows.items():
-            own = made.get(name)
-            for k, row in enumerate(rows):
-                what = None
-                if own is None or k >= len(own.time) or int(own.time[k]) != row.time:
+            for row, own in zip_longest(rows, made.get(name, [])[: len(rows)]):
+                if own is None or own.time != row.time:
                     what = "there is no such bar now"
-                elif self._digest(row.time) != row.bars:
+                elif own.bars != row.bars:
                     what = "bars up to it have changed"
-                elif (action := tuple(own.action[k].tolist())) != row.action:
-                    what = f"the action was {row.action} and is {action}"
-                elif float(own.equity[k]) != row.equity:
-                    what = f"equity was {row.equity!r} and is {float(own.equity[k])!r}"
-                if what is not None:
-                    raise CheckpointError(
-                        f"The account {self.folder} cannot go on: decided anew, {name} differs at "
-                        f"{stamp(row.time)} UTC from what the journal says: {what}. Bars or policy "
-                        "were changed behind its back: bring back the files of before, or deploy "
-                        "again, which begins a new account."
-                    )
+                elif own.action != row.action:
+                    what = f"the action was {row.action} and is {own.action}"
+                elif own.equity != row.equity:
+                    what = f"equity was {row.equity!r} and is {own.equity!r}"
+                else:
+                    continue
+                raise CheckpointError(
+                    f"The account {self.folder} cannot go on: decided anew, {name} differs at "
+                    f"{stamp(row.time)} UTC from what the journal says: {what}. Bars or policy "
+                    "were changed behind its back: bring back the files of before, or deploy "
+                    "again, which begins a new account."
+                )
 
     def take(self, told: Told) -> int:
         """Keeps what a feed tells and decides on it; the number of new decisions.
@@ -178,7 +178,7 @@ class PaperAccount:
             for name, rows in self._rows.items()
         }
         try:
-            made = passes_over(self.policy, self.store.market(True), self.start, kept)
+            made = passes_over(self.policy, self.store.market(), self.start, kept)
         except DataError as error:
             if self._rows:
                 raise
@@ -200,19 +200,7 @@ class PaperAccount:
                     f"{stamp(rows[-1].time)} UTC is no longer {rows[-1].equity!r}. Later bars "
                     "changed earlier ones: a fault of slipstream's, please report it."
                 )
-            for k in range(count, len(one.time)):
-                time, last = int(one.time[k]), k == len(one.time) - 1
-                new.append(
-                    Decision(
-                        one.name,
-                        time,
-                        self._digest(time),
-                        tuple(one.action[k].tolist()),
-                        one.wanted if last else (),
-                        float(one.equity[k]),
-                        float(clock),
-                    )
-                )
+            new += self._decisions(one, count, clock)
         if new:
             self.journal.add(new)
         for decision in new:
@@ -225,6 +213,15 @@ class PaperAccount:
         if self._outside.share > 0.0 and known not in self._warned:
             self._warned.add(known)
             self._remark(clock, f"At the bar of {stamp(time)} UTC {self._outside}.")
+
+    def _decisions(self, one: Pass, begin: int, clock: float) -> list[Decision]:
+        """Rows of the journal of a pass from a place on, decided at that moment of the clock."""
+        rows = zip(one.time[begin:], one.action[begin:], one.equity[begin:], strict=True)
+        made = [
+            Decision(one.name, int(t), self._digest(int(t)), tuple(a.tolist()), (), float(e), clock)
+            for t, a, e in rows
+        ]
+        return [*made[:-1], *(last._replace(wanted=one.wanted) for last in made[-1:])]
 
     def _digest(self, time: int) -> str:
         place = bisect_right(self.store.times, time) - 1

@@ -281,19 +281,17 @@ def _source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]
     if folder is not None:
         DeployedPolicy.open(folder, trust)  # refuses what cannot be used
         tensors, manifest = checkpoint.load(folder)
-        known = ("study", "id", "trial", "label", "promoted")
         environment = manifest.get("environment") or {}
-        windows = environment.get("windows_utc_seconds") or {}
+        known = ("study", "id", "trial", "label", "promoted", "policy", "run")
         kept = {key: manifest[key] for key in known if manifest.get(key) is not None}
-        kept |= {"policy": manifest["policy"], "run": manifest["run"]}
     else:
         run = Run.open(path, trust=trust)
-        config, member = run.config, run.best.highest
+        member = run.best.highest
         tensors, manifest = run.best.load(member)
         environment = run.provenance.get("environment") or {}
-        windows = environment.get("windows_utc_seconds") or {}
-        kept = {"policy": manifest["policy"], "run": config.as_mapping()}
+        kept = {"policy": manifest["policy"], "run": run.config.as_mapping()}
         kept |= {"id": run.provenance.get("id"), "label": f"member {member} of {path.name}"}
+    windows = environment.get("windows_utc_seconds") or {}
     # Windows would forbid to score the deployment on bars of its own folder: they are told apart.
     kept["environment"] = {"carried": carried_settings({"environment": environment})}
     kept["trained"] = windows.get("train") or windows.get("development")

@@ -13,7 +13,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -45,24 +45,6 @@ class Told(NamedTuple):
     moments: list[Moment]
     bars: Sequence[Bars]
     clock: float
-
-
-class BarFeed(Protocol):
-    """Where closed bars come from.
-
-    Attributes:
-        replays: it ends, and its clock is that of its bars.
-    """
-
-    replays: bool
-
-    def look(self, after: int, begin: int | None = None) -> Told:
-        """What closed after a moment."""
-        ...
-
-    def pause(self) -> float:
-        """Seconds after which another look may find something new."""
-        ...
 
 
 def kind_of_feed(word: str) -> tuple[str, str]:
@@ -250,6 +232,10 @@ class ExchangeFeed:
         spread = np.full(len(rows), self._spread[name])
         opens, opened, high, low, close, volume = table.T
         return Bars(name, opens.astype(np.int64), opened, high, low, close, volume, spread)
+
+
+BarFeed: TypeAlias = PriceFeed | ExchangeFeed
+"""Where closed bars come from; one that `replays` ends, and its clock is that of its bars."""
 
 
 def feed_of(

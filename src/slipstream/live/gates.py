@@ -17,7 +17,7 @@ from slipstream.environments.episodes import replay
 from slipstream.environments.evaluation import Evaluator
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.live.passes import passes_over
-from slipstream.live.store import Shape, with_ahead
+from slipstream.live.store import Shape
 from slipstream.market.bars import Bars
 from slipstream.market.folds import HOLDOUT
 from slipstream.report.portfolio.passes import passes_of
@@ -87,14 +87,8 @@ def _holdout(facts: Mapping[str, Any], study: str) -> Gate:
     """At least not contradicted: means above equal weight's, where there is one, and cash."""
     if "mean_return" not in facts:
         seeds = [one.get("reason") for one in facts.get("seeds", ()) if one.get("failed")]
-        why = (
-            f"no final seed was scored on it: {seeds[0]}"
-            if seeds
-            else (
-                "it was not opened: `slipstream resume "
-                f"{study} --force-deploy` opens it for the best candidate"
-            )
-        )
+        resume = f"`slipstream resume {study} --force-deploy` opens it for the best candidate"
+        why = f"no final seed was scored on it: {seeds[0]}" if seeds else f"not opened: {resume}"
         return Gate("holdout", False, f"not computed: {why}")
     rival = facts.get("benchmark_return")
     figure = f"{100 * facts['mean_return']:+.2f} %"
@@ -184,13 +178,13 @@ def equal_cuts(
             continue
         for row in draw.integers(warm, end, -(-cuts // len(starts))).tolist():
             seen = [one.between(begin, int(times[row]) + 1) for one in part]
-            ahead = [with_ahead(one, shape.next_open(int(times[row]))) for one in seen]
+            ahead = shape.ahead(seen, int(times[row]))
             before = {
                 name: actions[: np.count_nonzero(whole[name].time < times[row])]
                 for name, actions in kept.items()
             }
             same = True
-            for own in passes_over(deployed, shape.together(ahead), begun, before):
+            for own in passes_over(deployed, ahead, begun, before):
                 full = whole[own.name]
                 n = int(np.count_nonzero(full.time <= times[row]))
                 # Of a symbol that has ended, the whole has no bar behind its last one.

@@ -75,6 +75,14 @@ class Shape(NamedTuple):
         market = market_of(tuple(bars[:traded]), self.bar_seconds, self.kind)
         return replace(market, converting=tuple(bars[traded:]))
 
+    def ahead(self, bars: Sequence[Bars], last: int) -> Market:
+        """The same and a flat bar at the next open after a moment, at which orders can be tried.
+
+        No rule lets an asset trade in it that was not listed before.
+        """
+        when = self.next_open(last)
+        return self.together([with_ahead(one, when) for one in bars])
+
     def section(self, folder: Path) -> dict[str, Any]:
         """The `data` section that reads a store's folder: nothing is left to be inferred."""
         return {
@@ -268,12 +276,8 @@ class Store:
         place = self.shape.columns.index("close")
         return {name: float(self._rows[name][-1, place]) for name in self.shape.symbols}
 
-    def market(self, ahead: bool = False) -> Market:
-        """All bars in memory.
-
-        Args:
-            ahead: add a flat bar at the next open, so that orders decided on the last one can be
-                tried. No rule lets an asset trade in it that was not listed before.
+    def market(self) -> Market:
+        """All bars in memory, and a flat one ahead of them.
 
         Raises:
             DataError: a symbol has no bar yet.
@@ -281,13 +285,12 @@ class Store:
         lacking = [name for name in self.shape.names if not len(self._opens[name])]
         if lacking:
             raise DataError(f"The feed has told no bar of {', '.join(lacking)} yet.")
-        return self.shape.together([self._bars(name, ahead) for name in self.shape.names])
+        return self.shape.ahead([self._bars(name) for name in self.shape.names], self.times[-1])
 
-    def _bars(self, name: str, ahead: bool) -> Bars:
+    def _bars(self, name: str) -> Bars:
         table = dict(zip(self.shape.columns, self._rows[name].T, strict=True))
         extra = {key: table.pop(key) for key in self.shape.extra}
-        bars = Bars(name, self._opens[name], **table, extra=extra)
-        return with_ahead(bars, self.shape.next_open(self.times[-1])) if ahead else bars
+        return Bars(name, self._opens[name], **table, extra=extra)
 
     def close(self) -> None:
         """Closes the files."""
