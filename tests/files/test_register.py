@@ -58,10 +58,10 @@ def test_a_run_is_known_where_it_was_moved_and_a_folder_in_its_place_is_not(tmp_
     shutil.move(run, tmp_path / "moved")
     folder_of(run, "b2")
     assert register.known("b2", run) is None
-    assert not register.entries("run")[0].present
+    assert not register.entries()[0].present
     assert register.known("a1", tmp_path / "moved").path == str(tmp_path / "moved")
-    assert register.entries("run")[0].present
-    assert register.entries("study") == []
+    assert register.entries()[0].present
+    assert [one.kind for one in register.entries()] == ["run"]
 
 
 @pytest.mark.parametrize("number", ["../../etc/passwd", "", "a/b", "."])
@@ -75,7 +75,7 @@ def test_what_is_damaged_or_another_entrys_is_passed_over(state, tmp_path):
     shutil.copy(entry, entry.with_name("b2.json"))
     assert register.known("b2", tmp_path) is None
     entry.write_text(entry.read_text()[:40])
-    assert register.known("a1", tmp_path) is None and register.entries("run") == []
+    assert register.known("a1", tmp_path) is None and register.entries() == []
 
 
 def test_what_cannot_be_written_is_said_once(state, tmp_path):
@@ -92,7 +92,7 @@ def test_it_is_bounded_and_forgets_what_is_gone_first(state, tmp_path, monkeypat
         enter(folder_of(tmp_path / f"run{k}", f"a{k}"))
     shutil.rmtree(tmp_path / "run9")
     enter(folder_of(tmp_path / "last", "b"))
-    left = {one.id for one in register.entries("run")}
+    left = {one.id for one in register.entries()}
     assert len(left) == 9 and not left & {"a9", "a0"}
 
 
@@ -108,7 +108,7 @@ def test_processes_beside_each_other_lose_nothing(tmp_path):
         one.start()
     for one in workers:
         one.join()
-    assert len(register.entries("run")) == 80
+    assert len(register.entries()) == 80
 
 
 def test_a_kill_leaves_whole_entries_only(state, tmp_path):
@@ -124,7 +124,7 @@ def test_a_kill_leaves_whole_entries_only(state, tmp_path):
             last = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
     files = list((state / "folders").glob("*.json"))
-    assert len(files) > last and len(register.entries("run")) == len(files)
+    assert len(files) > last and len(register.entries()) == len(files)
     enter(folder_of(tmp_path / "next", "b"))
     assert not list((state / "folders").glob(".*partial"))
 
@@ -133,6 +133,6 @@ def test_runs_of_python_are_entered_with_their_own_id(tmp_path):
     run = slipstream.train(
         "cartpole", out=tmp_path / "run", overrides=AGENT, num_envs=4, total_steps=128, report=False
     )
-    (entry,) = register.entries("run")
+    (entry,) = register.entries()
     assert entry.path == str(run.path) and entry.name == "cartpole" and entry.present
     assert entry.id == run.provenance["id"]

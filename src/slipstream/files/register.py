@@ -130,21 +130,21 @@ def known(number: str, at: Path) -> Registered | None:
     return entry
 
 
-def entries(kind: str) -> list[Registered]:
-    """All entries of a kind, the newest first; what is damaged is left out.
+def entries() -> list[Registered]:
+    """All entries, the newest first; what is damaged is left out.
 
     Raises:
         ResourceError: see `state_folder`.
     """
     found = map(_read, state_folder(_FOLDERS).glob("*.json"))
-    ours = [one for one in found if one is not None and one.kind == kind]
+    ours = [one for one in found if one is not None and one.kind in KINDS]
     return sorted(ours, key=lambda one: one.began, reverse=True)
 
 
 def named(name: str) -> list[Registered]:
     """Entries whose folder has that name; none where there is no register."""
     try:
-        return [one for k in KINDS for one in entries(k) if Path(one.path).name == name]
+        return [one for one in entries() if Path(one.path).name == name]
     except ResourceError:
         return []
 

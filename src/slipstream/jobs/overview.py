@@ -11,7 +11,7 @@ from pathlib import Path
 from slipstream.core.reader import is_there
 from slipstream.files import register
 from slipstream.files.lines import clock, short, stamp
-from slipstream.files.status import DEPLOYMENT, KINDS, MARKS, Status
+from slipstream.files.status import DEPLOYMENT, MARKS, Status
 from slipstream.jobs.process import status_of
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
 
@@ -68,12 +68,9 @@ def overview(
         if ended or not job.ended
     ]
     known = {job.folder for job in queued}
-    made = [one for kind in KINDS for one in register.entries(kind)]
-    there = [one for one in made if one.present]
-    by_hand = [
-        (one.kind, one.path, one.began)
-        for one in sorted(there, key=lambda one: one.began, reverse=True)
-    ]
+    made = register.entries()
+    by_hand = [(one.kind, one.path, one.began) for one in made if one.present]
+    absent = len(made) - len(by_hand)
     for folder in beside:
         with suppress(OSError, StopIteration):  # it has just vanished
             kind = next(kind for kind, name in MARKS.items() if is_there(folder / name))
@@ -84,7 +81,7 @@ def overview(
         if path not in known and (ended or state not in ("complete", "failed", "unknown")):
             known.add(path)
             lines.append(_line(None, state, status, kind, path, began))
-    return lines, len(made) - len(there)
+    return lines, absent
 
 
 def state_of(queue: JobQueue, job: QueuedJob) -> str:
