@@ -83,6 +83,8 @@ def drawn(page):
         "all => all.map((one) => one.getAttribute('aria-label'))"
     )
     assert all(" over " in label for label in labels)
+    inside = "(one) => !one.plot || one.plot.scales.x.max >= one.last[0].at(-1)"
+    assert page.evaluate(f"import('/static/chart.js').then((it) => [...it.CHARTS].every({inside}))")
     return page.locator(".chart:has(canvas) h3").all_text_contents()
 
 
@@ -156,6 +158,12 @@ def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
     assert {"agent.learning_rate", "agent.discount"} <= set(titles)
     assert "60 of 120" in page.inner_text("dl.tiles") and "is NaN after" in page.inner_text("main")
     assert "The hold-out is closed" in page.inner_text("main")
+    told = {"study": "search", "market": True, "objective": "sharpe", "folds": 6, "rungs": []}
+    told["trials"] = dict.fromkeys(("asked", "complete", "pruned", "failed"), 1)
+    told |= {"confirmation": {"candidates": [], "seeds": 5}, "seconds": {"workers": {}}}
+    told |= {"steps": {}, "sentences": ["Nothing beat cash."]}
+    (study / "result.json").write_text(json.dumps(told))
+    page.wait_for_selector("p:text-is('Nothing beat cash.')")
     page.wait_for_selector("text=PED-ANOVA", timeout=20_000)
     add_trial(study, 62, "failed", SCRIPT)
     page.wait_for_selector("text=onerror=alert", timeout=10_000)
@@ -163,6 +171,9 @@ def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
     for key in ("End", "Enter"):
         page.keyboard.press(key)
     page.wait_for_selector("h3:has-text('Trial 59')")
+    page.get_by_label("any trial by its number").fill("22")  # which failed: no point shows it
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h3:text-is('Trial 22')")
     assert fits(page)
 
 
@@ -237,6 +248,7 @@ def test_a_report_is_shown_in_place(serving, tmp_path, opened):
     blocked = ("Blocked script execution", "Content Security Policy")  # as it is to be
     page = opened(serving(run.parent), f"/run/{id_of(str(run))}", known=blocked)
     page.frame_locator("iframe").get_by_text("A report").wait_for()
+    assert "Processor" in drawn(page)  # its one point is within the picture
 
 
 @pytest.mark.long

@@ -5,14 +5,17 @@ import { IN_THE_DARK, colour, own } from "./palette.js";
 
 export const CHARTS = new Set();
 const FONT = "12px system-ui, sans-serif";
-const MINUTE = 60;
+const MINUTE = 60, HOUR = 3600, DAY = 86400;
+const MARKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800].concat(  // seconds between labels
+  [1, 2, 3, 6, 12, 24, 48, 120, 240, 720].map((hours) => HOUR * hours));
+const utc = (second) => uPlot.tzDate(new Date(1000 * second), "Etc/UTC");  // as in all tables
 const ZOOMS = { "+": 0.5, "-": 2, 0: Infinity };
 const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20, Home: -1e9, End: 1e9 };
 
-function hours(u, at) {  // of a time axis, in the browser's zone
-  const span = u.scales.x.max - u.scales.x.min, day = 86400;
-  const form = span < 300 ? "{HH}:{mm}:{ss}" : span < 2 * day ? "{HH}:{mm}" : "{MM}-{DD} {HH}:{mm}";
-  return at.map((x) => uPlot.fmtDate(form)(new Date(1000 * x)));
+function hours(u, at) {  // of a time axis
+  const span = u.scales.x.max - u.scales.x.min;
+  const form = span < 300 ? "{HH}:{mm}:{ss}" : span < 2 * DAY ? "{HH}:{mm}" : "{MM}-{DD} {HH}:{mm}";
+  return at.map((x) => uPlot.fmtDate(form)(utc(x)));
 }
 
 function axis(label, more) {
@@ -58,12 +61,12 @@ export class Chart {
     this.plot?.destroy();
     const { how } = this;
     this.plot = new uPlot({
-      width: this.width(), height: how.height,
+      width: this.width(), height: how.height, tzDate: utc,
       scales: { x: this.across(), y: { range: (u, low, high) => this.upwards(low, high) } },
-      axes: [axis(how.x, { size: 34, space: how.time ? 100 : 68, ...this.below() }),
-        axis(how.y, { size: 60, values: (u, at) => at.map(short) })],
+      axes: [axis(how.x, { size: 34, space: 68, ...this.below() }),
+        axis(how.y, { size: 60, space: 22, values: (u, at) => at.map(short) })],
       legend: { show: how.legend && series.length <= 10 }, cursor: { points: { size: 7 } },
-      series: [{ label: how.time ? "time" : how.x.split(",")[0], value: this.told() },
+      series: [{ label: how.x.split(",")[0], value: this.told() },
         ...series.map((one, k) => this.curve(one, one.colour ?? colour(k)))],
       hooks: { draw: [(u) => this.upright(u)] },
     }, data, this.holder);
@@ -75,8 +78,9 @@ export class Chart {
     const range = (u, low, high) => {
       if (ticks) return [-0.5, ticks.length - 0.5];
       if (low < high && u.data[0].length > 1) return [low, high];
-      const room = time ? MINUTE : Math.abs(low) * 0.05 || 1;
-      return [low - room, low + room];
+      const one = u.data[0][0] ?? 0;  // uPlot's own range of a single point may begin at 0
+      const room = time ? MINUTE : Math.abs(one) * 0.05 || 1;
+      return [one - room, one + room];
     };
     return { time, range };
   }
@@ -89,7 +93,8 @@ export class Chart {
   }
   below() {  // what stands at the ticks of x
     const { ticks, time } = this.how;
-    if (time) return { values: hours };
+    const wide = (u, k, low, high) => (high - low < 2 * DAY ? 68 : 100);
+    if (time) return { values: hours, incrs: MARKS, space: wide };
     if (!ticks) return { values: (u, at) => at.map((x) => (x === null ? "" : short(x))) };
     const values = (u, at) => at.map((x) => (Number.isInteger(x) ? ticks[x] ?? "" : ""));
     return { values, splits: () => ticks.map((_, k) => k) };

@@ -75,7 +75,7 @@ export function deployment() {
       const [xs, theirs, mine] = uPlot.join([columns(other ?? []), columns(curve)]);
       const below = { label: "rerun", values: theirs, width: 5, colour: colour(1) };
       const above = { label: "account", values: mine, colour: colour(0) };
-      const how = { x: "time", y: "account currency", time: true, height: 240 };
+      const how = { x: "time, UTC", y: "account currency", time: true, height: 240 };
       charts.of(name, name, how).set(xs, other ? [below, above] : [above]);
     }
     const equal = (one) =>

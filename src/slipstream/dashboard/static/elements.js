@@ -2,7 +2,7 @@
 import { clock, finite, number } from "./numbers.js";
 import { PALETTE } from "./palette.js";
 
-const there = (kids) => kids.flat().filter((kid) => kid !== null && kid !== undefined);
+const there = (kids) => kids.flat(Infinity).filter((kid) => kid !== null && kid !== undefined);
 const main = document.getElementById("main");
 
 export function el(tag, props = {}, ...kids) {

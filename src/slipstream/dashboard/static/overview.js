@@ -18,7 +18,7 @@ function machine() {  // returns what is told about it
   let seen = [];
 
   function set(title, y, series, range) {
-    const how = { x: "time", y, time: true, height: 150, range, legend: series.length > 1 };
+    const how = { x: "time, UTC", y, time: true, height: 150, range, legend: series.length > 1 };
     charts.of(title, title, how).set(seen.map((one) => one.at), series);
   }
   return ({ rows, cores, memory }) => {

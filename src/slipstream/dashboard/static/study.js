@@ -20,7 +20,8 @@ const scored = (trial) => trial.ended && trial.state !== "failed" && finite(tria
 
 function dots(trials) {  // a series for each kind of end
   const values = (kind) => trials.map((one) => (one.state === kind ? one.score : null));
-  return Object.entries(COLOURS).map(([kind, k]) =>
+  const some = ([kind]) => trials.some((one) => one.state === kind);
+  return Object.entries(COLOURS).filter(some).map(([kind, k]) =>
     ({ label: kind, kind: "points", colour: colour(k), values: values(kind) }));
 }
 
@@ -56,8 +57,8 @@ function counted(trials, status, asked, best) {  // the tiles
     ["Trials", `${trials.length - count("running")} of ${asked.n_trials ?? "?"}`, became],
     ["Trials per hour", number(rate)],
     ["A trial takes", clock(median), `median; the last ${clock(seconds.at(-1))}`],
-    ["Search ends in", clock(works ? search : null)],
-    ["All ends in", clock(works ? status.eta : null), "with confirmation and final training"],
+    ...(works ? [["Search ends in", clock(search)],
+      ["All ends in", clock(status.eta), "with confirmation and final training"]] : []),
     ["Best", number(b.score ?? best?.score),
       best || b.trial !== undefined ? `trial ${b.trial ?? best.number}${range}` : "no data yet"],
   ]);
@@ -107,7 +108,10 @@ function slices(body) {  // settings against score; returns what draws them
 export function study() {
   const told = upper("Study"), counts = section("Trials");
   const scatter = el("div"), detail = el("div", { "aria-live": "polite" });
-  counts.after(scatter, detail);
+  const find = ({ target: { value } }) => fill(detail,
+    trials.has(+value) ? description(trials.get(+value)) : none("there is no such trial"));
+  const asking = el("input", { type: "number", min: 0, onchange: find });
+  counts.after(scatter, el("label", {}, "Or any trial by its number: ", asking), detail);
   const underWay = new UnderWay();
   const settings = slices(section("Settings against score", "div", { class: "grid" }));
   const shares = section("What made trials differ");
@@ -118,7 +122,7 @@ export function study() {
 
   const history = new Chart(scatter,
     "Score of each trial when it ended; choose a point to see its trial",
-    { x: "time", y: "score", time: true, height: 260, pick: (k) => order[k] && show(order[k]) });
+    { x: "time, UTC", y: "score", time: true, height: 260, pick: (k) => order[k] && show(order[k]) });
   const show = (trial) => fill(detail, description(trial));
   function choose(trial) {
     show(trial);
