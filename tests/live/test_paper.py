@@ -132,8 +132,12 @@ def test_a_replay_without_a_start_begins_where_features_are_there(
 ) -> None:
     frame = table(week(420), 1.1, 0)
     make("forex", write(tmp_path / "prices", {"EURUSD": frame}), **FOREX)
-    few = write(tmp_path / "few", {"EURUSD": frame}, slice(0, 274))
-    decided = paper("demo", f"replay:{few}")
+    few, said = write(tmp_path / "few", {"EURUSD": frame}, slice(0, 200)), list[str]()
+    with pytest.raises(DataError, match="to warm up"):
+        paper("demo", f"replay:{few}", say=said.append)
+    assert sum(one.startswith("Nothing is decided yet: EURUSD") for one in said) == 1
+    write(few, {"EURUSD": frame}, slice(0, 274))
+    decided = paper("demo")
     (one,) = compare("demo").passes
     assert one.equal == one.both == decided - 1
     assert 5 < decided < 15 and one.rows[0].time == week(420)[274 - decided]

@@ -182,6 +182,8 @@ class PaperAccount:
         except DataError as error:
             if self._rows:
                 raise
+            if not self.waiting:
+                self._say(f"Nothing is decided yet: {error}")
             self.waiting = str(error)  # too few bars for a first decision
             return 0
         return self._keep(made, told.clock)
