@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 import tracemalloc
 
@@ -18,7 +19,7 @@ from benchmarks.ours.watched import (
 )
 from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.news import News
-from slipstream.dashboard.overview import id_of
+from slipstream.dashboard.overview import MachineHistory, id_of
 from slipstream.files.status import Status
 from slipstream.jobs.queue import FAILED, JobQueue
 
@@ -153,6 +154,18 @@ def test_a_job_that_waits_has_a_page_already(serving, tmp_path, kind):
     (tmp_path / "shown").mkdir()
     news, _ = serving(tmp_path / "shown").news(kind, folder)
     assert news["status"][0]["lines"] == ["No process has begun it."] and "problem" not in news
+
+
+def test_the_processors_use_is_known_in_whichever_thread_looks(monkeypatch):
+    machine = MachineHistory()
+    looks = iter([(100.0, 0.0), (100.0, 0.1), (100.0 + 7.5 * machine.cores, 10.1)])
+    monkeypatch.setattr("slipstream.dashboard.overview._idle", lambda: next(looks))
+    monkeypatch.setattr("slipstream.dashboard.overview._EVERY_SECONDS", 0.0)
+    for _ in range(2):
+        thread = threading.Thread(target=machine.look)
+        thread.start()
+        thread.join()
+    assert [one["cpu"] for one in machine.since(0)["rows"]] == [100.0, 25.0]
 
 
 def test_what_was_started_by_hand_is_stopped(serving, run):

@@ -28,6 +28,7 @@ LEDGER = "ledger.db"
 LEDGER_BYTES = 4 << 30
 _MOST_TRIALS, _MOST_STAGES = 20_000, 16  # stages of each, on average
 _EVERY_SECONDS = 10.0  # between two looks at the machine
+_MOMENT = 0.1  # s, over which the first look measures
 _HOUR = 3_600.0
 _DEEP = 3  # folders below one that was named
 _MOST_FOLDERS = 5_000  # that are looked into there
@@ -194,7 +195,7 @@ class MachineHistory:
     def __init__(self) -> None:
         self._cards = Cards()
         self._rows = deque[dict[str, Any]](maxlen=round(_HOUR / _EVERY_SECONDS))
-        psutil.cpu_percent()  # the next look says what was used since this one
+        self._idle = _idle()
         self.cores = psutil.cpu_count() or 1
         self.memory = psutil.virtual_memory().total
 
@@ -206,16 +207,31 @@ class MachineHistory:
         self._rows.append(
             {
                 "at": round(now, 1),
-                "cpu": psutil.cpu_percent(),
+                "cpu": self._percent(),
                 "memory": psutil.virtual_memory().used,
                 "cards": self._cards.each(),
             }
         )
 
+    def _percent(self) -> float:
+        """Use of all cores since the look before; the first one takes a moment for it."""
+        if not self._rows:
+            self._idle = _idle()
+            time.sleep(_MOMENT)
+        (idle, at), self._idle = self._idle, _idle()
+        share = (self._idle[0] - idle) / max(1e-9, (self._idle[1] - at) * self.cores)
+        return round(100 * min(1.0, max(0.0, 1 - share)), 1)
+
     def since(self, at: float) -> Mapping[str, Any]:
         """Looks after a moment, and what the machine has."""
         rows = [one for one in self._rows if one["at"] > at]
         return {"cores": self.cores, "memory": self.memory, "rows": rows}
+
+
+def _idle() -> tuple[float, float]:
+    """Seconds that all cores together did nothing, and when: psutil's percent is a thread's own."""
+    times = psutil.cpu_times()
+    return times.idle + getattr(times, "iowait", 0.0), time.monotonic()
 
 
 def machine_line(cards: Cards) -> str:
