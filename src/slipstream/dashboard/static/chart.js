@@ -62,6 +62,7 @@ export class Chart {
     const { how } = this;
     this.plot = new uPlot({
       width: this.width(), height: how.height, tzDate: utc,
+      padding: [null, how.time ? 28 : null, null, null],  // room for half of the last label
       scales: { x: this.across(), y: { range: (u, low, high) => this.upwards(low, high) } },
       axes: [axis(how.x, { size: 34, space: 68, ...this.below() }),
         axis(how.y, { size: 60, space: 22, values: (u, at) => at.map(short) })],
