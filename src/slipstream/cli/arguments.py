@@ -6,7 +6,7 @@ Names and defaults are those of the Python twins in `slipstream.api`: tests/cli/
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -211,6 +211,45 @@ def device_named(device: str | None, gpu: int | None) -> str | None:
     if gpu is not None and device is not None:
         raise ConfigError("--gpu and --device say the same thing: give one of them.")
     return device if gpu is None else f"cuda:{gpu}"
+
+
+def train_given(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What `train`'s options say, by dotted path."""
+    from slipstream.files import yaml_file
+    from slipstream.settings.target import parse_overrides
+
+    flags = {name: given[name] for name in ("num_envs", "members", "total_steps", "seed")}
+    flags["device"] = device_named(given["device"], given["gpu"])
+    named = {
+        f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
+        for name, text in flags.items()
+        if text is not None
+    }
+    overrides = parse_overrides(given["set_"] or [])
+    for path in named.keys() & overrides.keys():
+        flag = path.removeprefix("training.").replace("_", "-")
+        raise ConfigError(f"{path} is set twice, as --set and as --{flag}; leave one of them out.")
+    return {**overrides, **named}
+
+
+def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `tune`'s options say: overrides by dotted path, and fields of the study."""
+    from slipstream.files import yaml_file
+    from slipstream.settings.target import parse_overrides
+
+    steps = given["total_steps"]
+    flags: dict[str, Any] = {
+        "env.data.folder": given["data_dir"],
+        "env.data.timeframe": given["timeframe"],
+        "training.num_envs": given["num_envs"],
+        "training.device": device_named(given["device"], given["gpu"]),
+        "training.total_steps": steps and yaml_file.parse(steps, f"--total-steps {steps}"),
+    }
+    overrides = parse_overrides(given["set_"] or [])
+    overrides |= {path: value for path, value in flags.items() if value is not None}
+    section = {name: given[name] for name in ("n_trials", "seed", "space", "from_study")}
+    section["final_refit"] = given["final_refit"] or None
+    return overrides, {name: value for name, value in section.items() if value is not None}
 
 
 def console() -> ConsoleListener:

@@ -76,7 +76,7 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     Raises:
         SlipstreamError: it cannot begin: no data, say, or more than this machine has.
     """
-    from slipstream.cli.commands import train, tune
+    from slipstream.cli.arguments import train_given, tune_given
     from slipstream.jobs.memory import run_memory, study_memory
     from slipstream.runs.run import Run
     from slipstream.settings.config import resolve
@@ -88,9 +88,9 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     if given["cluster"]:  # other machines'
         return 0
     if command == "train":
-        return run_memory(resolve(given["target"], train.overrides_of(given)))
+        return run_memory(resolve(given["target"], train_given(given)))
     if command == "tune":
-        return study_memory(*prepare(given["target"], *tune.given_of(given)), given["workers"])
+        return study_memory(*prepare(given["target"], *tune_given(given)), given["workers"])
     folder, study = lookup(given["run"])
     if study is None:
         run = Run.open(folder, trust=given["trust"])

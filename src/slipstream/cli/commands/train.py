@@ -28,6 +28,7 @@ from slipstream.cli.arguments import (
     cluster_named,
     console,
     device_named,
+    train_given,
 )
 from slipstream.cli.detached import Background, Cores, LogFile, Replace, set_aside_and_detach
 from slipstream.core.errors import ConfigError
@@ -92,7 +93,7 @@ def train(
         if set_aside_and_detach(context, folder, out=folder):
             return
         out = folder
-    overrides = overrides_of(context.params)
+    overrides = train_given(context.params)
     with closing(console()) as progress:
         run = api.train(
             target,
@@ -217,27 +218,8 @@ def run_folder(given: Mapping[str, Any], replace: bool = False) -> Path:
     from slipstream.runs.run import free_path
     from slipstream.settings.config import resolve
 
-    config = resolve(given["target"], overrides_of(given))
+    config = resolve(given["target"], train_given(given))
     out = given["out"] or config.training.out
     if replace and out:
         return Path(out).expanduser().absolute()
     return free_path(config, out)
-
-
-def overrides_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What `train`'s options say, by dotted path."""
-    from slipstream.files import yaml_file
-    from slipstream.settings.target import parse_overrides
-
-    flags = {name: given[name] for name in ("num_envs", "members", "total_steps", "seed")}
-    flags["device"] = device_named(given["device"], given["gpu"])
-    named = {
-        f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
-        for name, text in flags.items()
-        if text is not None
-    }
-    overrides = parse_overrides(given["set_"] or [])
-    for path in named.keys() & overrides.keys():
-        flag = path.removeprefix("training.").replace("_", "-")
-        raise ConfigError(f"{path} is set twice, as --set and as --{flag}; leave one of them out.")
-    return {**overrides, **named}

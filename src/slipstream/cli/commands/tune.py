@@ -25,7 +25,7 @@ from slipstream.cli.arguments import (
     Workers,
     cluster_named,
     console,
-    device_named,
+    tune_given,
 )
 from slipstream.cli.detached import Background, Cores, LogFile, Replace, set_aside_and_detach
 
@@ -108,7 +108,7 @@ def tune(
         if set_aside_and_detach(context, folder, study_name=folder):
             return
         study_name = str(folder)
-    overrides, section = given_of(context.params)
+    overrides, section = tune_given(context.params)
     with closing(console()) as shown:
         api.tune(
             target,
@@ -133,25 +133,5 @@ def study_folder(given: Mapping[str, Any]) -> Path:
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.start import fresh_name, prepare
 
-    base, _, _ = prepare(given["target"], *given_of(given))
+    base, _, _ = prepare(given["target"], *tune_given(given))
     return StudyFolder.of(given["study_name"] or fresh_name(base)).path
-
-
-def given_of(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `tune`'s options say: overrides by dotted path, and fields of the study."""
-    from slipstream.files import yaml_file
-    from slipstream.settings.target import parse_overrides
-
-    steps = given["total_steps"]
-    flags: dict[str, Any] = {
-        "env.data.folder": given["data_dir"],
-        "env.data.timeframe": given["timeframe"],
-        "training.num_envs": given["num_envs"],
-        "training.device": device_named(given["device"], given["gpu"]),
-        "training.total_steps": steps and yaml_file.parse(steps, f"--total-steps {steps}"),
-    }
-    overrides = parse_overrides(given["set_"] or [])
-    overrides |= {path: value for path, value in flags.items() if value is not None}
-    section = {name: given[name] for name in ("n_trials", "seed", "space", "from_study")}
-    section["final_refit"] = given["final_refit"] or None
-    return overrides, {name: value for name, value in section.items() if value is not None}

@@ -15,7 +15,8 @@ export function short(value) {  // on axes
   for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
     if (size >= unit) return `${+(value / unit).toPrecision(4)}${name}`;
   }
-  return size > 0 && size < 1e-3 ? (+value.toPrecision(6)).toExponential() : String(+value.toPrecision(6));
+  const rounded = +value.toPrecision(6);
+  return size > 0 && size < 1e-3 ? rounded.toExponential() : String(rounded);
 }
 
 export function minute(second) {  // of UTC seconds

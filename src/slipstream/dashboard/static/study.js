@@ -122,7 +122,10 @@ export function study() {
 
   const history = new Chart(scatter,
     "Score of each trial when it ended; choose a point to see its trial",
-    { x: "time, UTC", y: "score", time: true, height: 260, pick: (k) => order[k] && show(order[k]) });
+    {
+      x: "time, UTC", y: "score", time: true, height: 260,
+      pick: (k) => order[k] && show(order[k]),
+    });
   const show = (trial) => fill(detail, description(trial));
   function choose(trial) {
     show(trial);
