@@ -346,7 +346,7 @@ class Layer:
         self._inputs = slice(0, -1) if first else slice(1, None)
         self._one = -1 if first else 0
         self._count = len(bias)
-        self._weight = np.pad(np.vstack(rows), ((0, 0), (0, -len(bias) % 8)))
+        self._weight = np.pad(np.vstack(rows), ((0, 0), (0, -len(bias) % 16)))
         # Most libraries add a product of two rows in that order; whether this one does is tried.
         tried = np.cos(np.arange(32 * len(weight), dtype=np.float32)).reshape(32, -1)
         self._ordered, every = True, range(len(tried))
