@@ -68,7 +68,7 @@ def trials(trials: int, folds: int) -> dict[str, float]:
             page.wait_for_selector("main h1")
             began = time.perf_counter()
             page.goto(f"http://localhost:{port}/study/{id_of(str(study))}", wait_until="commit")
-            page.wait_for_selector("td.heat")  # what is drawn last
+            page.wait_for_selector(".heat")  # what is drawn last
             seconds = time.perf_counter() - began
         browser.close()
     return {"seconds": seconds}
