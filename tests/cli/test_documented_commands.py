@@ -25,7 +25,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 PAGES.remove(ROOT / "CHANGELOG.md")  # which tells of what is no more
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.yaml")])
 EXAMPLES = sorted((ROOT / "examples").rglob("*.*"))
-EXAMPLES = [path for path in EXAMPLES if path.suffix != ".safetensors"]  # a policy's numbers
+# Neither a policy's numbers nor what Python keeps of an example that has run.
+EXAMPLES = [path for path in EXAMPLES if path.suffix not in (".safetensors", ".pyc")]
 FILLED_IN = "X"
 VERBS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
