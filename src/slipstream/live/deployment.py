@@ -161,10 +161,8 @@ class Deployment:
             ConfigError: there is no such version.
         """
         if number not in self.versions:
-            listed, which = (
-                ", ".join(map(str, self.versions)) or "none",
-                number or "before its first",
-            )
+            listed = ", ".join(map(str, self.versions)) or "none"
+            which = number or "before its first"
             raise ConfigError(
                 f"{self.path.name} has no version {which}: it has {listed}. Name one with --to."
             )
