@@ -51,8 +51,8 @@ def how_far(status: Status) -> str:
     if status.of <= 0:
         done = f"{status.done:,} {status.unit}" if status.done else ""
         return ", ".join(filter(None, (status.phase, done)))
-    share = min(100.0, 100 * status.done / status.of)
-    return f"{status.phase} {share:.0f} %, {status.done:,} of {status.of:,} {status.unit}".strip()
+    share = min(100, 100 * status.done // status.of)  # 100 % is the end, and nothing before it
+    return f"{status.phase} {share} %, {status.done:,} of {status.of:,} {status.unit}".strip()
 
 
 def phases_part(phases: Mapping[str, float]) -> str:

@@ -204,6 +204,34 @@ def test_self_play_is_ones_own_past_or_a_run_of_ours():
         sections_of(both)
 
 
+def test_a_mixture_within_a_mixture_is_drawn_in_turn():
+    """Three of four games against the mixture, in it by its own weights."""
+    inner = {
+        **{"type": "weighted_mixture", "weight": 3.0},
+        "opponents": [
+            {"type": "self_play", "weight": 1.0},
+            {"type": "basic_weak", "weight": 2.0},
+            {"type": "basic_strong", "weight": 3.0},
+        ],
+    }
+    run = {"type": "self_play", "checkpoint": "runs/first", "weight": 0.5}
+    outer = {
+        "type": "weighted_mixture",
+        "opponents": [inner, {"type": "basic_strong", "weight": 0.5}, run],
+    }
+    sections = sections_of(changed(("curriculum", "phases", 3, "opponent"), outer))
+    assert sections["curriculum"]["phases"][3]["env"]["opponents"] == {
+        **{"agent": 1.0, "weak": 1.0, "strong": 2.0}
+    }
+    assert sections["env"]["self_play"] == {"opponents": {"snapshots": 0.5, "runs/first": 0.5}}
+    twice = [{"mode": "NORMAL", "weight": weight} for weight in (0.25, 0.5)]
+    sections = sections_of(changed(("curriculum", "phases", 2, "environment"), {"mixture": twice}))
+    assert sections["curriculum"]["phases"][2]["env"]["mode"] == {"normal": 0.75}
+    for nobody in ([], [{**inner, "weight": 0.0}]):
+        with pytest.raises(ConfigError, match="names nobody with a weight above 0"):
+            sections_of(changed(("curriculum", "phases", 2, "opponent", "opponents"), nobody))
+
+
 def test_our_own_curriculum_is_read_and_complete():
     config = resolve(CURRICULUM)
     assert config.agent_name == "td3" and config.agent.widths == (128, 128)

@@ -95,6 +95,16 @@ def test_plain_lines_are_rare_but_the_last_is_shown():
     assert lines[-1].startswith("training 100 %")
 
 
+def test_no_time_is_left_once_all_is_done():
+    """An ETA at 100 % is of validations and tests; what ended has none."""
+    done = replace(NOW, steps=NOW.budget)
+    text = play([updated(done.steps, eta=6.0), Entered(done, "testing"), Finished(done, {})])
+    lines = [line for line in text.splitlines() if " of 500,000 steps" in line]
+    assert [line.partition(" ")[0] for line in lines] == ["training", "testing", "training"]
+    assert ["ETA 0:06" in line for line in lines] == [True, True, False]
+    assert "training 99 %" in play([updated(499_999)])
+
+
 def test_members_show_mean_and_range():
     text = play([updated(1), updated(score=(1.0, 2.0, np.nan))])
     assert "score 1.5 (1 to 2)" in text

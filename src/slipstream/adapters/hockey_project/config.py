@@ -7,12 +7,12 @@ says what each key becomes, and what of theirs is done otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from slipstream.core.bounds import Count, Natural
+from slipstream.core.bounds import Count, Natural, Weight
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 
@@ -28,7 +28,7 @@ _LONGEST = {"NORMAL": 251, "TRAIN_SHOOTING": 81, "TRAIN_DEFENSE": 81}  # steps o
 
 class _Weighted(Config):
     mode: Mode
-    weight: float = 1.0
+    weight: Weight = 1.0
 
 
 class _Environment(Config):
@@ -46,35 +46,49 @@ class _Environment(Config):
         """Of the modes, by their names."""
         if self.mode is not None:
             return {self.mode: 1.0}
-        return {one.mode: one.weight for one in self.mixture or ()}
+        return _summed((one.mode, one.weight) for one in self.mixture or ())
 
 
 class _Opponent(Config):
     type: Literal["none", "basic_weak", "basic_strong", "self_play", "weighted_mixture"]
-    weight: float = 1.0
+    weight: Weight = 1.0
     checkpoint: str | None = None
     deterministic: bool = True
     opponents: tuple[_Opponent, ...] | None = None
 
-    def weights(self, where: str) -> dict[str, float]:
+    @model_validator(mode="after")
+    def _somebody(self) -> _Opponent:
+        if self.type == "weighted_mixture" and not any(one.weight for one in self.opponents or ()):
+            raise ValueError("`opponents` of a weighted_mixture names nobody with a weight above 0")
+        return self
+
+    def weights(self) -> dict[str, float]:
         """Of the bots, by our names; `agent` is whom self-play names."""
-        if self.type == "weighted_mixture":
-            if not self.opponents:
-                raise ConfigError(f"`{where}.opponents` of a weighted_mixture is empty.")
-            total: dict[str, float] = {}
-            for one in self.opponents:
-                for name in one.weights(where):
-                    total[name] = total.get(name, 0.0) + one.weight
-            return total
-        return {_OPPONENTS[self.type]: 1.0}
+        return _summed((_OPPONENTS[one.type], weight) for one, weight in self._met())
 
     def past(self) -> dict[str, float]:
         """Weights of what self-play names: snapshots of one's own, or runs."""
-        found: dict[str, float] = {}
+        named = ((one.checkpoint, weight) for one, weight in self._met() if one.type == "self_play")
+        return _summed((place or "snapshots", weight) for place, weight in named)
+
+    def _met(self) -> list[tuple[_Opponent, float]]:
+        """Who is met, by weight: of a mixture within a mixture, its own weight times the share."""
+        if self.type != "weighted_mixture":
+            return [(self, 1.0)]
+        found: list[tuple[_Opponent, float]] = []
         for one in self.opponents or ():
-            for name in one.past():
-                found[name] = found.get(name, 0.0) + one.weight
-        return {self.checkpoint or "snapshots": 1.0} if self.type == "self_play" else found
+            inner = one._met()
+            total = sum(weight for _, weight in inner)
+            found += [(who, one.weight * weight / total) for who, weight in inner]
+        return found
+
+
+def _summed(weights: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """By name; who is named twice has both weights."""
+    total: dict[str, float] = {}
+    for name, weight in weights:
+        total[name] = total.get(name, 0.0) + weight
+    return total
 
 
 class _Shaping(Config):
@@ -254,8 +268,7 @@ def _past(phases: tuple[_Phase, ...]) -> dict[str, float]:
 
 
 def _phase(phase: _Phase, number: int, scale: float, played: bool) -> dict[str, Any]:
-    where = f"curriculum.phases.{number}.opponent"
-    met = phase.opponent.weights(where)
+    met = phase.opponent.weights()
     env: dict[str, Any] = {
         "mode": {name.lower(): weight for name, weight in phase.environment.weights().items()},
         "opponents": {"agent": _NEVER, **met} if played else met,

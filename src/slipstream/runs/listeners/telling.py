@@ -81,7 +81,7 @@ class Telling:
             line = f"Member {event.member} stopped: {event.reason}."
             voice.note("member failed", line, "red", steps=steps, member=event.member)
         elif isinstance(event, on.Finished):
-            self._show(progress, False, phase="training", running=())
+            self._show(progress, False, phase="training", running=(), eta=None)
             voice.note("finished", finished_line(progress, self._members), steps=steps)
             members, columns = event.result.get("members", ()), ("best_score", "test_score")
             found = {name: [one.get(name) for one in members] for name in columns}
