@@ -121,6 +121,20 @@ def test_a_policys_own_folder_is_an_opponent(other_game):
     assert np.array_equal(games.result, run.result) and games.two == "run/member-000"
 
 
+def test_a_policy_that_was_handed_on_plays_the_same_games(other_game, tmp_path):
+    [own] = slipstream.evaluate_games(other_game, games=6)
+    card = slipstream.write_card(other_game, out=tmp_path / "given").read_text()
+    won, drawn, lost = (f"{100 * share:.1f} % [" for share, _, _ in own.shares().values())
+    (line,) = [line for line in card.splitlines() if "6 whole games against random" in line]
+    assert f"won {won}" in line and f"drawn {drawn}" in line and f"lost {lost}" in line
+    files = set((tmp_path / "given").iterdir())
+    [given] = slipstream.evaluate_games(tmp_path / "given", games=6)
+    assert np.array_equal(own.result, given.result) and given.one == "given"
+    assert set((tmp_path / "given").iterdir()) == files
+    with pytest.raises(ConfigError, match="no opponent `snapshots`"):
+        slipstream.evaluate_games(tmp_path / "given", ["snapshots"])
+
+
 def test_a_runs_own_snapshots_are_an_opponent(other_game):
     """Those in its last checkpoint: 256 steps with a snapshot after 10 iterations of 128 leave the
     first one, untrained weights."""

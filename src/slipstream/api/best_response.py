@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from slipstream.api.evaluation import write_report
 from slipstream.api.training import train
 from slipstream.runs.listeners.events import Listener
-from slipstream.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.runs.run import Run
 from slipstream.settings.target import Overrides, parse_overrides
 
@@ -60,16 +59,7 @@ def exploit(
     """
     from slipstream.runs import games as whole
 
-    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
-    if deployed is not None:
-        config, name = DeployedPolicy.open(deployed, trust).config, deployed.absolute().name
-        whole.check_game(config.env_name)
-        two = whole.Player(name, place=str(deployed))
-    else:
-        victim = path if isinstance(path, Run) else Run.open(path, trust=trust)
-        config = victim.config
-        whole.check_game(config.env_name)
-        two = whole.player_of(victim, member)
+    config, two = whole.learner_of(path, member, trust)
     assert two.place is not None
     whole.game_against(config.env_name, config.env_settings, 0, two)  # refused before training
     changes: dict[str, Any] = {} if steps is None else {"training.total_steps": steps}

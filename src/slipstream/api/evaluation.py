@@ -78,15 +78,15 @@ def evaluate_games(
     member: int | None = None,
     trust: bool = False,
 ) -> list[Games]:
-    """Whole games of a run's best policy for two, from both sides; written to `games.json`.
+    """Whole games of a policy for two, from both sides; a run's are written to its `games.json`.
 
     Args:
-        path: a run.
+        path: a run, for its best policy; or a policy that `write_card` handed on.
         opponents: names of the game's bots (`random` in any game), directories of other runs,
             policies' folders, ONNX files, `snapshots` of the run's own; all bots unless given.
         games: against each.
         seed: of the games; one that chose no policy unless given.
-        member: whose policy; the best one's unless given.
+        member: of the run, whose policy; the best one's unless given.
         trust: as for `evaluate`.
 
     Returns:
@@ -94,21 +94,22 @@ def evaluate_games(
     """
     from slipstream.runs import games as whole
 
-    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
-    name, settings = run.config.env_name, run.config.env_settings
-    whole.check_game(name)
+    config, one = whole.learner_of(path, member, trust)
+    name, settings = config.env_name, config.env_settings
     chosen = whole.bots(name) if opponents is None else opponents
     others = [
-        whole.snapshots_of(run) if text == SNAPSHOTS else whole.opponent_of(name, text)
+        whole.snapshots_of(one.run)
+        if one.run is not None and text == SNAPSHOTS
+        else whole.opponent_of(name, text)
         for text in chosen
     ]
-    one = whole.player_of(run, member)
-    number = run.config.evaluation.test_seed if seed is None else seed
+    number = config.evaluation.test_seed if seed is None else seed
     for two in others:  # refused before anything takes time
         whole.game_against(name, settings, 0, two)
-    backend = run.config.training.chosen_backend
-    played = [whole.play(name, one, two, games, number, backend=backend) for two in others]
-    whole.write_games(run, played, number)
+    asked: Any = {"settings": settings, "backend": config.training.chosen_backend}
+    played = [whole.play(name, one, two, games, number, **asked) for two in others]
+    if one.run is not None:
+        whole.write_games(one.run, played, number)
     return played
 
 

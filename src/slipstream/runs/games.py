@@ -26,7 +26,7 @@ from slipstream.files.best_policies import BEST
 from slipstream.files.files import write_sealed
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
-from slipstream.runs.policies import best_policy
+from slipstream.runs.policies import DeployedPolicy, best_policy, deployed_folder
 from slipstream.runs.run import CONFIG, Run
 from slipstream.settings.config import RunConfig
 from slipstream.vector.vector_env import VectorEnv, blank
@@ -118,6 +118,30 @@ def player_of(path: str | Path | Run, member: int | None = None) -> Player:
     chosen = run.best.highest if member is None else member
     place = str(run.best.folder_of(chosen))
     return Player(run.path.name, best_policy(run, chosen), run, place)
+
+
+def learner_of(
+    path: str | Path | Run, member: int | None = None, trust: bool = False
+) -> tuple[RunConfig, Player]:
+    """A policy for two, of a run or handed on by one, and the config that it was trained under.
+
+    Args:
+        path: a run, or the folder of a policy.
+        member: of the run; the best one's policy unless given.
+        trust: as for `Run.open`.
+
+    Raises:
+        ConfigError: it is no policy for two.
+        CheckpointError: there is no policy yet, or it is damaged.
+    """
+    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
+    if deployed is not None:
+        found = DeployedPolicy.open(deployed, trust)
+        check_game(found.config.env_name)
+        return found.config, Player(deployed.absolute().name, found.policy, place=str(deployed))
+    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
+    check_game(run.config.env_name)
+    return run.config, player_of(run, member)
 
 
 def bots(env_name: str) -> list[str]:

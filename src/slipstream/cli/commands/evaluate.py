@@ -67,10 +67,10 @@ def evaluate(
     place, bars, start = api.evaluation.placed(run, data, start)
     run = Path(str(place))
     deployed = deployed_folder(run)
-    if deployed is not None and (games is not None or opponent or video is not None):
+    if deployed is not None and video is not None:
         raise ConfigError(
-            f"{run} is a policy by itself: --games, --opponent and --video are for the "
-            "directory of a run. `slipstream.load_policy` and `slipstream.make_vec` play with it."
+            f"{run} is a policy by itself: --video is for the directory of a run. "
+            "`slipstream.load_policy` and `slipstream.make_vec` play with it."
         )
     opened = Run.open(run, progress.say, trust) if deployed is None else None
     if opened is not None and video is not None:
@@ -80,8 +80,8 @@ def evaluate(
             raise ConfigError("--video films one game: leave out --games, and name one --opponent.")
         progress.say(f"Video: {film(opened, video, opponent[0] if opponent else None)}")
         return
-    if opened is not None and (games is not None or opponent):
-        _show_games(opened, games, opponent, seed, trust)
+    if games is not None or opponent:
+        _show_games(opened or run, games, opponent, seed, trust)
         return
     path = api.write_report(
         opened or run,
@@ -97,9 +97,9 @@ def evaluate(
 
 
 def _show_games(
-    run: Run, games: int | None, opponents: list[str] | None, seed: int | None, trust: bool
+    run: Run | Path, games: int | None, opponents: list[str] | None, seed: int | None, trust: bool
 ) -> None:
-    """Plays, prints a table and writes `games.json` into the run's directory."""
+    """Plays, prints a table and writes `games.json` into a run's directory."""
     from slipstream import api
 
     number = {} if games is None else {"games": games}

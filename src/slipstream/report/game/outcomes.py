@@ -61,6 +61,12 @@ def won(met: Outcomes) -> KeyFigure:
     return KeyFigure(f"Won against {met.opponent}", share(met.won / games), f"{low} to {high} %")
 
 
+def whole_games(played: Mapping[str, Any]) -> tuple[str, str]:
+    """A row of `games.json` in words: who was met, and what came of it."""
+    shares = [f"{what} {_share(*played[what])}" for what in ("won", "drawn", "lost")]
+    return f"{played['games']:,} whole games against {played['two']}", ", ".join(shares)
+
+
 def sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> list[Section]:
     """One section of tables and curves, or none where nobody was met."""
     if not found:

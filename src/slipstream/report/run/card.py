@@ -15,6 +15,7 @@ from slipstream.core.text import printable
 from slipstream.files import checkpoint
 from slipstream.files.files import write_text
 from slipstream.market.reading.source import resolve_folder
+from slipstream.report.game.outcomes import whole_games
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.numbers import Measured, interval
 from slipstream.report.page import Page
@@ -77,6 +78,8 @@ def card(run: Run, found: RunEvaluation, page: Page, licence: str) -> str:
     }
     if found.market is None:
         scores |= dict([_mean_interval(found)])
+    if found.game is not None:
+        scores |= dict(map(whole_games, found.game.played))
     lines = [
         *(f"# {run.config.short_name}", f"**{_text(page.headline)}**"),
         "A policy is data, not code: `slipstream.load_policy(FOLDER)` runs nothing of this folder, "
