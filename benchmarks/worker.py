@@ -16,8 +16,8 @@ from typing import Any
 
 from slipstream.core.errors import ResourceError
 
-# Workers find this package, ours also where an interpreter of a peer's has it not, and the oracles that
-# tests compare kernels with.
+# Workers find this package, ours also where an interpreter of a peer's has it not, and the oracles
+# that tests compare kernels with.
 _ROOT = Path(__file__).parents[1]
 _PATHS = (str(_ROOT), str(_ROOT / "src"), str(_ROOT / "tests/envs"))
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
