@@ -18,7 +18,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import load as tensors_of
 
 Array = NDArray[Any]
-FORMAT, LIMIT = 2, np.float32(10.0)  # of policies; scaled observations are cut at +- LIMIT
+FORMAT, LIMIT = 2, 10.0  # of policies; scaled observations are cut at +- LIMIT
 _MOST = 1 << 28  # bytes of a file
 # tanh x = x P(x^2) / Q(x^2), coefficients of P and Q from the highest: as in nets/layers.py.
 _TANH = [*np.array([
     [1.3242739349550448e-08, 7.732424478490429e-07], [2.053404023172334e-05, 0.0003278417279943824],
     [0.0034912892151623964, 0.02586091309785843], [0.133774995803833, 0.46710819005966187], [1, 1],
-], np.float32).astype(np.float64)[..., None, None]]  # fmt: skip
-_NEAR, _ONE = np.float32(9.1), np.float32(1.0)  # beyond _NEAR float32 knows 1 only
+], np.float32).astype(np.float64)[..., None]]  # fmt: skip
+# Beyond 9.1 float32 knows 1 only. Arrays: with numbers an operation takes half as long again.
+_CUT, _NEAR, _ONE = ([np.array(x, np.float32) for x in (-x, x)] for x in (LIMIT, 9.1, 1.0))
 _HALF = -(2**63)
 _SAMPLE, _GOLDEN = 2**32 + 4, np.uint64(0x9E3779B97F4A7C15)  # machine/draws.py, core/random.py
 
@@ -183,7 +184,9 @@ class PortablePolicy:
         fit = {"observation.mean": (numbers,), "observation.inverse_std": (numbers,)}
         fit |= {"weights.log_std": (self._width,)} if self._head == "gaussian" else {}
         fine = all(tensors[name].shape == size for name, size in fit.items())
-        fine = fine and bool((tensors["observation.inverse_std"] >= 0.0).all())
+        self._mean = tensors["observation.mean"][None]
+        self._inverse_std = tensors["observation.inverse_std"][None]
+        fine = fine and bool((self._inverse_std >= 0.0).all())
         _need(fine, "its scale has another shape, or deviations below 0")
 
     def _read_action(self, action: Mapping[str, Any]) -> None:
@@ -321,11 +324,13 @@ class PortablePolicy:
             x = x + own["weights.dense.bias"]
             x = np.maximum(x, 0.0) @ own["weights.actor.weight"] + own["weights.actor.bias"]
         else:
-            x = (x - own["observation.mean"]) * own["observation.inverse_std"]
-            x = np.minimum(np.maximum(x, -LIMIT), LIMIT)
-            for layer in self._layers[:-1]:
-                x = np.maximum(layer(x), np.float32(0.0)) if self._relu else _tanh(layer(x))
-            x = self._layers[-1](x)
+            x = _within((x - self._mean) * self._inverse_std, _CUT)
+            *hidden, last = self._layers
+            for layer in hidden:
+                y = layer(x)
+                terms = layer.terms if len(x) == 1 else _TANH
+                x = np.maximum(y, np.float32(0.0)) if self._relu else _tanh(y, terms)
+            x = last(x)
         return x[:, : self._outputs]
 
     def _stream(self, step: int) -> Array:
@@ -346,6 +351,7 @@ class Layer:
         self._inputs = slice(0, -1) if first else slice(1, None)
         self._one = -1 if first else 0
         self._count = len(bias)
+        self.terms = [np.repeat(pair, len(bias), axis=1) for pair in _TANH]  # of one row's tanh
         self._weight = np.pad(np.vstack(rows), ((0, 0), (0, -len(bias) % 16)))
         # Most libraries add a product of two rows in that order; whether this one does is tried.
         tried = np.cos(np.arange(32 * len(weight), dtype=np.float32)).reshape(32, -1)
@@ -372,34 +378,40 @@ def _fused(a: Array, b: Array, c: Array) -> Array:
     """a b + c of float32 numbers kept as float64, rounded once to float32, as a processor does."""
     product = a * b  # exact
     total = product + c
-    low = _rest(total)
-    if low.min(initial=0) == _HALF:  # then what was rounded off decides
+    rest, halfway = _rest(total)
+    if halfway:  # then what was rounded off decides
         back = total - product
         error = (product - (total - back)) + (c - back)
         moved = np.nextafter(total, np.where(error > 0.0, np.inf, -np.inf))
-        total = np.where((low == _HALF) & (error != 0.0), moved, total)
+        total = np.where((rest == _HALF) & (error != 0.0), moved, total)
     return total.astype(np.float32).astype(np.float64)
 
 
-def _rest(total: Array) -> Array:
-    """What float32 has no bits for; `_HALF` is halfway between two of its numbers."""
-    rest: Array = total.view(np.int64) << 35
-    return rest
+def _rest(total: Array) -> tuple[Array, bool]:
+    """What float32 has no bits for, and whether any is `_HALF`: halfway between two numbers."""
+    rest = total.view(np.int64) << 35
+    return rest, rest.size > 0 and rest.item(rest.argmin()) == _HALF
 
 
-def _tanh(x: Array) -> Array:
-    """tanh as the compiled loops calculate it."""
-    near = np.minimum(np.maximum(x, -_NEAR), _NEAR)
-    square, both, totals = (near * near).astype(np.float64), _TANH[0], np.empty((4, 2, *x.shape))
-    for more, total in zip(_TANH[1:], totals, strict=True):
-        np.add(np.multiply(both, square, out=total), more, out=total)
-        both = total.astype(np.float32)
-    if totals.size and _rest(totals).min() == _HALF:
-        both = _TANH[0]
-        for more in _TANH[1:]:
-            both = _fused(both, square, more).astype(np.float32)
-    result: Array = np.minimum(np.maximum(near * both[0] / both[1], -_ONE), _ONE)
+def _within(x: Array, ends: Sequence[Array]) -> Array:
+    low, high = ends
+    result: Array = np.minimum(np.maximum(x, low), high)
     return result
+
+
+def _tanh(x: Array, terms: Sequence[Array] = _TANH) -> Array:
+    """tanh as the compiled loops calculate it; `terms` are _TANH, or that once for each number."""
+    near = _within(x, _NEAR).ravel()
+    squares, totals, both = np.empty((2, near.size)), np.empty((4, 2, near.size)), terms[0]
+    squares[:] = near * near
+    for more, total in zip(terms[1:], totals, strict=True):
+        np.add(np.multiply(both, squares, total), more, total)
+        both = total.astype(np.float32)
+    if _rest(totals)[1]:
+        both = terms[0]
+        for more in terms[1:]:
+            both = _fused(both, squares, more).astype(np.float32)
+    return _within(near * both[0] / both[1], _ONE).reshape(x.shape)
 
 
 def _single(name: str) -> Any:
