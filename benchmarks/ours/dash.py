@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import os
 import re
 import shutil
@@ -11,9 +12,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import uvicorn
 
+from benchmarks.machine import threads
 from benchmarks.ours.watched import add_rows, rows_of, write_run, write_study_folder
 from benchmarks.worker import WorkerError
 from slipstream.dashboard.feed import PageFeed
@@ -32,46 +33,34 @@ _PATIENCE = 60.0  # seconds
 
 
 def point(points: int) -> dict[str, float]:
-    """Seconds from a line in a table until a watcher has it."""
+    """Seconds from a line in a table until Chromium has drawn it on the page of its run."""
     with tempfile.TemporaryDirectory() as parent:
         run = write_run(Path(parent) / "run", members=4, iterations=1_000)
-        with _serving(Path(parent)) as (port, _, cookie):
-            answer = _streamed(port, cookie, f"run/{id_of(str(run))}")
-            answer.readline()
+        with _browsed(Path(parent)) as (page, url):
+            page.goto(f"{url}/run/{id_of(str(run))}")
+            page.wait_for_selector("#link:text-is('live')")
+            page.wait_for_selector(".chart canvas")
+            curve = page.locator(".chart:has-text('Score of recent') [role=img]")
             found = []
             for k in range(points):
-                time.sleep(0.37)  # not in step with the looks
-                began = time.perf_counter()
+                time.sleep(k / points)  # after the look that saw the last one: 0 is the worst
+                before, began = curve.get_attribute("aria-label"), time.perf_counter()
                 add_rows(run, rows_of(4, 1_001 + k, 1_002 + k))
-                while b'"metrics"' not in answer.readline():
-                    pass
+                while curve.get_attribute("aria-label") == before:  # it says the last values
+                    time.sleep(0.01)
                 found.append(time.perf_counter() - began)
     return {"slowest": max(found)}
 
 
 def trials(trials: int, folds: int) -> dict[str, float]:
     """Seconds until Chromium has drawn the page of a study."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError as error:
-        raise WorkerError("Playwright is missing: pip install playwright") from error
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        raise WorkerError("There is no chromium: apt-get install chromium.")
-    sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
-    with tempfile.TemporaryDirectory() as parent, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as parent:
         study = write_study_folder(Path(parent) / "study", trials, folds, under_way=16)
-        browser = playwright.chromium.launch(executable_path=chromium, args=sandbox)
-        with _serving(Path(parent)) as (port, token, _):
-            page = browser.new_page()
-            page.goto(f"http://localhost:{port}/?token={token}")
-            page.wait_for_selector("main h1")
+        with _browsed(Path(parent)) as (page, url):
             began = time.perf_counter()
-            page.goto(f"http://localhost:{port}/study/{id_of(str(study))}", wait_until="commit")
+            page.goto(f"{url}/study/{id_of(str(study))}", wait_until="commit")
             page.wait_for_selector(".heat")  # what is drawn last
-            seconds = time.perf_counter() - began
-        browser.close()
-    return {"seconds": seconds}
+            return {"seconds": time.perf_counter() - began}
 
 
 def watchers(watchers: int, lines: int) -> dict[str, float]:
@@ -140,25 +129,68 @@ def _newest(text: str) -> str:
     return found[-1] if found else ""
 
 
-def trained(watched: bool, steps: int) -> dict[str, float]:
-    """Steps per second of a training, after its start."""
-    with tempfile.TemporaryDirectory() as parent:
+@contextmanager
+def training(seconds: float) -> Iterator[Callable[[bool], float]]:
+    """A training on all cores; what is called tells its steps per second, watched or not."""
+    with tempfile.TemporaryDirectory() as parent, _serving(Path(parent)) as (port, _, cookie):
         run = Path(parent) / "run"
         command = [sys.executable, "-m", "slipstream", "train", "cartpole", "--no-report"]
-        command += ["--total-steps", str(steps), "--out", str(run)]
-        with _serving(Path(parent)) as (port, _, cookie):
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-            while watched and not (run / "metrics.csv").exists() and process.poll() is None:
-                time.sleep(0.02)
-            if watched:
-                answer = _streamed(port, cookie, f"run/{id_of(str(run))}")
-                threading.Thread(target=_drain, args=(answer,), daemon=True).start()
-            if process.wait():
+        command += ["--members", str(threads()), "--num-envs", "64", "--out", str(run)]
+        command += ["--total-steps", "500_000_000"]  # it is ended before
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=_own(Path(parent)))
+
+        def rate(watched: bool) -> float:
+            stream = _followed(port, cookie, f"run/{id_of(str(run))}") if watched else None
+            (steps, wall), ends = _reached(run), time.monotonic() + seconds
+            while time.monotonic() < ends:
+                if stream is None:
+                    time.sleep(0.1)
+                else:
+                    stream.readline()
+            now = _reached(run)
+            if stream is not None:
+                stream.close()
+            if process.poll() is not None:
                 raise WorkerError(f"The training ended with exit code {process.returncode}.")
-        rows = np.genfromtxt(run / "metrics.csv", delimiter=",", names=True)
-    first = len(rows) // 10  # what compiles, and who begins to watch
-    done, seconds = (rows[name][-1] - rows[name][first] for name in ("steps", "wall"))
-    return {"steps_per_second": float(done / seconds)}
+            return (now[0] - steps) / (now[1] - wall)
+
+        try:
+            while not (run / "metrics.csv").exists() and process.poll() is None:
+                time.sleep(0.1)
+            time.sleep(seconds)
+            yield rate
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _reached(run: Path) -> tuple[float, float]:
+    """Steps and seconds of the newest row of a run's table."""
+    with (run / "metrics.csv").open("rb") as file:
+        names = file.readline().decode().strip().split(",")
+        file.seek(max(0, os.fstat(file.fileno()).st_size - (1 << 14)))
+        row = file.read().decode().split("\n")[-2].split(",")
+    return float(row[names.index("steps")]), float(row[names.index("wall")])
+
+
+@contextmanager
+def _browsed(folder: Path) -> Iterator[tuple[Any, str]]:
+    """Chromium on the first page of a folder's dashboard, and that dashboard's address."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise WorkerError("Playwright is missing: pip install playwright") from error
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        raise WorkerError("There is no chromium: apt-get install chromium.")
+    sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
+    with sync_playwright() as playwright, _serving(folder) as (port, token, _):
+        browser = playwright.chromium.launch(executable_path=chromium, args=sandbox)
+        page, url = browser.new_page(), f"http://localhost:{port}"
+        page.goto(f"{url}/?token={token}")
+        page.wait_for_selector("main h1")
+        yield page, url
+        browser.close()
 
 
 @contextmanager
@@ -167,8 +199,7 @@ def _serving(folder: Path) -> Iterator[tuple[int, str, str]]:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
     command = [sys.executable, "-m", "slipstream", "dash", str(folder), "--port", str(port)]
-    own = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=own, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=_own(folder), text=True)
     try:
         assert process.stdout is not None
         token = process.stdout.readline().strip().rpartition("=")[2]
@@ -195,15 +226,16 @@ def _cookie(port: int, token: str) -> str:
     return found.partition(";")[0]
 
 
-def _streamed(port: int, cookie: str, page: str) -> http.client.HTTPResponse:
+def _followed(port: int, cookie: str, page: str) -> http.client.HTTPResponse:
+    """The stream of a page, which like a browser has asked before for all there is."""
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE)
-    link.request("GET", f"/stream/{page}", headers={"Host": "localhost", "Cookie": cookie})
+    headers = {"Host": "localhost", "Cookie": cookie}
+    link.request("GET", f"/api/{page}", headers=headers)
+    place = json.loads(link.getresponse().read())["place"]
+    link.request("GET", f"/stream/{page}", headers={**headers, "Last-Event-ID": place})
     return link.getresponse()
 
 
-def _drain(answer: http.client.HTTPResponse) -> None:
-    try:
-        while answer.readline():
-            pass
-    except OSError:
-        pass
+def _own(folder: Path) -> dict[str, str]:
+    """Variables of a process whose register lies in a folder."""
+    return {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
