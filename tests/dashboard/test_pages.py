@@ -142,18 +142,22 @@ def test_a_runs_page_draws_its_curves_and_what_is_appended(serving, tmp_path, op
     until(lambda: chart.get_attribute("aria-label") != before)
 
 
-@pytest.mark.long
 def test_runs_are_compared(dash, made, opened):
-    page = opened(dash, paths(made)["compare"])
+    page = opened(dash, "/")
+    for name in ("night", "other"):
+        page.get_by_label(f"compare {name}").check()
+    page.get_by_role("link", name="Compare 2 runs").click()
+    page.wait_for_selector("h1:text-is('Compare')")
     assert "Score in validation, mean of members" in drawn(page)
     legend = page.locator(".chart:has-text('Score of recent') .u-legend").inner_text()
     assert "night" in legend and "other" in legend and fits(page)
 
 
 def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
-    study = write_study_folder(tmp_path / "shown" / "search", trials=60, under_way=2)
+    study = write_study_folder(tmp_path / "shown" / SCRIPT, trials=60, under_way=2)
     page = opened(serving(study.parent), f"/study/{id_of(str(study))}")
     titles = drawn(page)
+    assert page.locator("h1").text_content() == f"Study {SCRIPT}"
     assert any(one.startswith("Trial 60:") and "to go" in one for one in titles)
     assert {"agent.learning_rate", "agent.discount"} <= set(titles)
     assert "60 of 120" in page.inner_text("dl.tiles") and "is NaN after" in page.inner_text("main")
@@ -166,7 +170,7 @@ def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
     page.wait_for_selector("p:text-is('Nothing beat cash.')")
     page.wait_for_selector("text=PED-ANOVA", timeout=20_000)
     add_trial(study, 62, "failed", SCRIPT)
-    page.wait_for_selector("text=onerror=alert", timeout=10_000)
+    page.wait_for_selector("td:has-text('onerror=alert')", timeout=10_000)
     page.locator(".chart:has-text('Score of each trial') [role=img]").focus()
     for key in ("End", "Enter"):
         page.keyboard.press(key)
@@ -178,7 +182,7 @@ def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
 
 
 def test_the_page_of_jobs_stops_one(serving, tmp_path, opened):
-    run = write_run(tmp_path / "shown" / f"a{SCRIPT[:20].replace('/', '')}", 1, 20)
+    run = write_run(tmp_path / "shown" / SCRIPT, 1, 20)
     page = opened(serving(run.parent), "/jobs")
     page.get_by_role("button", name="stop").focus()
     page.keyboard.press("Enter")
@@ -214,12 +218,13 @@ def test_names_and_moments_of_strangers_spoil_no_page(serving, deployed, tmp_pat
         journal.execute("UPDATE decisions SET pass = ?", (SCRIPT,))
     run = write_run(tmp_path / "shown" / "own", members=1, iterations=9)
     table = run / "metrics.csv"
-    table.write_text(table.read_text().replace("value_loss", SCRIPT))
+    text = table.read_text().replace("value_loss", SCRIPT)
+    table.write_text(text.replace("policy_loss", "constructor"))
     dash = serving(live.parent)
     page = opened(dash, f"/deployment/{id_of(str(live))}")
     assert drawn(page) == [SCRIPT] and f"{SCRIPT}, 299 of 299" in page.inner_text("main")
     page = opened(dash, f"/run/{id_of(str(run))}")
-    assert SCRIPT.replace("_", " ") in drawn(page) and page.locator("main img").count() == 0
+    assert {SCRIPT, "constructor"} <= set(drawn(page)) and page.locator("main img").count() == 0
 
 
 def test_a_kill_switch_is_a_deployments_alone(serving, made):

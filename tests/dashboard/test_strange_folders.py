@@ -115,6 +115,13 @@ def test_a_ledger_that_is_too_long_is_not_read(serving, study, monkeypatch, name
     assert dash.get("/api/overview/all")["events"][0][1][0]["spark"] == []
 
 
+def test_a_value_that_is_too_large_is_not_read(serving, study, monkeypatch):
+    monkeypatch.setattr("slipstream.files.database._MOST_BYTES", 1 << 16)
+    spoil(study / "ledger.db", "UPDATE asks SET params = hex(zeroblob(40000)) WHERE trial = 0")
+    news, _ = serving(study.parent).news("study", study)
+    assert "too big" in news["trials"][0]["unreadable"] and news["members"]
+
+
 def test_what_sqlite_opens_beside_a_ledger_is_a_file(study):
     Path(f"{study / 'ledger.db'}-journal").unlink(missing_ok=True)
     os.mkfifo(f"{study / 'ledger.db'}-journal")  # SQLite would wait for a writer

@@ -48,8 +48,7 @@ def deployment_news(folder: Path, place: str) -> News:
 def _facts(found: Deployment) -> dict[str, Any]:
     """The version in force with its gates, all versions, and the newest lines of the audit."""
     folder = found.path
-    facts: dict[str, Any] = {"name": folder.name, "folder": str(folder), "kind": "deployment"}
-    facts["killed"] = killed(folder)
+    facts: dict[str, Any] = {"name": folder.name, "killed": killed(folder)}
     try:
         versions, number = found.versions, found.current
         manifests = f"versions/{number}/{checkpoint.MANIFEST}"

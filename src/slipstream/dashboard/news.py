@@ -11,7 +11,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import zip_longest
@@ -200,14 +200,13 @@ def status_facts(folder: Path, resume: str) -> dict[str, Any]:
     return facts | {"lines": [*idle, *folded(parts, _WIDTH)], "host": status.host}
 
 
-def _event(line: bytes) -> Mapping[str, Any] | None:
-    """Kind and line of one event; None where it is none."""
+def _event(line: bytes) -> str | None:
+    """The line of one event; None where it is none."""
     try:
         event = json.loads(line)
         if not isinstance(event, dict) or not isinstance(event["at"], int | float):
             return None
-        kind = str(event["event"])[:_LONGEST]
-        return {"kind": kind, "line": event_line(event)[:_LONGEST]}
+        return event_line(event)[:_LONGEST]
     except (ValueError, KeyError, RecursionError, TypeError):
         return None
 

@@ -38,11 +38,10 @@ def run_news(folder: Path, place: str) -> News:
 
 def _facts(folder: Path) -> dict[str, Any]:
     """What lies in the directory; what cannot be read is left out and said."""
-    facts: dict[str, Any] = {"name": folder.name, "folder": str(folder), "kind": "run"}
+    facts: dict[str, Any] = {"name": folder.name, "page": small(folder, REPORT) is not None}
     facts["checkpoints"] = [one.name for one in checkpoints(folder / CHECKPOINTS)][-_MOST:]
     names = sorted(one.name for kind in VIDEOS for one in folder.glob(f"*{kind}"))
     facts["videos"] = [name for name in names[:_MOST] if small(folder, name)]
-    facts["page"] = small(folder, REPORT) is not None
     try:
         facts["config"] = config_rows(read_config(folder / CONFIG)) if small(folder, CONFIG) else []
         result = read_json(folder / RESULT, SlipstreamError, "") if small(folder, RESULT) else None

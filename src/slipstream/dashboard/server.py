@@ -8,6 +8,7 @@ are shown in a sandbox without an origin and without scripts.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import platform
@@ -157,7 +158,7 @@ class Dashboard:
         page, look = await run_in_threadpool(self._look, request)
         place = request.query_params.get("from", "")
         answer = await self._feed.answer(page, place, look)
-        text = f'{{"place":{_quoted(answer.place)},"events":{answer.text or "[]"}}}'
+        text = f'{{"place":{json.dumps(answer.place)},"events":{answer.text or "[]"}}}'
         return Response(text, media_type="application/json")
 
     async def _stream(self, request: Request) -> Response:
@@ -165,26 +166,25 @@ class Dashboard:
         place = request.headers.get("last-event-id") or request.query_params.get("from", "")
         return EventSourceResponse(self._feed.stream(page, place, look))
 
-    async def _importances(self, request: Request) -> Response:
-        line = await run_in_threadpool(self._line, request.path_params["id"])
+    def _importances(self, request: Request) -> Response:
+        line = self._line(request.path_params["id"])
         try:
-            return JSONResponse(await run_in_threadpool(importances, Path(line.folder)))
+            return JSONResponse(importances(Path(line.folder)))
         except MALFORMED as error:
             raise HTTPException(404, f"It cannot be computed: {error}") from error
 
-    async def _page(self, request: Request) -> Response:
-        line = await run_in_threadpool(self._line, request.path_params["id"])
-        name = PAGE if line.kind == "study" else REPORT
+    def _page(self, request: Request) -> Response:
+        line = self._line(request.path_params["id"])
+        name = PAGE if line.kind == STUDY else REPORT
         try:
-            path = inside(Path(line.folder), name, _MOST_PAGE)
-            text = await run_in_threadpool(content, path, _MOST_PAGE)
+            text = content(inside(Path(line.folder), name, _MOST_PAGE), _MOST_PAGE)
         except (OSError, UnreadableError) as error:
             raise HTTPException(404, f"{name} cannot be shown: {error}.") from error
         headers = {"Content-Security-Policy": _SANDBOX}
         return Response(text, headers=headers, media_type="text/html; charset=utf-8")
 
-    async def _video(self, request: Request) -> Response:
-        line = await run_in_threadpool(self._line, request.path_params["id"])
+    def _video(self, request: Request) -> Response:
+        line = self._line(request.path_params["id"])
         name = request.path_params["name"]
         try:
             if Path(name).name != name or Path(name).suffix not in VIDEOS:
@@ -194,11 +194,10 @@ class Dashboard:
             raise HTTPException(404, f"That cannot be shown: {error}.") from error
         return FileResponse(path, headers={"Content-Security-Policy": _SANDBOX})
 
-    async def _act(self, request: Request) -> Response:
+    def _act(self, request: Request) -> Response:
         number, action = request.path_params["id"], request.path_params["action"]
         try:
-            line = await run_in_threadpool(self._line, number)
-            return JSONResponse({"said": await run_in_threadpool(self._done, line, action)})
+            return JSONResponse({"said": self._done(self._line(number), action)})
         except SlipstreamError as error:
             return JSONResponse({"said": str(error)}, 409)
 
@@ -246,10 +245,6 @@ def _packaged(name: str) -> Response:
     if name not in names or kind is None:
         raise HTTPException(404, "There is no such file.")
     return Response(names[name].read_bytes(), media_type=f"{kind}; charset=utf-8")
-
-
-def _quoted(text: str) -> str:
-    return bytes(JSONResponse(text).body).decode()
 
 
 def guarded(

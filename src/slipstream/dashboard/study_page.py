@@ -56,8 +56,7 @@ def importances(folder: Path) -> dict[str, float]:
 
 def _facts(folder: Path) -> dict[str, Any]:
     """What was asked for and, at its end, what came of it."""
-    facts: dict[str, Any] = {"name": folder.name, "folder": str(folder), "kind": "study"}
-    facts["page"] = small(folder, PAGE) is not None
+    facts: dict[str, Any] = {"name": folder.name, "page": small(folder, PAGE) is not None}
     try:
         own = StudyFolder(folder)
         if small(folder, "study.yaml"):
@@ -67,15 +66,13 @@ def _facts(folder: Path) -> dict[str, Any]:
             facts |= {
                 "n_trials": study.n_trials,
                 "rungs": list(rungs),
-                "objective": study.objective,
                 "steps": values.get("training", {}).get("total_steps"),
                 "log": [name for name, one in space.items() if _log(one)],
                 "text": yaml_file.dump(values)[: 64 << 10],
             }
         result = own.result if small(folder, "result.json") else None
         if result is not None:
-            told = ("objective", "sentences", "holdout", "market", "shown", "winner")
-            facts["result"] = {name: result.get(name) for name in told}
+            facts["result"] = {name: result.get(name) for name in ("sentences", "market")}
             facts["result"]["candidates"] = result["confirmation"]["candidates"][:100]
     except MALFORMED as error:
         facts["unreadable"] = str(error)

@@ -9,6 +9,7 @@ from pathlib import Path
 from slipstream.core.reader import UnreadableError, regular_file
 
 _BESIDE = ("", "-wal", "-shm", "-journal")  # files that SQLite opens itself
+_MOST_BYTES = 1 << 26  # of a value: a damaged file may claim a gigabyte in a few pages
 _COMPUTED = """
 SELECT name FROM sqlite_master WHERE type = 'view' OR sql LIKE 'CREATE VIRTUAL%'
 UNION SELECT one.name FROM sqlite_master AS one, pragma_table_xinfo(one.name) AS its
@@ -26,7 +27,8 @@ def open_to_read(path: Path, wait: float = 5.0) -> sqlite3.Connection:
         wait: seconds for a writer that holds it.
 
     Raises:
-        sqlite3.Error: it cannot be read, or some of its rows would be computed.
+        sqlite3.Error: it cannot be read, or some of its rows would be computed. Later, too: a value
+            is too large.
     """
     for suffix in _BESIDE:
         try:
@@ -37,6 +39,7 @@ def open_to_read(path: Path, wait: float = 5.0) -> sqlite3.Connection:
     target = f"{path.absolute().as_uri()}?mode=ro"
     table = sqlite3.connect(target, uri=True, timeout=wait, isolation_level=None)
     try:
+        table.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
         computed = table.execute(_COMPUTED).fetchone()
         if computed is not None:
             raise sqlite3.DatabaseError(f"{computed[0]} is no table of rows but is computed")

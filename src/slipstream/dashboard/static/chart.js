@@ -31,16 +31,12 @@ export class Chart {
     this.how = { x: "", y: "", legend: true, height: 170, ...how };
     this.holder = el("div", { tabindex: 0, role: "img", hidden: true });
     this.none = none();
-    this.name = el("h3");
-    parent.append(this.box = el("section", { class: "chart" }, this.name, this.none, this.holder));
-    this.title = title;
+    this.title = el("h3", {}, title);
+    parent.append(this.box = el("section", { class: "chart" }, this.title, this.none, this.holder));
     this.holder.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.fit()).observe(this.box);
     CHARTS.add(this);
   }
-  get title() { return this.name.textContent; }
-  set title(words) { this.name.textContent = words; }
-
   set(xs, series) {  // series: {label, values, kind: line | points | step, colour, width}
     const some = series.some((one) => one.values.some(finite));
     this.none.hidden = some;
@@ -53,9 +49,10 @@ export class Chart {
     if (!this.plot || shape !== this.shape) this.draw(data, series);
     else this.plot.setData(data);
     this.shape = shape;
-    const told = (one) => `${one.label} ${number(one.values.findLast(finite))}`;
-    const last = series.slice(0, 6).map(told).join(", "), { x, y } = this.how;
-    this.holder.setAttribute("aria-label", `${this.title}; ${y} over ${x}; last: ${last}`);
+    const newest = (one) => `${one.label} ${number(one.values.findLast(finite))}`;
+    const last = series.slice(0, 6).map(newest).join(", "), { x, y } = this.how;
+    const told = `${this.title.textContent}; ${y} over ${x}; last: ${last}`;
+    this.holder.setAttribute("aria-label", told);
   }
   draw(data, series) {
     this.plot?.destroy();
@@ -177,6 +174,9 @@ IN_THE_DARK.addEventListener("change", () => {
   }
 });
 
+export const columns = (rows, x = 0, y = 1) =>  // of a curve
+  [rows.map((row) => row[x]), rows.map((row) => row[y])];
+
 export class Charts extends Map {  // by key: made when first asked for; words where there is none
   constructor(parent) {
     super();
@@ -186,6 +186,7 @@ export class Charts extends Map {  // by key: made when first asked for; words w
   of(key, title, how) {
     if (!this.has(key)) this.set(key, new Chart(this.parent, title, how));
     this.none.hidden = true;
+    Object.assign(this.get(key).how, how);
     return this.get(key);
   }
   keep(keys) {  // and no others

@@ -1,17 +1,16 @@
 // The page of a deployment: gates, its paper account beside the rerun, and the kill switch.
-import { Charts } from "./chart.js";
+import { Charts, columns } from "./chart.js";
 import { el, fill, grid, put, section, soft } from "./elements.js";
-import { lower, upper } from "./folder.js";
+import { upper, watch } from "./folder.js";
 import { minute, number } from "./numbers.js";
 import { colour } from "./palette.js";
-import { ID, act, follow } from "./stream.js";
+import { ID, act } from "./stream.js";
 
 const FILLS = 100;  // the newest are shown
 const HALT = "Ends the process that leads the account, and forbids every further decision and "
   + "order until the file KILL is removed from the deployment's folder by hand.";
 
 const words = (units) => [units ?? []].flat().map(number).join(", ") || "–";
-const columns = (curve) => [0, 1].map((k) => curve.map((row) => row[k]));
 const newestFirst = (rows) => [...rows].reverse();
 
 function gateRow({ name, passed, forced, figure }) {
@@ -64,7 +63,7 @@ export function deployment() {
   const note = soft(""), charts = new Charts(curves);
   curves.after(note);
   const held = section("Positions"), fills = section("Fills"), versions = section("Versions");
-  const audit = section("Audit trail"), halt = killSwitch(), said = lower();
+  const audit = section("Audit trail"), halt = killSwitch();
   let facts = {}, account = {};
 
   function drawAccount({ passes = [], rerun }) {
@@ -100,9 +99,7 @@ export function deployment() {
     drawAccount(account);
     halt(facts);
   }
-  follow("deployment", ID, (name, news) => {
-    told(name, news);
-    said(name, news);
+  watch("deployment", told, (name, news) => {
     if (name === "facts") facts = news;
     if (name === "account") account = news;
   }, draw);

@@ -1,6 +1,6 @@
 // What all pages of a folder have: how it stands, its own page, its events and its log.
 import { el, fill, heading, none, progress, put, say, section, state, strip } from "./elements.js";
-import { ID } from "./stream.js";
+import { ID, follow } from "./stream.js";
 
 const MOST = 400;  // lines
 
@@ -34,33 +34,27 @@ export function upper(kind, timed = true) {  // returns what is told of each eve
   };
 }
 
-function lines(title) {  // a text that grows below
+function lines(title) {  // a text that grows below; returns what shows more of it, or none
   const pre = section(title, "pre", { tabindex: 0 });
   let kept = [];
-  function show() {
+  function show(all) {
     const low = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 9;
+    kept = all.slice(-MOST);
     pre.textContent = kept.length ? kept.join("\n") : "no data yet";
     if (low) pre.scrollTop = pre.scrollHeight;
   }
-  show();
-  return {
-    add(more) {
-      kept = kept.concat(more).slice(-MOST);
-      show();
-    },
-    clear() {
-      kept = [];
-      show();
-    },
-  };
+  show([]);
+  return { add: (more) => show(kept.concat(more)), clear: () => show([]) };
 }
 
-export function lower() {  // returns what is told of each event
+export function watch(kind, told, handle, draw) {  // events and log stand below what is there
   const parts = { events: lines("Events"), log: lines("Log") };
-  return (name, facts) => {
+  follow(kind, ID, (name, facts) => {
+    told(name, facts);
     if (name === "reset") parts[facts.part]?.clear();
-    else parts[name]?.add(facts.map((one) => one.line ?? one));
-  };
+    else parts[name]?.add(facts);
+    handle(name, facts);
+  }, draw);
 }
 
 export const text = (title, words) => (words

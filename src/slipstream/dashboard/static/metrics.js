@@ -1,29 +1,30 @@
 // Tables that grow, by member, and what their columns are called.
+import { columns } from "./chart.js";
 import { finite } from "./numbers.js";
 
-const UNITS = { cpu_percent: "% of a core", memory_gib: "GiB", gpu_percent: "%", vram_gib: "GiB",
-  gpu_watts: "W", length: "steps", learning_rate: "" };
-const TITLES = { cpu_percent: "Processor", memory_gib: "Memory", gpu_percent: "GPU use",
-  vram_gib: "GPU memory", gpu_watts: "GPU power", length: "Episode length" };
+const KNOWN = new Map(Object.entries({ cpu_percent: ["Processor", "% of a core"],
+  memory_gib: ["Memory", "GiB"], gpu_percent: ["GPU use", "%"], vram_gib: ["GPU memory", "GiB"],
+  gpu_watts: ["GPU power", "W"], length: ["Episode length", "steps"],
+  learning_rate: ["learning rate", ""] }));  // [title, unit]
 const PLACE = ["member", "steps", "iteration", "updates", "wall", "seconds_env", "seconds_policy",
   "seconds_update", "seconds_validate", "failed", "score"];  // score has a picture of its own
 const MOST = 1000;  // rows a member
 
-export const unit = (column) => UNITS[column] ?? column.split("/").at(-1);
+export const unit = (column) => KNOWN.get(column)?.[1] ?? column.split("/").at(-1);
 export const ofMachine = (column) => /^(cpu|memory|gpu|vram)_/.test(column);
-export const drawnColumns = (columns) => columns.filter((column) => !PLACE.includes(column));
+export const drawnColumns = (all) => all.filter((column) => !PLACE.includes(column));
 export function title(column) {
   if (column.startsWith("episode/")) return `${column.slice(8)}, recent episodes`;
-  return TITLES[column] ?? column.replaceAll("_", " ");
+  return KNOWN.get(column)?.[0] ?? column.replaceAll("_", " ");
 }
 
 export class Rows {  // thinned once they are many
   columns = [];
   members = new Map();
 
-  add({ columns, rows }, split = false) {
-    this.columns = columns;
-    const member = columns.indexOf("member"), part = columns.indexOf("split");
+  add({ columns: names, rows }, split = false) {
+    this.columns = names;
+    const member = names.indexOf("member"), part = names.indexOf("split");
     for (const row of rows) {
       const apart = split && part >= 0 && row[part] !== "train";
       const key = apart ? `${row[member]} ${row[part]}` : row[member] ?? 0;
@@ -41,8 +42,7 @@ export class Rows {  // thinned once they are many
     const keys = [...this.members.keys()].sort((a, b) => (a > b ? 1 : -1));
     if (x < 0 || y < 0 || !keys.length) return [[[]], []];
     const known = (key) => this.members.get(key).filter((row) => finite(row[x]) && finite(row[y]));
-    const curve = (rows) => [rows.map((row) => row[x]), rows.map((row) => row[y])];
-    return [uPlot.join(keys.map((key) => curve(known(key)))), keys];
+    return [uPlot.join(keys.map((key) => columns(known(key), x, y))), keys];
   }
   mean(column) {  // [steps, values] over members, where several have one
     const [[steps, ...each]] = this.curves(column);

@@ -8,7 +8,8 @@ const HOUR = 360;  // looks at the machine
 const GIB = 2 ** 30;
 const RULE = "Stop ends at a checkpoint; resume and retry go on from it. Nothing else here writes, "
   + "but for the kill switch of a deployment's page.";
-const DO = { running: "stop", waiting: "stop", silent: "stop", stopped: "resume", gone: "resume" };
+const DO = new Map([["running", "stop"], ["waiting", "stop"], ["silent", "stop"],
+  ["stopped", "resume"], ["gone", "resume"]]);  // by state, which a stranger may have written
 
 const gib = (bytes) => (finite(bytes) ? bytes / GIB : null);
 
@@ -64,7 +65,7 @@ function choice() {  // of runs to compare: the line that says so, and a row's b
 }
 
 function button(row) {  // what can be done with it
-  const action = row.state === "failed" && row.job ? "retry" : DO[row.state];
+  const action = row.state === "failed" && row.job ? "retry" : DO.get(row.state);
   const how = { "aria-label": `${action} ${row.name}`, "data-key": `${row.id} ${action}`,
     onclick: () => act(row, action) };
   return action ? el("button", how, action) : "";
@@ -78,38 +79,39 @@ function far(row) {
   return row.share === null ? words : el("span", {}, progress(row.share), ` ${words}`);
 }
 
-function list(body, above, names, rows, empty) {  // what had the keyboard's focus has it again
-  const key = document.activeElement?.dataset?.key;
-  fill(body, above, grid(names, rows, empty, { class: "rows" }));
-  if (key) body.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+const CELLS = { name: link, state: (row) => state(row.state), progress: far, ETA: (row) => row.eta,
+  score: (row) => spark(row.spark), best: (row) => (finite(row.best) ? number(row.best) : ""),
+  do: button };  // the others are words
+
+function list(title, above, names, empty, more = {}) {  // returns what draws its rows
+  const body = section(title), columns = names.split(" "), cells = { ...CELLS, ...more };
+  const cell = (row) => (name) => (name in cells ? cells[name](row) : row[name]);
+  return (rows) => {  // what had the keyboard's focus has it again
+    const key = document.activeElement?.dataset?.key;
+    fill(body, above, grid(columns, rows.map((row) => columns.map(cell(row))), empty,
+      { class: "rows" }));
+    if (key) body.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+  };
 }
 
 export function overview() {
   heading("Overview");
-  const measured = machine(), body = section("Runs, studies, deployments and jobs");
-  const [compare, box] = choice();
-  const names = ["compare", "name", "kind", "state", "progress", "rate", "ETA", "score", "best",
-    "reason", "since"];
-  const empty = "Nothing was ever begun: `slipstream train cartpole` trains something.";
-  const cells = (row) => [box(row), link(row), row.kind, state(row.state), far(row), row.rate,
-    row.eta, spark(row.spark), finite(row.best) ? number(row.best) : "", row.reason, row.since];
+  const measured = machine(), [above, compare] = choice();
+  const draw = list("Runs, studies, deployments and jobs", above,
+    "compare name kind state progress rate ETA score best reason since",
+    "Nothing was ever begun: `slipstream train cartpole` trains something.", { compare });
   follow("overview", "all", (name, told) => {
     if (name === "machine") measured(told);
-    if (name === "rows") list(body, compare, names, told.map(cells), empty);
+    if (name === "rows") draw(told);
   });
 }
 
 export function jobs() {
   heading("Jobs");
-  const body = section("Queue, and what was started by hand");
-  const names = ["job", "name", "kind", "state", "progress", "cores", "memory", "reason", "since",
-    "do"];
-  const empty = "Nothing runs or waits: `slipstream jobs add -- train cartpole` adds a job.";
-  const cells = (row) => [row.job, link(row), row.kind, state(row.state), far(row), row.cores,
-    row.memory, row.reason, row.since, button(row)];
+  const draw = list("Queue, and what was started by hand", soft(RULE),
+    "job name kind state progress cores memory reason since do",
+    "Nothing runs or waits: `slipstream jobs add -- train cartpole` adds a job.");
   follow("overview", "all", (name, told) => {
-    if (name !== "rows") return;
-    const wanted = told.filter((row) => row.job || !row.ended);
-    list(body, soft(RULE), names, wanted.map(cells), empty);
+    if (name === "rows") draw(told.filter((row) => row.job || !row.ended));
   });
 }

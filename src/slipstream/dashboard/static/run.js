@@ -1,10 +1,10 @@
 // The page of a run.
 import { Charts } from "./chart.js";
 import { el, fill, grid, none, section } from "./elements.js";
-import { lower, upper } from "./folder.js";
+import { upper, watch } from "./folder.js";
 import { Tables, drawnColumns, ofMachine, title, unit } from "./metrics.js";
 import { short } from "./numbers.js";
-import { ID, follow } from "./stream.js";
+import { ID } from "./stream.js";
 
 function clip(name) {
   const src = `/video/${ID}/${encodeURIComponent(name)}`;
@@ -32,7 +32,7 @@ export function run() {
   const curves = new Charts(section("Learning", "div", { class: "grid wide" }));
   const more = new Charts(section("Updates and episodes", "div", { class: "grid" }));
   const machine = new Charts(section("What it takes of the machine", "div", { class: "grid" }));
-  const files = section("Checkpoints and videos"), config = section("Config"), said = lower();
+  const files = section("Checkpoints and videos"), config = section("Config");
   const tables = new Tables(), { metrics, evaluations } = tables;
 
   const chart = (charts, name, y, how) =>
@@ -64,9 +64,7 @@ export function run() {
     fill(config, command, settings(facts.config ?? []));
   }
   draw();
-  follow("run", ID, (name, facts) => {
-    told(name, facts);
-    said(name, facts);
+  watch("run", told, (name, facts) => {
     if (name === "facts") describe(facts);
     else tables.take(name, facts);
   }, draw);

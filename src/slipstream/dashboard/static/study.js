@@ -1,11 +1,11 @@
 // The page of a study.
 import { Chart, Charts } from "./chart.js";
 import { el, fill, grid, none, progress, section, soft, state, tiles } from "./elements.js";
-import { lower, text, upper } from "./folder.js";
+import { text, upper, watch } from "./folder.js";
 import { heatMap } from "./heatmap.js";
 import { clock, finite, number, short } from "./numbers.js";
 import { colour, own } from "./palette.js";
-import { ID, follow } from "./stream.js";
+import { ID } from "./stream.js";
 import { UnderWay } from "./under_way.js";
 
 const ENDED = ["complete", "pruned", "inactive", "violating", "failed"];
@@ -95,10 +95,9 @@ function slices(body) {  // settings against score; returns what draws them
     const ticks = words ? [...new Set(trials.map(value))].sort() : null;
     const place = (one) => (words ? ticks.indexOf(value(one)) : one.params[name]);
     const rows = [...trials].sort((a, b) => place(a) - place(b));
-    const how = { x: name.split(".").at(-1), y: "score", height: 150, legend: false };
-    const chart = charts.of(name, name, how);
-    Object.assign(chart.how, { ticks, log: log && !words });
-    chart.set(rows.map(place), dots(rows));
+    const look = { height: 150, legend: false, ticks, log: log && !words };
+    charts.of(name, name, { x: name.split(".").at(-1), y: "score", ...look })
+      .set(rows.map(place), dots(rows));
   }
   return (names, trials, log) => {
     for (const name of names) draw(name, trials, log.includes(name));
@@ -116,7 +115,7 @@ export function study() {
   const settings = slices(section("Settings against score", "div", { class: "grid" }));
   const shares = section("What made trials differ");
   const heat = section("Scores by fold, the best trials"), failures = section("Failures");
-  const confirm = section("Confirmation and hold-out"), config = section("Config"), said = lower();
+  const confirm = section("Confirmation and hold-out"), config = section("Config");
   const trials = new Map();
   let status = {}, asked = {}, best = null, openings = 0, order = [], compared = 0, changed = true;
 
@@ -161,9 +160,7 @@ export function study() {
     if (changed) drawTrials(all);
     changed = false;
   }
-  follow("study", ID, (name, facts) => {
-    told(name, facts);
-    said(name, facts);
+  watch("study", told, (name, facts) => {
     if (name === "status") status = facts;
     else if (name === "members" && !facts.unreadable) underWay.add(facts);
     else if (name === "reset" && facts.part === "members") underWay.clear();

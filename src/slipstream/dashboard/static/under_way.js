@@ -1,5 +1,5 @@
 // Trials on their way: a picture each, with a curve for every fold.
-import { Charts } from "./chart.js";
+import { Charts, columns } from "./chart.js";
 import { section } from "./elements.js";
 import { clock, finite } from "./numbers.js";
 
@@ -45,15 +45,13 @@ export class UnderWay {
   }
   drawTrial(trial, folds, budget, rungs) {
     const marks = () => rungs.map((share) => share * budget);
-    const how = { x: "steps of a member", y: "score", height: 150, legend: false };
+    const how = { x: "steps of a member", y: "score", height: 150, legend: false, marks };
     const chart = this.charts.of(trial, "", how);
     const left = folds.map(({ points }) => secondsLeft(points, budget)).filter(finite);
     const told = left.length ? `${clock(Math.max(...left))} to go` : "time to go not known yet";
-    const curve = ({ points }) => [points.map((one) => one[0]), points.map((one) => one[1])];
     const name = ({ fold, repeat }) => `fold ${fold}${repeat ? `, seed ${repeat}` : ""}`;
-    const [xs, ...all] = folds.length ? uPlot.join(folds.map(curve)) : [[]];
-    chart.title = `Trial ${trial}: ${told}`;
-    chart.how.marks = marks;
+    const [xs, ...all] = folds.length ? uPlot.join(folds.map((one) => columns(one.points))) : [[]];
+    chart.title.textContent = `Trial ${trial}: ${told}`;
     chart.set(xs, folds.map((one, k) => ({ label: name(one), values: all[k] })));
   }
 }
