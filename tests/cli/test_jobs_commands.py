@@ -19,9 +19,11 @@ ENDLESS = ["cartpole", "--num-envs", "8", "--total-steps", "50_000_000", "--no-r
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path, monkeypatch):
-    """No job of the developer's is seen, and none of a test's outlives it."""
+    """No job of the developer's is seen, none of a test's outlives it; cores stay as they were."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    cores = os.sched_getaffinity(0)
     yield
+    os.sched_setaffinity(0, cores)
     for path in tmp_path.rglob("status.json"):
         status = read_status(path.parent)
         if status.judged() == "running" and status.pid != os.getpid():
@@ -157,7 +159,6 @@ def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
         (["stop", "nothing"], "No job is called nothing"),
         (["stop", "9" * 30], "There is no job 999"),
         (["retry", "9"], "There is no job 9"),
-        (["run", "--cores", "9999"], "this process may use"),
     ],
 )
 def test_what_is_no_job_is_refused_in_words(slipstream, given, words):
@@ -189,12 +190,12 @@ def test_resume_takes_options_of_what_it_resumes_alone(slipstream, tmp_path):
     assert told.code == 2 and "--hours: an option of a study" in told.err
 
 
-def test_cores_bind_the_process_and_what_it_starts(tmp_path):
-    code = (
-        "import os; from slipstream.cli.detached import use_cores; use_cores(1); "
-        "print(len(os.sched_getaffinity(0)))"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "1"
-    asked = [*MAIN, "train", "cartpole", "--cores", "9999"]
-    told = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True)
-    assert told.returncode == 2 and "this process may use" in told.stderr
+def test_any_command_binds_its_process_to_so_many_cores(slipstream):
+    assert slipstream("list", "--cores", "1").code == 0
+    assert len(os.sched_getaffinity(0)) == 1
+
+
+@pytest.mark.parametrize("words", ["train cartpole", "evaluate a", "study report a", "jobs run"])
+def test_more_cores_than_there_are_is_refused(slipstream, words):
+    told = slipstream(*words.split(), "--cores", "9999")
+    assert told.code == 2 and "--cores 9999: this process may use" in told.err

@@ -82,6 +82,9 @@ def options() -> Iterator[Case]:
         ("--replace", "--out", "/"),
     ):
         yield Case(f"train {' '.join(more)}", (*train, *more))
+    for words in (("evaluate", "absent"), ("tune-machine", "cartpole"), ("jobs", "run")):
+        for value in ("0", "99999", "text"):
+            yield Case(f"{words[0]} --cores {value}", (*words, "--cores", value))
     for name in ("absent", "/dev/null", "", ".", LONG, "a\x1b[31m"):
         yield Case(f"paper {name[:20]!r}", ("paper", "--feed", "replay:.", "--", name))
         yield Case(f"paper report {name[:20]!r}", ("paper", "report", "--", name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,27 +97,6 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     return study_memory(*prepare(read_config(study.config), {}, {}), given["workers"])
 
 
-def use_cores(number: int | None) -> int | None:
-    """Binds this process and its children to so many of its processors.
-
-    Raises:
-        ConfigError: there are fewer, or this system binds none.
-    """
-    if number is None:
-        return None
-    try:
-        there = sorted(os.sched_getaffinity(0))
-        if number > len(there):
-            raise ConfigError(f"--cores {number}: this process may use {len(there)}.")
-        os.sched_setaffinity(0, there[:number])
-    except (AttributeError, OSError) as error:
-        raise ConfigError(
-            f"--cores {number}: this system lets no process choose its processors ({error}). Leave "
-            "it out."
-        ) from error
-    return number
-
-
 Background = Annotated[
     bool,
     typer.Option(
@@ -133,8 +111,4 @@ Replace = Annotated[
     typer.Option(
         "--replace", help="Stop what has that name, and move its folder to NAME.replaced-N."
     ),
-]
-Cores = Annotated[
-    int | None,
-    typer.Option("--cores", min=1, callback=use_cores, help="Use so many; all unless given."),
 ]

@@ -8,13 +8,14 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from slipstream.cli import commands
+from slipstream.cli.cores import give_cores
 from slipstream.cli.faults import (
     FAULT,
     INTERRUPTED,
@@ -64,6 +65,7 @@ _MODULES = [
 ]
 for _module in _MODULES:
     app.add_typer(_module.app)
+give_cores(app)
 
 
 @app.callback(invoke_without_command=True)
@@ -107,16 +109,13 @@ def _on_command_line() -> Iterator[None]:
         SlipstreamError.on_command_line = before
 
 
-@contextmanager
-def _as_job() -> Iterator[Callable[[int], None]]:
+def _as_job() -> AbstractContextManager[Callable[[int], None]]:
     """What is told the exit code where a queue's supervisor started this process."""
     if VARIABLE not in os.environ:
-        yield lambda code: None
-        return
+        return nullcontext(lambda code: None)
     from slipstream.jobs.process import as_job
 
-    with as_job() as ended:
-        yield ended
+    return as_job()
 
 
 def _run(arguments: list[str] | None) -> int:

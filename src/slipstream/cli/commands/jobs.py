@@ -44,15 +44,14 @@ def jobs(
 
     with own_queue() as queue:
         lines, absent = overview(queue, everything)
-    names = [one.name for one in fields(JobLine)]
-    if not lines:
+    if lines:
+        names = [one.name for one in fields(JobLine)]
+        tell("\n".join(told_columns(names, [astuple(line) for line in lines])))
+    else:
         more = "was ever begun" if everything else "runs or waits; --all lists what has ended, too"
         tell(f"Nothing {more}.")
     if everything and absent:
         tell(f"Not where they were, moved or deleted: {absent} more.")
-    if not lines:
-        return
-    tell("\n".join(told_columns(names, [astuple(line) for line in lines])))
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -111,10 +110,10 @@ def add(
 @app.command()
 def stop(job: JobOrFolder) -> None:
     """Stops a job at a checkpoint; it stays in the queue until `retry`."""
-    from slipstream.jobs.queue import STOPPED
+    from slipstream.jobs.queue import STOPPED, own_queue
     from slipstream.jobs.supervisor import stop_process
 
-    with _queue() as queue:
+    with own_queue() as queue:
         found = _find(queue, job)
         queue.want(found, STOPPED)
         if queue.held(found):
@@ -127,7 +126,9 @@ def stop(job: JobOrFolder) -> None:
 @app.command()
 def retry(job: JobOrFolder) -> None:
     """Wants a job again that failed or was stopped; it goes on where it was."""
-    with _queue() as queue:
+    from slipstream.jobs.queue import own_queue
+
+    with own_queue() as queue:
         found = _find(queue, job)
         queue.retry(found)
         tell(f"Job {found.id} is wanted again.")
@@ -135,9 +136,6 @@ def retry(job: JobOrFolder) -> None:
 
 @app.command()
 def run(
-    cores: Annotated[
-        int | None, typer.Option(min=1, help="Of this machine for all jobs; all unless given.")
-    ] = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Leave when nothing runs or may begin.")
     ] = False,
@@ -146,21 +144,12 @@ def run(
     ] = None,
 ) -> None:
     """Works the queue off: begins jobs, goes on with those that died, shares the cores."""
-    from slipstream.jobs.queue import JobQueue
+    from slipstream.jobs.queue import JobQueue, own_queue
     from slipstream.jobs.supervisor import Supervisor
 
-    there = sorted(os.sched_getaffinity(0))
-    if cores is not None and cores > len(there):
-        raise ConfigError(f"--cores {cores}: this process may use {len(there)}.")
-    table = JobQueue(queue) if queue else _queue()
-    with table, Supervisor(table, there[:cores], tell) as supervisor:
+    table = JobQueue(queue) if queue else own_queue()
+    with table, Supervisor(table, say=tell) as supervisor:
         supervisor.run(until_idle)
-
-
-def _queue() -> Any:
-    from slipstream.jobs.queue import own_queue
-
-    return own_queue()
 
 
 def _find(queue: Any, name: str) -> Any:

@@ -30,7 +30,7 @@ from slipstream.cli.arguments import (
     device_named,
     train_given,
 )
-from slipstream.cli.detached import Background, Cores, LogFile, Replace, set_aside_and_detach
+from slipstream.cli.detached import Background, LogFile, Replace, set_aside_and_detach
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ def train(
     background: Background = False,
     log: LogFile = None,
     replace: Replace = False,
-    cores: Cores = None,
 ) -> None:
     """Trains a new run and writes its report."""
     from slipstream import api
@@ -133,7 +132,6 @@ def resume(
     force_deploy: Force = False,
     background: Background = False,
     log: LogFile = None,
-    cores: Cores = None,
 ) -> None:
     """Goes on with a run or study that was stopped or killed, to the same weights bit for bit.
 

@@ -27,7 +27,7 @@ from slipstream.cli.arguments import (
     console,
     tune_given,
 )
-from slipstream.cli.detached import Background, Cores, LogFile, Replace, set_aside_and_detach
+from slipstream.cli.detached import Background, LogFile, Replace, set_aside_and_detach
 
 app = typer.Typer()
 WORKS = ("tune",)
@@ -98,7 +98,6 @@ def tune(
     background: Background = False,
     log: LogFile = None,
     replace: Replace = False,
-    cores: Cores = None,
 ) -> None:
     """Searches for settings, confirms the best, evaluates the winner on the hold-out once."""
     from slipstream import api

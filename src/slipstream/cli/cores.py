@@ -1,0 +1,66 @@
+"""`--cores`, which every command takes: the processors that it and its children may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Annotated, Any
+
+import typer
+
+from slipstream.core.errors import ConfigError
+
+
+def give_cores(app: typer.Typer) -> None:
+    """Lets every command of a command line and of its groups take `--cores`."""
+    for command in app.registered_commands:
+        assert command.callback is not None
+        command.callback = _with_cores(command.callback)
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        give_cores(group.typer_instance)
+
+
+def _with_cores(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command that takes `--cores`, too; one that has its own, of a job say, as it is."""
+    declared = signature(command, eval_str=True)
+    if "cores" in declared.parameters:
+        return command
+
+    @wraps(command)
+    def bound(*, cores: int | None = None, **given: Any) -> Any:
+        return command(**given)  # the process was bound when its options were read
+
+    cores = Parameter("cores", Parameter.KEYWORD_ONLY, default=None, annotation=Cores)
+    parameters = [*declared.parameters.values(), cores]
+    bound.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return bound
+
+
+def use_cores(number: int | None) -> int | None:
+    """Binds this process and its children to so many of its processors.
+
+    Raises:
+        ConfigError: there are fewer, or this system binds none.
+    """
+    if number is None:
+        return None
+    try:
+        there = sorted(os.sched_getaffinity(0))
+        if number > len(there):
+            raise ConfigError(f"--cores {number}: this process may use {len(there)}.")
+        os.sched_setaffinity(0, there[:number])
+    except (AttributeError, OSError) as error:
+        raise ConfigError(
+            f"--cores {number}: this system lets no process choose its processors ({error}). Leave "
+            "it out."
+        ) from error
+    return number
+
+
+Cores = Annotated[
+    int | None,
+    typer.Option("--cores", min=1, callback=use_cores, help="Use so many; all unless given."),
+]
