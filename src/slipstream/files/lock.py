@@ -17,17 +17,22 @@ _PATIENCE_SECONDS = 10.0  # the workers of a process that was just killed need a
 _HELD = (errno.EAGAIN, errno.EACCES)
 
 
-def take_lock(folder: Path, refusal: str) -> TextIO:
+def take_lock(folder: Path, refusal: str, patience: float = _PATIENCE_SECONDS) -> TextIO:
     """Holds the folder's lock until the file that is returned is closed.
 
     On a file system without locks nothing is held, and the file is returned all the same.
+
+    Args:
+        folder: to write in.
+        refusal: what to say of another process that holds it.
+        patience: seconds to wait for that one.
 
     Raises:
         ConfigError: `refusal`; another process holds it.
         ResourceError: the folder may not be written.
     """
     file = _open(folder / LOCK, os.O_RDWR | os.O_CREAT)
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,7 +48,11 @@ def take_lock(folder: Path, refusal: str) -> TextIO:
 
 def is_locked(folder: Path) -> bool:
     """Whether some process holds the folder's lock now."""
-    path = folder / LOCK
+    return is_held(folder / LOCK)
+
+
+def is_held(path: Path) -> bool:
+    """Whether some process holds the lock of this file now."""
     if not path.exists():
         return False
     with _open(path, os.O_RDONLY) as file:

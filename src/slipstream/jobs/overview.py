@@ -59,15 +59,12 @@ def overview(
     Returns:
         A line for each, and how many others are not where they were.
     """
-    queued = queue.jobs()
-    lines = [
-        _line(
-            job, state_of(queue, job), status_of(Path(job.folder)), job.kind, job.folder, job.added
-        )
-        for job in queued
-        if ended or not job.ended
-    ]
-    known = {job.folder for job in queued}
+    lines, known = list[JobLine](), set[str]()
+    for job in queue.jobs():
+        known.add(job.folder)
+        if ended or not job.ended:
+            status = status_of(Path(job.folder))
+            lines.append(_line(job.folder, job.kind, job.added, state_of(queue, job), status, job))
     made = register.entries()
     by_hand = [(one.kind, one.path, one.began) for one in made if one.present]
     absent = len(made) - len(by_hand)
@@ -80,7 +77,7 @@ def overview(
         state = "unknown" if status is None else status.judged()
         if path not in known and (ended or state not in ("complete", "failed", "unknown")):
             known.add(path)
-            lines.append(_line(None, state, status, kind, path, began))
+            lines.append(_line(path, kind, began, state, status))
     return lines, absent
 
 
@@ -94,32 +91,28 @@ def state_of(queue: JobQueue, job: QueuedJob) -> str:
 
 
 def _line(
-    job: QueuedJob | None,
+    folder: str,
+    kind: str,
+    since: float,
     state: str,
     status: Status | None,
-    kind: str,
-    folder: str,
-    since: float,
+    job: QueuedJob | None = None,
 ) -> JobLine:
-    works = state in ("running", "stopping", "silent") and status is not None
-    machine = status.machine if works and status is not None else {}
-    memory = machine.get("memory")
-    rate = status.rate if works and status is not None else None
-    eta = status.eta if works and status is not None else None
-    reason = (job.reason if job is not None else "") or (status.reason if status else "")
+    now = status if state in ("running", "stopping", "silent") else None
+    memory = now.machine.get("memory") if now else None
     return JobLine(
-        job="" if job is None else str(job.id),
+        job=str(job.id) if job else "",
         name=Path(folder).name,
         kind=kind,
         state=state,
         progress=_far(status) if status else "",
-        rate="" if rate is None else f"{short(rate)} steps/s",
-        eta="" if eta is None else clock(eta),
-        cores=_cores(status) if works and status is not None else "",
-        memory="" if not memory else f"{memory / 2**30:.1f} GiB",
+        rate=f"{short(now.rate)} steps/s" if now and now.rate is not None else "",
+        eta=clock(now.eta) if now and now.eta is not None else "",
+        cores=_cores(now) if now else "",
+        memory=f"{memory / 2**30:.1f} GiB" if memory else "",
         since=stamp(since),
         folder=folder,
-        reason=reason,
+        reason=(job.reason if job else "") or (status.reason if status else ""),
     )
 
 

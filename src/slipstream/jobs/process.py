@@ -132,13 +132,9 @@ def as_job() -> Iterator[Callable[[int], None]]:
     """What a command does that a supervisor started: it says its number, and how it ended.
 
     Yields:
-        To be called with the exit code; nothing happens in a process that is no job's.
+        To be called with the exit code.
     """
-    where = os.environ.pop(VARIABLE, "")  # processes of this one are no jobs
-    folder, _, number = where.rpartition(":")
-    if not folder:
-        yield lambda code: None
-        return
+    folder, _, number = os.environ.pop(VARIABLE).rpartition(":")  # processes of this are no jobs
     with JobQueue(Path(folder)) as queue:
         job = queue.job(int(number))
         queue.at_work(job, os.getpid())

@@ -15,13 +15,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.files.files import disk_errors, make_folder
+from slipstream.files.lock import is_held
 from slipstream.files.register import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
@@ -238,15 +239,7 @@ class JobQueue:
 
     def held(self, job: QueuedJob) -> bool:
         """Whether a process works on a job now."""
-        with suppress(OSError):
-            handle = os.open(self._lock(job), os.O_RDONLY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-            finally:
-                os.close(handle)
-        return False
+        return is_held(self._lock(job))
 
     def output(self, job: QueuedJob) -> Path:
         """What its processes print."""

@@ -7,7 +7,6 @@ another one goes on; jobs go on without it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import time
@@ -18,18 +17,16 @@ from subprocess import Popen
 
 import psutil
 
-from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.errors import SlipstreamError
 from slipstream.core.process import ending
-from slipstream.files.files import disk_errors
 from slipstream.files.interruption import Interruption, ask_to_stop, asked_to_stop
-from slipstream.files.lock import is_locked
+from slipstream.files.lock import is_locked, take_lock
 from slipstream.jobs import VARIABLE
 from slipstream.jobs.process import begun, last_words, let_go, progress_of, start, status_of
 from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
 
 _SECONDS = 1.0  # between two looks
 _SHARE = 0.01  # of a core that looks may take: with hundreds of jobs there are fewer of them
-_LOCK = "supervisor.lock"
 _MEMORY_SHARE = 0.9  # of this machine's that jobs may take together
 
 
@@ -53,22 +50,12 @@ class Supervisor:
     ) -> None:
         self._queue, self._say = queue, say
         self._cores = sorted(cores or os.sched_getaffinity(0))
-        self._children: list[
-            tuple[Popen[bytes], QueuedJob]
-        ] = []  # to say how they end: decides nothing
+        # To say how they end: decides nothing.
+        self._children: list[tuple[Popen[bytes], QueuedJob]] = []
         self._bound: dict[int, tuple[int, ...]] = {}  # job -> processors given to it last
         self._bindable = _bindable()
-        path = queue.folder / _LOCK
-        with disk_errors(path):
-            self._lock = path.open("a")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise ConfigError(
-                f"Another supervisor works on the queue {queue.folder}: one is enough."
-            ) from None
-
+        another = f"Another supervisor works on the queue {queue.folder}: one is enough."
+        self._lock = take_lock(queue.folder, another, patience=0.0)
         if not self._bindable:
             say("This system lets no process choose its cores: jobs take turns on all of them.")
 
@@ -189,14 +176,7 @@ class Supervisor:
 
 def is_supervised(queue: JobQueue) -> bool:
     """Whether a supervisor works on a queue now."""
-    try:
-        with (queue.folder / _LOCK).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
+    return is_locked(queue.folder)
 
 
 def shared(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tuple[int, ...]]:
