@@ -273,7 +273,7 @@ def learn(
     budget: int = 10**9,
     warm_up: int = 150,
     copies: int = 1,
-    processes: bool = False,
+    vector: str = "DummyVecEnv",
     **rounds: int,
 ) -> dict[str, float]:
     """Steps per second behind the warm-up, and seconds of `learn`.
@@ -288,15 +288,17 @@ def learn(
             `tests` of 20 episodes, the best action in each step.
         seed: of the training; budget: its steps at most.
         warm_up: steps that are not timed.
-        copies: of the environment, in this process, or (hockey) each in one of its own.
+        copies: of the environment, in a `vector` of SB3, or "ours", which steps our kernel.
         rounds: of updates: train_freq and gradient_steps.
     """
     torch.set_num_threads(threads)
     if game.startswith("hockey"):
         make = partial(OracleGame, int(game.removeprefix("hockey")))
-        env: VecEnv = (SubprocVecEnv if processes else DummyVecEnv)([make] * copies)
+        env: VecEnv = _KINDS[vector]([make] * copies)
+    elif vector == "ours":
+        env = slipstream.make_face("sb3", game, copies)
     else:
-        env = make_vec_env(game, n_envs=copies, seed=seed)
+        env = make_vec_env(game, n_envs=copies, seed=seed, vec_env_cls=_KINDS[vector])
     own = {name: _schedule(value) for name, value in {**settings, **rounds}.items()}
     if widths:
         own["policy_kwargs"] = {"net_arch": list(widths)}

@@ -10,8 +10,9 @@ from typing import Any
 
 from benchmarks.environments import rounds_for
 from benchmarks.machine import Neighbours, threads
+from benchmarks.race import Race
 from benchmarks.row import Ratio, Row
-from benchmarks.suite import SuiteOptions
+from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.worker import rate, run_worker
 
 _NAMES = {
@@ -25,6 +26,7 @@ _NAMES = {
     "envpool": "EnvPool",
 }
 _PEERS = ("gym_sync", "gym_async", "sb3_dummy", "sb3_subproc")
+_TIMEOUT = 1800.0  # seconds of a training to a score
 
 Turns = dict[str, list[float] | None]
 
@@ -186,22 +188,53 @@ def start_stop(settings: SuiteOptions) -> Iterable[Row]:
 
 
 def footprint(settings: SuiteOptions) -> Iterable[Row]:
-    """64 copies of CartPole: memory a copy, time to start, processor time of a step."""
+    """Many copies of CartPole: memory a copy, time to start, processor time of a step."""
     settings = replace(settings, until=0.0)  # measured once: the figures are of the same runs
-    for kind in ("gym_async", "sb3_subproc"):
-        mine: list[dict[str, Any]] = []
-        theirs: list[dict[str, Any]] = []
+    copies = settings.spec["copies"]
 
-        def side(system: str, found: list[dict[str, Any]]) -> float:
-            found.append(_layer(system, 64, 0.5))
-            found[-1]["memory"] /= 64 * 2**20
-            return float(found[-1]["memory"])
+    def side(system: str, found: list[dict[str, Any]]) -> float:
+        found.append(_layer(system, copies, 0.5))
+        found[-1]["memory"] /= copies * 2**20
+        return float(found[-1]["memory"])
 
-        ours, peer = (lambda m=mine: side("process", m)), (lambda k=kind, t=theirs: side(k, t))
+    for mine, kind in settings.spec["pairs"]:
+        answers: dict[str, list[dict[str, Any]]] = {mine: [], kind: []}
+        ours, peer = (partial(side, *one) for one in answers.items())
         row = settings.measure(ours, peer, settings.spec)
         for spec in settings.spec["rows"]:
-            figures = [[one[spec["figure"]] for one in found] for found in (mine, theirs)]
+            figures = [[one[spec["figure"]] for one in found] for found in answers.values()]
             known, others = map(statistics.median, figures)
             ratio = Ratio.of([b / a for a, b in zip(*figures, strict=True)])
             row = replace(row, ours=known, peer=others, ratio=ratio, peer_name=_NAMES[kind])
-            yield settings.told(row, spec)
+            yield settings.told(row, spec, mine=mine)
+
+
+footprint_256 = footprint
+
+
+def to_score(settings: SuiteOptions) -> Iterable[Row]:
+    """Races of one learner on copies of our kernel and on others, which take turns."""
+    seeds = range(1, 1 + settings.spec["seeds"])
+    for learner, vectors in settings.spec["vectors"].items():
+        with Neighbours() as neighbours:
+            answers = [[_trained(learner, one, seed) for one in vectors] for seed in seeds]
+        mine, *others = zip(*answers, strict=True)
+        for vector, theirs in zip(vectors[1:], others, strict=True):
+            ran = Race(mine, theirs, others_cpu=neighbours.share)
+            yield ran.row(settings, learner=learner, vector=vector, seeds=len(seeds))
+
+
+def _trained(learner: str, vector: str, seed: int) -> dict[str, Any]:
+    """How a learner of `time_to_score` came to its score; SB3's with one thread."""
+    spec = specs_of("train")["time_to_score"]
+    more: dict[str, Any] = {"score": spec["score"]}
+    if learner == "SB3's PPO":
+        more |= {"vector": vector, "seed": seed, "threads": 1}
+        more |= {"game": "cartpole"} if vector == "ours" else {}
+        return run_worker("peers.sb3.learn", {**spec["peer"], **more}, threads=1, timeout=_TIMEOUT)
+    config = {**spec["ours"], "training": {**spec["ours"]["training"], "seed": seed}}
+    if vector != "ours":
+        config["env"] = {"name": "gym:CartPole-v1"}
+        config["training"]["backend"] = vector
+    asked = {"config": config, **more}
+    return run_worker("ours.training.seconds_to_score", asked, timeout=_TIMEOUT)
