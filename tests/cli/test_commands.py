@@ -150,7 +150,7 @@ def test_a_missing_package_is_named_with_its_pip_line(slipstream, monkeypatch):
     def fail(*arguments):
         raise ModuleNotFoundError("No module named 'gym_anytrading'", name="gym_anytrading.envs")
 
-    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", fail)
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "_command", lambda: fail)
     assert module is not None
     outcome = slipstream("list")
     assert outcome.code == 2
@@ -161,7 +161,7 @@ def test_errors_of_ours_are_told_without_traceback(slipstream, monkeypatch):
     def fail(*arguments):
         raise ResourceError("The disk is full:\n   nothing was lost.")
 
-    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", fail)
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "_command", lambda: fail)
     assert slipstream("list").err == "The disk is full: nothing was lost.\n"
 
 

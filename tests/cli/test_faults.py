@@ -101,7 +101,7 @@ def test_what_nobody_expected_is_one_paragraph_with_a_file(slipstream, monkeypat
         def fail(*arguments, error=error):
             raise error
 
-        monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", fail)
+        monkeypatch.setattr(sys.modules["slipstream.cli.main"], "_command", lambda: fail)
         outcome = slipstream("train", "cartpole")
         assert outcome.code == code
         assert words in outcome.err
@@ -145,7 +145,7 @@ def test_where_no_file_can_be_written_the_traceback_is_shown(slipstream, monkeyp
     def fail(*arguments):
         raise ZeroDivisionError("a")
 
-    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", fail)
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "_command", lambda: fail)
     outcome = slipstream("list")
     assert outcome.code == 1
     assert "Traceback" in outcome.err and "details stand above" in outcome.err
@@ -192,7 +192,7 @@ def test_ctrl_c_before_there_is_a_command(slipstream, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "app", interrupt)
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "_command", lambda: interrupt)
     outcome = slipstream("list")
     assert (outcome.code, outcome.err) == (130, "Interrupted.\n")
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from slipstream.environments.factory import resolve_environment
-from slipstream.report import canvas
+from slipstream.report import canvas, page
 from slipstream.report.market.passes import Passes
 
 # The small worlds of these tests and of their neighbours are importable.
@@ -56,6 +56,14 @@ def small_pictures():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(canvas, "DPI", 50)
         yield
+
+
+@pytest.fixture(autouse=True)
+def blank_pictures(request, monkeypatch):
+    """Quick tests draw the pages that their fixtures make; those that they make themselves have no
+    pictures, but in `make test-all`. A test that looks at its own undoes this."""
+    if request.config.option.markexpr == "not long":
+        monkeypatch.setattr(page, "png", lambda figure: b"not drawn")
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import slipstream
 from slipstream.cli import main
 from slipstream.core.discover import USER_MODULE
 from slipstream.core.errors import CheckpointError, TrustError
+from slipstream.environments import kernel_environment
 from slipstream.files import checkpoint
 from slipstream.files.files import write_sealed
 from slipstream.runs.games import opponent_of
@@ -26,7 +27,10 @@ from slipstream.studies.record.ledger import Ask, Ledger
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kernels"
 RAN = "import pathlib\npathlib.Path(__file__).with_name('{}.ran').touch()\n"
 SMALL = {"num_envs": 4, "total_steps": 256, "report": False, "say": lambda sentence: None}
-FAST = {"agent.horizon": 32, "agent.minibatch": 32, "evaluation.episodes": 2}
+FAST = {
+    **{"agent.horizon": 32, "agent.minibatch": 32, "evaluation.episodes": 2},
+    "training.backend": "serial",  # no version of a kernel is compiled for these tests
+}
 AGENT = """
 from slipstream.agents.ppo.config import Config as Ppo
 from slipstream.agents.ppo.ppo import PPO
@@ -43,7 +47,8 @@ class Agent(PPO):
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
-    """An empty working folder, and a register of the test's own."""
+    """An empty working folder, and a register of the test's own; kernels are taken to be right."""
+    monkeypatch.setattr(kernel_environment, "check_environment", lambda *_, **__: None)
     become(monkeypatch, tmp_path, "me")
     monkeypatch.chdir(tmp_path)
     return tmp_path

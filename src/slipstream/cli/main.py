@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import importlib
 import os
 import pkgutil
@@ -118,10 +119,16 @@ def _as_job() -> AbstractContextManager[Callable[[int], None]]:
     return as_job()
 
 
+@functools.cache
+def _command() -> Any:
+    """What `app` makes of itself at each call, in 0.03 s."""
+    return typer.main.get_command(app)
+
+
 def _run(arguments: list[str] | None) -> int:
     """The command's exit code, everything said."""
     try:
-        app(arguments)
+        _command()(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except SlipstreamError as error:

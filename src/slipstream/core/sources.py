@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.util
 import sys
@@ -57,23 +58,28 @@ def _is_library(path: Path) -> bool:
     return installed or not _PACKAGES.isdisjoint(path.parts)
 
 
-def _imports(path: Path, name: str) -> Iterator[str]:
+def _imports(path: Path, name: str) -> tuple[str, ...]:
     """Names of modules that a file may import; some of them are functions or classes in one."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     try:
-        tree = ast.parse(path.read_bytes())
+        return _imported(path.read_bytes(), package)
     except (OSError, SyntaxError):
-        return
-    for node in _run(tree):
+        return ()
+
+
+@functools.lru_cache(maxsize=1024)  # every run and report of a process asks for the same files
+def _imported(source: bytes, package: str) -> tuple[str, ...]:
+    names: list[str] = []
+    for node in _run(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*above, base] if base else above)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return tuple(names)
 
 
 def _run(tree: ast.AST) -> Iterator[ast.AST]:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.environments.environment import Environment
-from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.kernel.records import Records
 from slipstream.vector.vector_env import blank
 
@@ -25,18 +24,19 @@ class Film:
     """
 
     def __init__(self, environment: Environment) -> None:
-        env = environment.evaluation("train", 1)
-        game = getattr(env, "game", env)  # of copies whose other seat somebody has
-        if not isinstance(game, KernelVectorEnv) or not hasattr(game.kernel.module, "picture"):
+        kernel = getattr(environment, "kernel", None)
+        if kernel is None or not hasattr(kernel.module, "picture"):
             raise ConfigError(
                 f"{environment.name} is a kernel and draws no pictures; --video is for gym:ID "
                 "environments and for kernels with a function `picture`, such as hockey."
             )
-        if env.spec.players > 1:
+        if environment.spec.players > 1:
             raise ConfigError(
                 f"{environment.name} has two players here: name one's opponent for --video, such "
                 "as `--opponent strong`."
             )
+        env = environment.evaluation("train", 1)
+        game: Any = getattr(env, "game", env)  # of copies whose other seat somebody has
         self._env, self._game, self._out = env, game, blank(env)
 
     def reset(self, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:

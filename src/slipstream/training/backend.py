@@ -53,13 +53,16 @@ def as_measured(config: RunConfig, environment: Environment) -> tuple[Environmen
     Returns:
         It, and a sentence about what was found there or passed over; None where there is nothing.
     """
-    training, identity = config.training, environment.identity
+    training = config.training
     copies = int(training.num_envs)
-    if identity is None or training.members > 1 or training.backend != "auto":
+    if training.members > 1 or training.backend != "auto":
         return environment, None  # members share the cores by shards
     one_thread = config.agent.parts(copies) == 1 or config.agent.replay(copies) is not None
     if environment.compiled and one_thread:
         return environment, None  # trains them, but for updates from a replay
+    identity = environment.identity
+    if identity is None:
+        return environment, None
     measured, passed_over = recall(identity)
     if measured is None:
         return environment, passed_over

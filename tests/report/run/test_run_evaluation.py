@@ -81,7 +81,7 @@ def test_curves_follow_the_tables(game):
     assert np.nanmax(evaluation.score) == max(table["score"])
 
 
-def test_training_episodes_are_drawn_over_steps(game, trader):
+def test_training_episodes_are_drawn_over_steps(game, trader, monkeypatch):
     (length,) = episode_curves(Run.open(game), resolve_environment("cartpole", {}).spec)
     assert (length.name, length.unit) == ("length", "steps") and length.score.shape[1] == 2
     found = {curve.name: curve for curve in evaluate_run(trader, draws=2).episodes}
@@ -89,6 +89,7 @@ def test_training_episodes_are_drawn_over_steps(game, trader):
     table = Run.open(trader).metrics()
     last = found["trades"].score[-1]
     assert last.tolist() == table["episode/trades"][-2:]
+    monkeypatch.undo()
     (section,) = episode_sections(tuple(found.values()))
     assert section.pictures[0].name == "episodes" and len(section.pictures[0].png) > 10_000
 
