@@ -4,6 +4,7 @@ Both get the same replay, weights, Adam's moments and statistics; whatever they 
 """
 
 import copy
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import forms
 import gymnasium
@@ -25,6 +26,12 @@ TOLERANCE = 1e-4
 ROWS = 40  # steps of a rollout
 
 
+class SharedDQN(DQNConfig):
+    """Gradients are summed from parts, wherever there are two hidden layers."""
+
+    WORK_TO_SHARE = 1
+
+
 def drawn(seed):
     """A configuration of everything that an update depends on, from a seed."""
     rng = np.random.default_rng(seed)
@@ -39,7 +46,7 @@ def drawn(seed):
         numbers = tuple(float(x) for x in rng.uniform(low, high, members))
         return one_of(numbers, numbers[0])
 
-    config = DQNConfig(
+    config = (SharedDQN if seed % 8 == 0 else DQNConfig)(
         replay_size=100,
         batch=int(one_of(1, 7, 64, 96)),
         iteration=ROWS,
@@ -187,6 +194,22 @@ def test_a_mistake_is_found(monkeypatch, mistake):
     definition = torch_adam, off_policy_form, torch_form
     forms.plant(monkeypatch, MISTAKES[mistake], definition, [torch_form])
     assert any(difference(both(seed, at_once=True))[1] > TOLERANCE for seed in range(100, 116))
+
+
+def test_a_batch_may_be_shared_out(same_members):
+    config = SharedDQN(replay_size=200, batch=300, iteration=ROWS, widths=(8, 16), dueling=True)
+    assert config.parts(2) == 2 and DQNConfig().parts(2) == 1
+
+    def crew(tasks):
+        wait([pool.submit(task) for task in tasks])
+
+    agents = []
+    with ThreadPoolExecutor(3) as pool:
+        for run in ({}, {"run_tasks": crew}):
+            agents.append(DQN(config, drawn(0)[1], [4], 2))
+            _, replay = filled(agents[-1], drawn(0)[1], np.random.default_rng(0))
+            agents[-1].learn(replay, np.full(1, 20), **run)
+    same_members(agents[0], [0], agents[1])
 
 
 @pytest.mark.parametrize("form", [DQN, TorchDQN])

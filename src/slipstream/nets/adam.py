@@ -71,6 +71,27 @@ def adam_range(
         weight[i] -= rate * mean[i] / (np.sqrt(square[i]) * root + eps)
 
 
+def share_of(weights: Any, part: int, parts: int) -> tuple[int, int]:
+    """Weights lo..hi-1 of one of so many parts: whole LANES."""
+    lines = weights.weights.shape[1] // LANES
+    return part * lines // parts * LANES, (part + 1) * lines // parts * LANES
+
+
+def add_parts(weights: Any, m: int, lo: int, hi: int, lanes: Any) -> float:
+    """Leaves the sum of all parts of a gradient in the first, for weights lo..hi-1 of member m.
+
+    Returns:
+        its sum of squares.
+    """
+    gradients = weights.gradients[m]
+    total = gradients[0, lo:hi]
+    for other in range(1, len(gradients)):  # always in this order
+        more = gradients[other, lo:hi]
+        for i in range(len(total)):
+            total[i] += more[i]
+    return sum_of_squares(total, lanes)
+
+
 def sum_of_squares(row: Any, lanes: Any) -> float:
     """In float64, as many sums side by side: one alone would wait for itself at every element.
 

@@ -1,12 +1,13 @@
 """Fully connected layers of one member on a block of rows, forward and backward.
 
 Plain loops that `compiled.py` compiles. A network is a table, int64 [L, 5] with a line for each
-layer, and lies in the member's row of weights. Rows pass in blocks of at most BLOCK, so that what a
+layer, and lies in the member's row of weights. Rows pass in blocks (`block_rows`), so that what a
 block leaves on its way stays in the processor's nearest memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from slipstream.machine.products import (
 )
 
 BLOCK = 64  # rows
+_WIDE = 128  # outputs of a layer, from which on its weights are read once for twice as many rows
 
 # Columns of a table.
 INPUTS = 0
@@ -43,6 +45,11 @@ _Q4 = np.float32(7.732424478490429e-07)
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
 _ENDLESS = np.float32(-np.inf)
+
+
+def block_rows(widths: Sequence[int], rows: int) -> int:
+    """Rows that pass at once in an update of `rows`, by a network with such hidden layers."""
+    return min(rows, BLOCK if max(widths) < _WIDE else 2 * BLOCK)
 
 
 def hyperbolic_tangent(x: Any) -> Any:
@@ -85,7 +92,7 @@ def forward(weights: Any, table: Any, relu: bool, x: Any, space: Any) -> None:
 
     Args:
         weights: float32 [P] of one member; table: int64 [L, 5]; relu: else tanh.
-        x: float32 [b, inputs], b <= BLOCK.
+        x: float32 [b, inputs], of one block.
         space: float32 [>= b * all outputs]; layer i's outputs [b, outputs] are left at b * PLACE.
     """
     b = x.shape[0]

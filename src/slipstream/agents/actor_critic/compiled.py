@@ -43,7 +43,7 @@ from slipstream.experience.rollout import Rollout
 from slipstream.machine.draws import ACT
 from slipstream.nets.adam import LANES, TrainState
 from slipstream.nets.compiled import DECIDER
-from slipstream.nets.layers import BLOCK, OUTPUTS
+from slipstream.nets.layers import OUTPUTS, block_rows
 from slipstream.nets.modes import Decider
 from slipstream.nets.networks import MlpNetwork, input_width, padded
 from slipstream.nets.observations import LIMIT
@@ -117,7 +117,6 @@ def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
 
 
 _NO_MASK = np.zeros((0, 0), np.bool_)
-_WIDE = 128  # outputs of a layer, from which on its weights are read once for twice as many rows
 
 
 class CompiledActorCritic(CompiledLearning, ActorCritic):
@@ -171,7 +170,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
 
     def _make_space(self) -> Space:
         net, batch, parts = self._net, self.config.batch, self.gradient_parts
-        block = min(batch, BLOCK if max(self.config.widths) < _WIDE else 2 * BLOCK)
+        block = block_rows(self.config.widths, batch)
         actor, critic = (int(table[:, OUTPUTS].sum()) for table in (net.actor, net.critic))
         numbers, k = self.numbers, net.width
         actor_x = zeros((batch, input_width(numbers)))

@@ -22,13 +22,10 @@ class ActorCriticConfig(OffPolicyConfig):
     Attributes:
         NAME: of the agent, for messages.
         HEAD_WIDTH: outputs of the actor for each number of an action.
-        WORK_TO_SHARE: multiplications between hidden layers in one pass of a batch, from which on
-            two cores gain more by sharing it than they wait for each other.
     """
 
     NAME: ClassVar[str]
     HEAD_WIDTH: ClassVar[int] = 1
-    WORK_TO_SHARE: ClassVar[int] = 1_000_000
 
     target_rate: Share | tuple[Share, ...] = Field(
         0.005,
@@ -60,15 +57,6 @@ class ActorCriticConfig(OffPolicyConfig):
         description="hidden layers of actor and critics",
         json_schema_extra=searched(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
     )
-
-    def parts(self, num_envs: int) -> int:
-        """Parts that the actor's gradient is summed from, which two cores may share.
-
-        They follow from the member's own sizes alone: a batch's multiplications between hidden
-        layers.
-        """
-        work = self.batch * sum(a * b for a, b in itertools.pairwise(self.widths))
-        return 2 if work >= self.WORK_TO_SHARE else 1
 
     def check_spaces(self, spec: Spec) -> None:
         """Takes real actions within bounds, and rows of numbers."""

@@ -30,14 +30,14 @@ from numpy.typing import NDArray
 
 from slipstream.machine.gate import help_out, share
 from slipstream.nets.adam import (
-    LANES,
     TrainState,
     adam_range,
+    add_parts,
     clipped_step,
     counted,
     follow,
+    share_of,
     shortened,
-    sum_of_squares,
 )
 from slipstream.nets.layers import OUTPUTS, PLACE, backward, forward, turn, turn_rows
 from slipstream.nets.sampling import scale_row
@@ -375,22 +375,10 @@ def step_critic(by: Any, m: int, c: int) -> None:
     turn_critic(by.net, weights.weights[m], learned.turned_critics[c][m])
 
 
-def weights_of(by: Any, part: int) -> tuple[int, int]:
-    """The actor's weights lo..hi-1 of a part: whole LANES."""
-    lines = by.learned.actor.weights.shape[1] // LANES
-    return part * lines // by.parts * LANES, (part + 1) * lines // by.parts * LANES
-
-
 def measure_actor(by: Any, m: int, part: int) -> None:
     """Adds up all parts of the gradient of some of the actor's weights, and their squares."""
-    gradients = by.learned.actor.gradients[m]
-    lo, hi = weights_of(by, part)
-    total = gradients[0, lo:hi]
-    for other in range(1, len(gradients)):  # always in this order
-        more = gradients[other, lo:hi]
-        for i in range(len(total)):
-            total[i] += more[i]
-    by.space.squares[part] = sum_of_squares(total, by.space.lanes[part])
+    lo, hi = share_of(by.learned.actor, part, by.parts)
+    by.space.squares[part] = add_parts(by.learned.actor, m, lo, hi, by.space.lanes[part])
 
 
 def actor_norm(by: Any) -> float:
@@ -403,7 +391,7 @@ def actor_norm(by: Any) -> float:
 
 def move_actor(by: Any, m: int, part: int) -> None:
     """Moves some of the weights of member m's actor by their gradient."""
-    settings, (lo, hi) = by.settings, weights_of(by, part)
+    settings, (lo, hi) = by.settings, share_of(by.learned.actor, part, by.parts)
     clip = shortened(actor_norm(by), settings.max_grad_norm[m])
     rate = settings.learning_rate[m]
     adam_range(by.learned.actor, m, lo, hi, clip, rate, settings.adam_eps[m])

@@ -75,11 +75,11 @@ class DQNConfig(OffPolicyConfig):
         )
 
     def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
-        """The rows of an iteration, and weights with target, gradient and two moments."""
+        """The rows of an iteration, and weights with target, gradients and two moments."""
         from slipstream.experience.rollout import rollout_bytes
 
         rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
-        return rollout + 5 * self.weight_bytes(spec) * members
+        return rollout + (4 + self.parts(num_envs)) * self.weight_bytes(spec) * members
 
     def state_bytes(self, spec: Spec) -> int:
         """Weights with target and two moments."""

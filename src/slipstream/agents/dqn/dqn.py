@@ -1,15 +1,15 @@
 """Deep Q-learning from a replay, for one choice of a few where steps should not be wasted.
 
-The compiled form: members one after another, each from its own replay. One update, epsilon-greedy
-choices, then who does both; `torch_form.py` is the definition.
+The compiled form: members one after another, each from its own replay. One update, whose rows two
+cores may share, epsilon-greedy choices, then who does both; `torch_form.py` is the definition.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,19 @@ from slipstream.experience.compiled import (
 )
 from slipstream.experience.rollout import Rollout
 from slipstream.machine.draws import ACT
-from slipstream.nets.adam import LANES, TrainState, clipped_step, follow
+from slipstream.machine.gate import help_out, share
+from slipstream.nets.adam import (
+    LANES,
+    TrainState,
+    adam_range,
+    add_parts,
+    counted,
+    follow,
+    share_of,
+    shortened,
+)
 from slipstream.nets.compiled import DECIDER
-from slipstream.nets.layers import BLOCK, OUTPUTS, PLACE, backward, forward, turn
+from slipstream.nets.layers import OUTPUTS, PLACE, backward, block_rows, forward, turn
 from slipstream.nets.modes import Decider, decide_choices
 from slipstream.nets.networks import MlpNetwork, clear_across, join_streams
 from slipstream.nets.observations import LIMIT
@@ -64,10 +74,14 @@ class Learner(NamedTuple):
         mean, inverse_std, limit: of observations, see `scale_row`; float32 [M, D].
         settings: float64 [M, 5], columns as above.
         sums: float64 [M, S], STATISTICS of this iteration; updates: int64 [M], their number.
-        x: float32 [BLOCK, inputs], the column of ones in place.
-        outputs, others, d_outputs: float32 [BLOCK * all outputs]; `others` are of next rows.
-        bootstrap: float64 [BLOCK], values of next rows.
-        turned: float32 [P]; values: float64 [2, n]; lanes: float64 [LANES]. Overwritten, like x.
+        parts: of a batch's rows, whose gradients are summed; block: b, rows that pass at once.
+        x: float32 [parts, b, inputs], the column of ones in place.
+        outputs, others, d_outputs: float32 [parts, b * all outputs]; `others` are of next rows.
+        bootstrap: float64 [parts, b], values of next rows.
+        turned: float32 [P]; values: float64 [parts, n]; lanes: float64 [parts, LANES]. Overwritten,
+            like x.
+        seen: float64 [parts, 3], sums over a part's rows of losses and values; its squares.
+        gate: where threads come by the tasks of an update, see `machine/gate.py`.
     """
 
     weights: TrainState
@@ -84,6 +98,8 @@ class Learner(NamedTuple):
     settings: NDArray[np.float64]
     sums: NDArray[np.float64]
     updates: NDArray[np.int64]
+    parts: int
+    block: int
     x: NDArray[np.float32]
     outputs: NDArray[np.float32]
     others: NDArray[np.float32]
@@ -92,6 +108,15 @@ class Learner(NamedTuple):
     turned: NDArray[np.float32]
     values: NDArray[np.float64]
     lanes: NDArray[np.float64]
+    seen: NDArray[np.float64]
+    gate: NDArray[np.int64]
+
+
+# Phases of an update, each after the one before it is done.
+_GRADIENT, _NORM, _MOVE = 0, 1, 2
+
+# Columns of `Learner.seen`.
+_LOSS, _Q_VALUE, _SQUARES = 0, 1, 2
 
 
 def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
@@ -102,79 +127,124 @@ def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
         weight: float32 [B], importance of each.
         error: float32 [B], written: size of the error of what was chosen, before the update.
     """
-    weights, gradient = by.weights.weights[m], by.weights.gradients[m, 0]
-    gradient[:] = _ZERO
-    turn(weights, by.table, by.turned)
-    by.values[:] = 0.0
-    rows, loss, q_value = len(weight), 0.0, 0.0
-    for first in range(0, rows, BLOCK):
-        b = min(BLOCK, rows - first)
-        next_values(by, m, batch, first, b)
-        load(by, m, batch.obs, first, b)
-        forward(weights, by.table, by.relu, by.x[:b], by.outputs)
-        part, value = output_gradient(by, m, batch, weight, error, first, b)
-        loss += part
-        q_value += value
-        backward(by.turned, gradient, by.table, by.relu, by.x[:b], by.outputs, by.d_outputs)
-    if by.stream > 0:
-        clear_across(gradient, by.table, by.stream, by.choices)
-    own = by.settings[m]
-    norm = clipped_step(by.weights, m, own[MAX_NORM], own[LEARNING_RATE], own[ADAM_EPS], by.lanes)
-    if by.weights.failed[m]:
+    job = by, batch, weight, error
+    turn(by.weights.weights[m], by.table, by.turned)
+    share(by.gate, job, m, _GRADIENT, by.parts)
+    share(by.gate, job, m, _NORM, by.parts)
+    norm = gradient_norm(by)
+    if not counted(by.weights, m, norm):
         return
-    if by.weights.steps[m] % by.target_every == 0:
-        follow(by.target[m], weights, own[TARGET_RATE])
+    share(by.gate, job, m, _MOVE, by.parts)
     by.updates[m] += 1
-    by.sums[m, 0] += loss / rows
-    by.sums[m, 1] += q_value / rows
+    for part in range(by.parts):
+        by.sums[m, 0] += by.seen[part, _LOSS] / len(weight)
+        by.sums[m, 1] += by.seen[part, _Q_VALUE] / len(weight)
     by.sums[m, 2] += norm
 
 
-def load(by: Any, m: int, obs: Any, first: int, b: int) -> None:
-    """Scales observations first .. first + b - 1 of member m into by.x."""
+def help_update(by: Any, batch: Any, weight: Any, error: Any) -> None:
+    """Takes part in another thread's updates until its gate closes."""
+    help_out(by.gate, (by, batch, weight, error))
+
+
+def work(job: Any, m: int, phase: int, part: int) -> None:
+    """One task of member m's update: of a part of the rows, or of a part of the weights.
+
+    Args:
+        job: Learner, batch, weight and error, as for `update`.
+    """
+    by, batch, weight, error = job
+    if phase == _GRADIENT:
+        add_gradient(by, m, part, batch, weight, error)
+        return
+    lo, hi = share_of(by.weights, part, by.parts)
+    if phase == _NORM:
+        by.seen[part, _SQUARES] = add_parts(by.weights, m, lo, hi, by.lanes[part])
+        return
+    own = by.settings[m]
+    clip = shortened(gradient_norm(by), own[MAX_NORM])
+    adam_range(by.weights, m, lo, hi, clip, own[LEARNING_RATE], own[ADAM_EPS])
+    if by.weights.steps[m] % by.target_every == 0:
+        follow(by.target[m, lo:hi], by.weights.weights[m, lo:hi], own[TARGET_RATE])
+
+
+def gradient_norm(by: Any) -> float:
+    """The norm of the gradient whose parts have been added up."""
+    total = 0.0
+    for part in range(by.parts):
+        total += by.seen[part, _SQUARES]
+    return math.sqrt(total)
+
+
+def add_gradient(by: Any, m: int, part: int, batch: Any, weight: Any, error: Any) -> None:
+    """The gradient of a part of the batch's rows, into its place."""
+    weights, gradient = by.weights.weights[m], by.weights.gradients[m, part]
+    gradient[:] = _ZERO
+    by.values[part] = 0.0
+    loss, q_value = 0.0, 0.0
+    rows = len(weight)
+    lo, hi = part * rows // by.parts, (part + 1) * rows // by.parts
+    x, y, d_y = by.x[part], by.outputs[part], by.d_outputs[part]
+    for first in range(lo, hi, by.block):
+        b = min(by.block, hi - first)
+        next_values(by, m, part, batch, first, b)
+        load(by, m, batch.obs, first, x[:b])
+        forward(weights, by.table, by.relu, x[:b], y)
+        more, value = output_gradient(by, m, part, batch, weight, error, first, b)
+        loss += more
+        q_value += value
+        backward(by.turned, gradient, by.table, by.relu, x[:b], y, d_y)
+    if by.stream > 0:
+        clear_across(gradient, by.table, by.stream, by.choices)
+    by.seen[part, _LOSS], by.seen[part, _Q_VALUE] = loss, q_value
+
+
+def load(by: Any, m: int, obs: Any, first: int, x: Any) -> None:
+    """Scales observations of member m, from the first on, into x [b, inputs]."""
     low, high = np.float32(-by.limit), np.float32(by.limit)
-    for r in range(b):
-        scale_row(obs[first + r], by.mean[m], by.inverse_std[m], low, high, by.x[r])
+    for r in range(len(x)):
+        scale_row(obs[first + r], by.mean[m], by.inverse_std[m], low, high, x[r])
 
 
-def next_values(by: Any, m: int, batch: Any, first: int, b: int) -> None:
-    """What the choice made next is worth to the target network, into by.bootstrap.
+def next_values(by: Any, m: int, part: int, batch: Any, first: int, b: int) -> None:
+    """What the choice made next is worth to the target network, into by.bootstrap[part].
 
     Where nothing follows (discount 0) it is 0: nothing need be allowed there.
     """
-    load(by, m, batch.obs_next, first, b)
-    forward(by.target[m], by.table, by.relu, by.x[:b], by.others)
+    x, outputs, others = by.x[part, :b], by.outputs[part], by.others[part]
+    load(by, m, batch.obs_next, first, x)
+    forward(by.target[m], by.table, by.relu, x, others)
     if by.double:
-        forward(by.weights.weights[m], by.table, by.relu, by.x[:b], by.outputs)
+        forward(by.weights.weights[m], by.table, by.relu, x, outputs)
     last = len(by.table) - 1
     width, at = by.table[last, OUTPUTS], b * by.table[last, PLACE]
     masked = batch.mask_next.shape[1] > 0
     for r in range(b):
-        by.bootstrap[r] = 0.0
+        by.bootstrap[part, r] = 0.0
         if batch.discount[first + r] == _ZERO:
             continue
-        worth = by.others[at + r * width : at + (r + 1) * width]
+        worth = others[at + r * width : at + (r + 1) * width]
         # Streams' sums are the same for all choices: advantages alone name the greatest.
-        judge = by.outputs[at + r * width : at + (r + 1) * width] if by.double else worth
+        judge = outputs[at + r * width : at + (r + 1) * width] if by.double else worth
         best, top = 0, -math.inf
         for j in range(by.choices):
             if (not masked or batch.mask_next[first + r, j]) and float(judge[j]) > top:
                 best, top = j, float(judge[j])
-        by.bootstrap[r] = value_of(by, worth, best)
+        by.bootstrap[part, r] = value_of(by, part, worth, best)
 
 
-def value_of(by: Any, row: Any, choice: int) -> float:
+def value_of(by: Any, part: int, row: Any, choice: int) -> float:
     """Q of one choice from a row of outputs."""
     if by.stream == 0:
         return float(row[choice])
-    join_streams(row, by.choices, by.values[0])
-    return float(by.values[0, choice])
+    join_streams(row, by.choices, by.values[part])
+    return float(by.values[part, choice])
 
 
 def output_gradient(
-    by: Any, m: int, batch: Any, weight: Any, error: Any, first: int, b: int
+    by: Any, m: int, part: int, batch: Any, weight: Any, error: Any, first: int, b: int
 ) -> tuple[float, float]:
-    """Derivatives of a block's loss with respect to the outputs, in their place of by.d_outputs.
+    """Derivatives of a block's loss with respect to the outputs, in their place of d_outputs[part].
 
     With the error e = Q(s, a) - (f r + discount Q'(s', a')), f the member's factor of rewards, a
     row's loss is Huber's: e^2 / 2 within 1 and |e| - 1/2 beyond, whose derivative is e cut at 1
@@ -188,13 +258,13 @@ def output_gradient(
     loss, q_value, share = 0.0, 0.0, 1.0 / len(weight)
     factor = by.settings[m, REWARD_FACTOR]
     for r in range(b):
-        row = by.outputs[at + r * width : at + (r + 1) * width]
-        to = by.d_outputs[at + r * width : at + (r + 1) * width]
+        row = by.outputs[part, at + r * width : at + (r + 1) * width]
+        to = by.d_outputs[part, at + r * width : at + (r + 1) * width]
         to[:] = _ZERO
         choice = int(batch.action[first + r, 0])
-        value = value_of(by, row, choice)
+        value = value_of(by, part, row, choice)
         goal = float(batch.reward[first + r]) * factor
-        goal += float(batch.discount[first + r]) * by.bootstrap[r]
+        goal += float(batch.discount[first + r]) * by.bootstrap[part, r]
         e = value - goal
         size = abs(e)
         error[first + r] = size
@@ -361,6 +431,7 @@ class BaseDQN(OffPolicyAgent):
         specs: the environment's Spec, or one per member (they may differ in fixed scales).
         seeds: [M].
         num_envs: N, environments per member.
+        parts: gradient buffers.
 
     Attributes:
         sums: float64 [M, S], STATISTICS summed over this iteration's updates.
@@ -369,7 +440,12 @@ class BaseDQN(OffPolicyAgent):
     config: DQNConfig
 
     def __init__(
-        self, config: DQNConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
+        self,
+        config: DQNConfig,
+        specs: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        num_envs: int,
+        parts: int = 1,
     ) -> None:
         specs = spec_of_each(specs, len(seeds))
         config.check_spaces(specs[0])
@@ -379,6 +455,7 @@ class BaseDQN(OffPolicyAgent):
             widths=config.widths,
             activation=config.activation,
             observation_normalization=config.observation_normalization,
+            parts=parts,
             head="q",
             dueling=config.dueling,
         )
@@ -421,11 +498,14 @@ class DQN(CompiledLearning, BaseDQN):
 
     name = "dqn"
     update_loop = staticmethod(update)
+    help_loop = staticmethod(help_update)
+    given: ClassVar[Mapping[str, Callable[..., None]]] = {"work": work}
 
     def __init__(
         self, config: DQNConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
     ) -> None:
-        super().__init__(config, specs, seeds, num_envs)
+        parts = self._parts = config.parts(num_envs)
+        super().__init__(config, specs, seeds, num_envs, parts)
         network = self.policy.network
         if not isinstance(network, MlpNetwork):
             raise ConfigError(
@@ -434,12 +514,14 @@ class DQN(CompiledLearning, BaseDQN):
             )
         self._network, self._actor = network, self.policy.actor(num_envs)
         inputs = int(np.prod(self.policy.observation_shape))
-        self._x = zeros((BLOCK, self.policy.input_width))
-        self._x[:, inputs] = 1.0
-        self._space = [zeros((network.block,)) for _ in range(3)]
+        block = self._block = block_rows(config.widths, config.batch)
+        self._x = zeros((parts, block, self.policy.input_width))
+        self._x[:, :, inputs] = 1.0
+        outputs = int(network.tables[0][:, OUTPUTS].sum())
+        self._space = [zeros((parts, block * outputs)) for _ in range(3)]
         self._turned = zeros(self.policy.parameters.flat.shape[1:])
-        self._bootstrap, self._values = np.zeros(BLOCK), np.zeros((2, self.choices))
-        self._sums = np.zeros(LANES)
+        self._bootstrap, self._values = np.zeros((parts, block)), np.zeros((parts, self.choices))
+        self._lanes, self._seen = np.zeros((parts, LANES)), np.zeros((parts, 3))
         self._explore = loops()["explore_rows"]
         self.refresh()
 
@@ -473,6 +555,8 @@ class DQN(CompiledLearning, BaseDQN):
             settings=np.stack([*self.step_settings, self.reward_factor], 1),
             sums=self.sums,
             updates=self.updates,
+            parts=self._parts,
+            block=self._block,
             x=self._x,
             outputs=outputs,
             others=others,
@@ -480,7 +564,9 @@ class DQN(CompiledLearning, BaseDQN):
             bootstrap=self._bootstrap,
             turned=self._turned,
             values=self._values,
-            lanes=self._sums,
+            lanes=self._lanes,
+            seen=self._seen,
+            gate=self.gate,
         )
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:

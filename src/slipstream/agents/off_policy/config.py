@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Container
 from typing import ClassVar, Literal, Self
@@ -24,7 +25,13 @@ class OffPolicyConfig(AgentConfig):
 
     *Steps* are environment steps of a member, all its copies together; *updates* are optimiser
     updates. One update draws `batch` transitions.
+
+    Attributes:
+        WORK_TO_SHARE: multiplications between hidden layers in one pass of a batch, from which on
+            two cores gain more by sharing it than they wait for each other.
     """
+
+    WORK_TO_SHARE: ClassVar[int] = 1_000_000
 
     PER_MEMBER: ClassVar[tuple[str, ...]] = (
         "learning_rate",
@@ -140,6 +147,15 @@ class OffPolicyConfig(AgentConfig):
     def updates(self, num_envs: int) -> int:
         """Once learning has begun, rounded up."""
         return math.ceil(self.iteration_steps(num_envs) * num_envs * self.updates_per_step)
+
+    def parts(self, num_envs: int) -> int:
+        """Parts that a gradient is summed from, which two cores may share.
+
+        They follow from the member's own sizes alone: a batch's multiplications between hidden
+        layers.
+        """
+        work = self.batch * sum(a * b for a, b in itertools.pairwise(self.widths))
+        return 2 if work >= self.WORK_TO_SHARE else 1
 
     def check_spaces(self, spec: Spec) -> None:
         """Refuses to reflect what has no mirror image."""
