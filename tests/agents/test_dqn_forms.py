@@ -197,7 +197,7 @@ def test_a_mistake_is_found(monkeypatch, mistake):
 
 
 def test_a_batch_may_be_shared_out(same_members):
-    config = SharedDQN(replay_size=200, batch=300, iteration=ROWS, widths=(8, 16), dueling=True)
+    config = SharedDQN(replay_size=400, batch=300, iteration=ROWS, widths=(8, 16), dueling=True)
     assert config.parts(2) == 2 and DQNConfig().parts(2) == 1
 
     def crew(tasks):

@@ -8,6 +8,7 @@ after it (sequential consistency). All work on one element of an int64 array.
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,11 @@ def give_way() -> None:
 
 def rest() -> None:
     """Sleeps for some 50 microseconds, so that a thread that waits for long leaves its core."""
+
+
+def core() -> int:
+    """Number of the core that runs this thread now, or -1 where the system does not say."""
+    return -1
 
 
 # Long: the operations above, one after another.
@@ -116,7 +122,17 @@ def _typed() -> tuple[Callable[..., Any], ...]:
 
         return types.void(), emit
 
-    return load, store, add, replace, pause, give_way, rest
+    def core(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if sys.platform != "linux":
+                return ir.Constant(ir.IntType(64), -1)
+            kind = ir.FunctionType(ir.IntType(32), [])
+            number = cgutils.get_or_insert_function(builder.module, kind, "sched_getcpu")
+            return builder.sext(builder.call(number, []), ir.IntType(64))
+
+        return integer(), emit
+
+    return load, store, add, replace, pause, give_way, rest, core
 
 
 forms = MachineForms(__name__, _typed)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from slipstream.core import memory
 from slipstream.machine import atomics
-from slipstream.machine.atomics import add, give_way, load, pause, replace, rest
+from slipstream.machine.atomics import add, core, give_way, load, pause, replace, rest
 
 # Bound by the renderer to the update's own, where it compiles `share` and `help_out` with it
 # (`given` of `compile_loops`): (job, m, phase, task) does one task of member m's phase.
@@ -40,7 +40,8 @@ _NEXT = 0  # ticket that nobody has claimed yet
 _LIMIT = 8  # tickets that have been opened
 _DONE = 16  # tickets whose task is done
 _CLOSED = 24  # helpers leave
-_MEMBER, _PHASE, _FIRST = 32, 33, 34  # what the tasks are, the first one's ticket
+# What the tasks are, the first one's ticket, the core of the thread that opened them.
+_MEMBER, _PHASE, _FIRST, _CORE = 32, 33, 34, 35
 _NUMBERS = 40
 
 _PATIENCE = 300  # looks, about ten microseconds, after which a waiting thread lets others run
@@ -92,7 +93,7 @@ def run_with_helpers(
 def open_tasks(gate: Any, m: int, phase: int, tasks: int) -> int:
     """Opens so many tasks of a member's phase; the ticket after the last one."""
     limit = load(gate, _LIMIT) + tasks
-    gate[_MEMBER], gate[_PHASE], gate[_FIRST] = m, phase, limit - tasks
+    gate[_MEMBER], gate[_PHASE], gate[_FIRST], gate[_CORE] = m, phase, limit - tasks, core()
     add(gate, _LIMIT, tasks)
     return limit
 
@@ -124,7 +125,11 @@ def wait_for(gate: Any, limit: int) -> None:
 
 
 def next_of_others(gate: Any) -> int:
-    """Waits for a ticket as a helper; -1 when the gate has closed."""
+    """Waits for a ticket as a helper; -1 when the gate has closed.
+
+    A helper on its leader's core takes that from it. It sleeps, and wakes on another that is idle;
+    two threads that only give way to each other stay where they are, with half of the machine idle.
+    """
     looks = 0
     while load(gate, _CLOSED) == 0:
         ticket = claim(gate)
@@ -132,6 +137,8 @@ def next_of_others(gate: Any) -> int:
             return ticket
         looks += 1
         if looks > _REST:  # the leader acts and steps, and no task may come for long
+            rest()
+        elif looks > _PATIENCE and gate[_CORE] >= 0 and gate[_CORE] == core():
             rest()
         elif looks > _PATIENCE:
             give_way()
