@@ -124,6 +124,11 @@ def wait_for(gate: Any, limit: int) -> None:
             pause()
 
 
+def beside_leader(gate: Any) -> bool:
+    """Whether the thread that opened the newest tasks ran on this core; False if nobody knows."""
+    return bool(gate[_CORE] >= 0 and gate[_CORE] == core())
+
+
 def next_of_others(gate: Any) -> int:
     """Waits for a ticket as a helper; -1 when the gate has closed.
 
@@ -136,9 +141,8 @@ def next_of_others(gate: Any) -> int:
         if ticket >= 0:
             return ticket
         looks += 1
-        if looks > _REST:  # the leader acts and steps, and no task may come for long
-            rest()
-        elif looks > _PATIENCE and gate[_CORE] >= 0 and gate[_CORE] == core():
+        # The leader acts and steps, and no task may come for long; or it waits for this core.
+        if looks > _REST or (looks > _PATIENCE and beside_leader(gate)):
             rest()
         elif looks > _PATIENCE:
             give_way()
