@@ -1,6 +1,5 @@
 """Compares the two forms of an algorithm, and plants mistakes in its definition."""
 
-import importlib
 import inspect
 import re
 from types import ModuleType
@@ -19,9 +18,9 @@ def move(monkeypatch, name):
     """Has torch forms that are made from here on calculate on a device, whatever they are told."""
     import torch  # half of the folder needs none
 
-    for module in ("ppo", "off_policy"):
-        module = importlib.import_module(f"slipstream.agents.{module}.torch_form")
-        monkeypatch.setattr(module, "device_of", lambda _: torch.device(name))
+    from slipstream.agents import torch_agent
+
+    monkeypatch.setattr(torch_agent, "device_of", lambda _: torch.device(name))
 
 
 def difference(left, right):

@@ -59,18 +59,20 @@ def waits(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("action", "shape", "settings"),
+    ("action", "shape", "settings", "precision"),
     [
-        ("discrete", {}, {"target_kl": 0.01, "reward_scaling": "on"}),
-        ("multi", {}, {"normalize_advantage": False}),
-        ("box", {}, {"activation": "relu", "max_grad_norm": None}),
-        ("discrete", IMAGE, {"widths": (8,)}),
+        ("discrete", {}, {"target_kl": 0.01, "reward_scaling": "on"}, "float32"),
+        ("multi", {}, {"normalize_advantage": False}, "bfloat16_products"),
+        ("box", {}, {"activation": "relu", "max_grad_norm": None}, "tf32"),
+        ("discrete", IMAGE, {"widths": (8,)}, "bfloat16_products"),
     ],
 )
-def test_ppo_waits_once_a_step_and_once_an_update(experience, waits, action, shape, settings):
+def test_ppo_waits_once_a_step_and_once_an_update(
+    experience, waits, action, shape, settings, precision
+):
     spec = experience.spec(action=action, **shape)
     config = PPOConfig(horizon=STEPS, minibatch=16, epochs=3, **settings)
-    agent = TorchPPO(config, spec, range(MEMBERS), COPIES)
+    agent = TorchPPO(config, spec, range(MEMBERS), COPIES, precision=precision)
     masked = 3 if action == "discrete" else 0
     rollout = Rollout(spec, STEPS, MEMBERS, COPIES, masked)
     with CopiesDoNotWait():

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from slipstream import api
+from slipstream.agents import torch_agent
 from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.ppo import torch_form
 from slipstream.agents.sac.config import SACConfig
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.environments.factory import resolve_environment
@@ -52,6 +52,18 @@ def test_auto_follows_from_config_and_spaces(learner, device, image, expected):
 def test_the_compiled_form_refuses_what_it_cannot_do(device, image, why):
     with pytest.raises(ConfigError, match=f"{why}.*Leave training.learner at auto"):
         learner_of("compiled", device, image)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"precision": "bfloat16_products"}, "compiled form.*Set training.learner to torch"),
+        ({"precision": "tf32", "learner": "torch"}, "device is cpu: only a card has TF32"),
+    ],
+)
+def test_a_precision_that_form_or_device_lacks_is_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        check_learner(TrainingConfig(**settings), False)
 
 
 def test_a_missing_torch_is_named_with_its_pip_line(monkeypatch):
@@ -219,7 +231,7 @@ def _stopped(run):
 def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch):
     """The card is a processor in disguise here: everything but torch's device is as on one."""
     cpu = torch.device("cpu")
-    monkeypatch.setattr(torch_form, "device_of", lambda name: cpu)
+    monkeypatch.setattr(torch_agent, "device_of", lambda name: cpu)
     monkeypatch.setattr(torch_device, "device_of", lambda name: cpu)
     said = []
     config = resolve(SETTINGS, {"training.device": "cuda:0", "training.learner": "auto"})

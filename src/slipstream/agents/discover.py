@@ -6,7 +6,7 @@ folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py`:
     Config  what a user may write under `agent:`. In a folder it stands in `config.py`, so that a
             config can be read without waiting for what learns.
     Agent   Agent(config, specs, seeds, num_envs): acts and learns. A folder may have its torch form
-            in `torch_form.py`, whose Agent takes a `device`, too.
+            in `torch_form.py`, whose Agent takes `device` and `precision`, too.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ def _own_config(module: ModuleType) -> type[AgentConfig]:
 
 
 def load_agent(
-    config: AgentConfig, learner: str = "compiled", device: str = "cpu"
+    config: AgentConfig, learner: str = "compiled", device: str = "cpu", precision: str = "float32"
 ) -> Callable[..., Agent]:
     """What makes an agent of such a config: the class beside it, or in the folder's own file.
 
     Args:
         config: an instance of its Config.
         learner: compiled, or torch for its torch form.
-        device: where the torch form calculates.
+        device, precision: where and how the torch form calculates.
 
     Raises:
         ConfigError: it has no torch form.
@@ -119,7 +119,7 @@ def load_agent(
                 f"The agent `{name}` has no torch form, which images, devices other than cpu and "
                 "`training.learner: torch` need; choose an agent that has one, such as ppo."
             )
-        return partial(importlib.import_module(form).Agent, device=device)
+        return partial(importlib.import_module(form).Agent, device=device, precision=precision)
     return agent_class(config)
 
 

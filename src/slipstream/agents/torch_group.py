@@ -15,6 +15,7 @@ from slipstream.nets.policy import Policy
 from slipstream.nets.torch_adam import Group, Moving
 from slipstream.nets.torch_device import carried, told
 from slipstream.nets.torch_networks import make_network, named
+from slipstream.nets.torch_products import FLOAT32, Products
 
 
 class TorchGroup:
@@ -25,18 +26,25 @@ class TorchGroup:
 
     Args:
         policy: of all members; num_envs: N, of each.
-        members: which of them; device: where torch calculates.
+        members: which of them; device: where torch calculates; products: of hidden layers.
 
     Attributes:
         environments: theirs, a slice of all.
         network: the policy's.
     """
 
-    def __init__(self, policy: Policy, num_envs: int, members: slice, device: torch.device) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        num_envs: int,
+        members: slice,
+        device: torch.device,
+        products: Products = FLOAT32,
+    ) -> None:
         self.members, self.device, self.num_envs = members, device, num_envs
         self.environments = slice(members.start * num_envs, members.stop * num_envs)
         self.count = members.stop - members.start
-        self.network = make_network(policy)
+        self.network = make_network(policy, products)
         self._policy = policy
         self._shared: list[tuple[NDArray[Any], Tensor]] = []  # the agent's, ours
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from slipstream.nets.networks import Array, Shapes, Workspace, orthogonal, padded
 from slipstream.nets.parameters import Views
 from slipstream.nets.torch_device import one_thread
+from slipstream.nets.torch_products import FLOAT32, Products
 
 _LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride (Mnih et al. 2015)
 _SMALL = ((16, 3, 2), (32, 3, 2))
@@ -74,18 +75,19 @@ class ConvolutionalNetwork:
     def workspace(self, members: int, rows: int) -> Workspace:
         return Workspace(members, rows, self.head_width, 0)
 
-    def features(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    def features(
+        self, weights: Mapping[str, Tensor], x: Tensor, products: Products = FLOAT32
+    ) -> Tensor:
         """[M, R, dense] of uint8 images x [M, R, C, H, W]."""
         features = []
         for m in range(len(x)):
             y = x[m].to(torch.float32).div_(255.0)
             for name, _, _, _, stride in self.layers:
-                y = F.relu(
-                    F.conv2d(y, weights[f"{name}.weight"][m], weights[f"{name}.bias"][m], stride)
-                )
+                kernels, bias = weights[f"{name}.weight"][m], weights[f"{name}.bias"][m]
+                y = F.relu(products.convolve(y, kernels, bias, stride))
             features.append(y.flatten(1))
-        dense = torch.baddbmm(weights["dense.bias"], torch.stack(features), weights["dense.weight"])
-        return F.relu(dense)
+        bias, weight = weights["dense.bias"], weights["dense.weight"]
+        return F.relu(products.dense(bias, torch.stack(features), weight))
 
     def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
         return self._output("actor", weights, x)

@@ -17,6 +17,7 @@ from slipstream.nets.convolution import ConvolutionalNetwork, head_of
 from slipstream.nets.networks import Activation
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_adam import Weights
+from slipstream.nets.torch_products import FLOAT32, Products
 
 
 class TorchNetwork(Protocol):
@@ -35,7 +36,8 @@ class TorchNetwork(Protocol):
 class TorchMlp:
     """Separate fully connected actor and critic of scaled rows."""
 
-    def __init__(self, activation: Activation) -> None:
+    def __init__(self, activation: Activation, products: Products = FLOAT32) -> None:
+        self._products = products
         self._activation = torch.tanh if activation == "tanh" else torch.relu
 
     def features(self, weights: Weights, x: Tensor) -> Tensor:
@@ -50,23 +52,23 @@ class TorchMlp:
     def _layers(self, weights: Weights, name: str, x: Tensor) -> Tensor:
         first, inputs = weights[f"{name}.0.weight"], x.shape[-1]
         # The first layer's bias is the row below its inputs' rows.
-        y = torch.baddbmm(first[:, inputs : inputs + 1], x, first[:, :inputs])
+        bias, weight = first[:, inputs : inputs + 1], first[:, :inputs]
         i = 1
         while f"{name}.{i}.weight" in weights:
+            x = self._activation(self._products.dense(bias, x, weight))
             weight, bias = weights[f"{name}.{i}.weight"], weights[f"{name}.{i}.bias"]
-            y = torch.baddbmm(bias, self._activation(y), weight)
             i += 1
-        return y
+        return torch.baddbmm(bias, x, weight)
 
 
 class TorchImages:
     """Convolutions that actor and critic share."""
 
-    def __init__(self, network: ConvolutionalNetwork) -> None:
-        self._network = network
+    def __init__(self, network: ConvolutionalNetwork, products: Products = FLOAT32) -> None:
+        self._network, self._products = network, products
 
     def features(self, weights: Weights, x: Tensor) -> Tensor:
-        return self._network.features(weights, x)
+        return self._network.features(weights, x, self._products)
 
     def head(self, weights: Weights, features: Tensor) -> Tensor:
         return head_of(weights, "actor", features)
@@ -85,8 +87,8 @@ def named(
     }
 
 
-def make_network(policy: Policy) -> TorchNetwork:
+def make_network(policy: Policy, products: Products = FLOAT32) -> TorchNetwork:
     """The torch form of a policy's network."""
     if isinstance(policy.network, ConvolutionalNetwork):
-        return TorchImages(policy.network)
-    return TorchMlp(policy.activation)
+        return TorchImages(policy.network, products)
+    return TorchMlp(policy.activation, products)

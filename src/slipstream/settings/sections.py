@@ -35,6 +35,10 @@ class TrainingConfig(Config):
     learner: Literal["auto", "compiled", "torch"] = Field(
         "auto", description="form of the algorithm; auto: torch for images and cards, else compiled"
     )
+    precision: Literal["float32", "tf32", "bfloat16_products"] = Field(
+        "float32",
+        description="of hidden layers' products in the torch form; tf32: only a card has it",
+    )
     backend: Backend | dict[Literal["try"], Annotated[list[Backend], Field(min_length=1)]] = Field(
         "auto",
         description="how copies are stepped, changes no result; auto compiles kernels; process: "

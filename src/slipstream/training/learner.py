@@ -42,16 +42,32 @@ def check_learner(training: TrainingConfig, image: bool) -> Learner:
     """`learner_of`, refused in a paragraph where this machine lacks what it takes.
 
     Raises:
-        ConfigError: as there.
+        ConfigError: as there; the form or device has no such precision.
         ResourceError: no torch, no build of it for GPUs, or no such card.
     """
     learner = learner_of(training.learner, training.device, image)
+    _check_precision(training, learner)
     if learner == "torch":
         require("torch", _purpose(training), "torch")
         from slipstream.nets.torch_device import device_of  # torch: only where it is used
 
         device_of(training.device)
     return learner
+
+
+def _check_precision(training: TrainingConfig, learner: Learner) -> None:
+    precision = training.precision
+    if precision != "float32" and learner == "compiled":
+        raise ConfigError(
+            f"training.precision is {precision}, and the compiled form calculates in float32 "
+            "alone. Set training.learner to torch, name a card as training.device, or leave "
+            "training.precision at float32."
+        )
+    if precision == "tf32" and training.device == "cpu":
+        raise ConfigError(
+            "training.precision is tf32 and training.device is cpu: only a card has TF32. Name "
+            "one, or set training.precision to float32 or bfloat16_products."
+        )
 
 
 def last_device(run: Run) -> str:

@@ -44,7 +44,7 @@ class Shard:
         backend: how kernels are stepped.
         run_tasks: runs the parts of a lone member side by side; members of a population take turns.
         specs: of each member, where they differ in fixed scales; the environment's by default.
-        learner, device: of the config's section `training`.
+        learner, device, precision: of the config's section `training`.
         longest: steps after which an evaluation cuts an episode without a time limit.
         drawn: evaluations draw actions.
         check_stop: called now and then in an evaluation; it may raise `StoppedError` to leave it.
@@ -68,6 +68,7 @@ class Shard:
         specs: Sequence[Spec] | None = None,
         learner: str = "auto",
         device: str = "cpu",
+        precision: str = "float32",
         longest: int = LONGEST,
         drawn: bool = False,
         check_stop: Callable[[], None] = lambda: None,
@@ -83,7 +84,8 @@ class Shard:
         self._evaluators: dict[tuple[Any, ...], Evaluator] = {}
         own_config = config.select(members, total)
         spec = environment.spec
-        make = load_agent(config, learner_of(learner, device, spec.is_image), device)
+        form = learner_of(learner, device, spec.is_image)
+        make = load_agent(config, form, device, precision)
         self.agent: Agent = make(own_config, specs or spec, own, num_envs)
         seed_rows, index_rows = member_indices(own, num_envs)
         # A lone member's copies may be cut into ranges, but where worker processes step them.

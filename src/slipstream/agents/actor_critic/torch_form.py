@@ -29,7 +29,6 @@ from slipstream.experience.rollout import Rollout
 from slipstream.machine import draws
 from slipstream.nets import torch_draws
 from slipstream.nets.torch_adam import Group, Weights
-from slipstream.nets.torch_device import one_thread
 
 
 class Networks(NamedTuple):
@@ -184,14 +183,14 @@ class TorchMembers(ReplayGroup):
 class TorchActorCritic(TorchLearning, ActorCritic):
     """M members with actor and critics whose updates torch calculates; see `TorchLearning`."""
 
-    _groups: Sequence[TorchMembers]
-
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         keys = draws.own_keys(self.seeds, draws.ACT, self.steps)
-        with one_thread():
-            for group in self._groups:
-                e = group.environments
-                rollout.actions[t, e] = group.act(rollout.obs[t, e], keys[group.members])
+
+        def act(group: TorchMembers) -> None:
+            e = group.environments
+            rollout.actions[t, e] = group.act(rollout.obs[t, e], keys[group.members])
+
+        self.each_group(act)
         self.steps += self.num_envs
         self.policy.actions.to_environment(rollout.actions[t], self._env_actions)
         return self._env_actions

@@ -10,7 +10,7 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ from slipstream.experience.rollout import Rollout
 from slipstream.machine import draws
 from slipstream.nets.networks import MlpNetwork, blocks
 from slipstream.nets.torch_adam import Group, Weights
-from slipstream.nets.torch_device import one_thread
 
 Model = Callable[[Weights, Tensor], Tensor]
 """Values of all choices, [M, B, n], of observations as networks take them, [M, B, ...]."""
@@ -140,18 +139,19 @@ class TorchDQN(TorchLearning, BaseDQN):
     """As `DQN`; see `TorchLearning`."""
 
     group = DQNGroup
-    _groups: Sequence[DQNGroup]
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         choice = rollout.actions[t]
         allowed = None if rollout.mask is None else rollout.mask[t]
-        for group in self._groups:
+
+        def act(group: DQNGroup) -> None:
             own = group.environments
-            with one_thread():
-                values = group.values(rollout.obs[t, own])
+            values = group.values(rollout.obs[t, own])
             if allowed is not None:
                 values = np.where(allowed[own], values, -np.inf)
             choice[own, 0] = values.argmax(1)
+
+        self.each_group(act)
         keys = draws.own_keys(self.seeds, draws.ACT, self.steps)
         explore_choices(keys, self.epsilon, self.num_envs, self.choices, allowed, choice)
         self.steps += self.num_envs

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.agents.off_policy.base import OffPolicyAgent
+from slipstream.agents.torch_agent import TorchAgent
 from slipstream.agents.torch_group import TorchGroup
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
@@ -25,7 +26,6 @@ from slipstream.machine import draws
 from slipstream.machine.gate import RunTasks, in_sequence
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.torch_adam import Group, Weights, adam, differentiate, shortened
-from slipstream.nets.torch_device import device_of, one_thread, together
 
 Target = tuple[Tensor, Weights]  # float32 [M, P], and views by name
 
@@ -92,7 +92,7 @@ class ReplayGroup(TorchGroup, ABC):
     acting: Group
 
     def __init__(self, agent: Any, members: slice, device: torch.device) -> None:
-        super().__init__(agent.policy, agent.num_envs, members, device)
+        super().__init__(agent.policy, agent.num_envs, members, device, agent.products)
         self._agent = agent
 
     @abstractmethod
@@ -149,16 +149,13 @@ class ReplayGroup(TorchGroup, ABC):
             replay.reprioritise(own.start + i, sample.index[i], errors[i])
 
 
-class TorchLearning(OffPolicyAgent):
+class TorchLearning(TorchAgent, OffPolicyAgent):
     """As the compiled form, whose state it can go on from, and the other way round; its bits are
     other ones.
 
-    On a processor members are handled one after another, since a batched product's bits would
-    depend on their number; on a GPU all together.
-
     Args:
         args: as for the compiled form.
-        device: where torch calculates.
+        device, precision: of the config's section `training`.
 
     Attributes:
         group: what members that are handled together are.
@@ -167,13 +164,13 @@ class TorchLearning(OffPolicyAgent):
     group: ClassVar[type[ReplayGroup]]
     _groups: Sequence[ReplayGroup]
 
-    def __init__(self, *args: Any, device: str = "cpu") -> None:
+    def __init__(self, *args: Any, device: str = "cpu", precision: str = "float32") -> None:
         super().__init__(*args)
-        self.device = device_of(device)
-        self._groups = [
-            self.group(self, own, self.device) for own in together(self.members, self.device)
-        ]
+        self.begin(device, precision)
         self.refresh()
+
+    def make_group(self, members: slice) -> ReplayGroup:
+        return self.group(self, members, self.device)
 
     def refresh(self) -> None:
         for group in self._groups:
@@ -182,11 +179,12 @@ class TorchLearning(OffPolicyAgent):
     def learn(
         self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks = in_sequence
     ) -> None:
-        with one_thread():
-            for group in self._groups:
-                own = updates[group.members]
-                for number in range(int(own.max(initial=0))):
-                    group.learn(replay, number < own)
+        def learn(group: ReplayGroup) -> None:
+            own = updates[group.members]
+            for number in range(int(own.max(initial=0))):
+                group.learn(replay, number < own)
+
+        self.each_group(learn)
 
     def update(
         self,

@@ -22,6 +22,7 @@ from torch import Tensor
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.ppo import BasePPO
 from slipstream.agents.ppo.update import STATISTICS
+from slipstream.agents.torch_agent import TorchAgent
 from slipstream.agents.torch_group import TorchGroup
 from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
@@ -30,8 +31,8 @@ from slipstream.machine.gate import RunTasks, in_sequence
 from slipstream.nets import torch_draws
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_adam import Group, Weights, adam, differentiate, shortened
-from slipstream.nets.torch_device import device_of, one_thread, together
 from slipstream.nets.torch_distributions import Distribution, distribution
+from slipstream.nets.torch_products import FLOAT32, Products
 
 
 class Rows(NamedTuple):
@@ -203,7 +204,7 @@ class PPOGroup(TorchGroup):
         config: of all members.
         members: which of them.
         num_envs: N, of each.
-        device: where torch calculates.
+        device: where torch calculates; products: of hidden layers.
     """
 
     def __init__(
@@ -213,8 +214,9 @@ class PPOGroup(TorchGroup):
         members: slice,
         num_envs: int,
         device: torch.device,
+        products: Products = FLOAT32,
     ) -> None:
-        super().__init__(policy, num_envs, members, device)
+        super().__init__(policy, num_envs, members, device, products)
         self._config, self._rows = config, config.rows(num_envs)
         self._group = self.group(policy.parameters)
         self._leaves = self._group.leaves
@@ -369,15 +371,12 @@ class PPOGroup(TorchGroup):
         following[m, t, env] = values[m, s]
 
 
-class TorchPPO(BasePPO):
+class TorchPPO(TorchAgent, BasePPO):
     """As `PPO`, whose state it can go on from, and the other way round; its bits are other ones.
-
-    On a processor members are handled one after another, since a batched product's bits would
-    depend on their number; on a GPU all together.
 
     Args:
         config, specs, seeds, num_envs: as for `PPO`.
-        device: where torch calculates.
+        device, precision: of the config's section `training`.
     """
 
     def __init__(
@@ -387,22 +386,25 @@ class TorchPPO(BasePPO):
         seeds: Sequence[int],
         num_envs: int,
         device: str = "cpu",
+        precision: str = "float32",
     ) -> None:
         super().__init__(config, specs, seeds, num_envs)
-        self.device = device_of(device)
-        self._groups = [
-            PPOGroup(self.policy, config, own, num_envs, self.device)
-            for own in together(self.members, self.device)
-        ]
+        self.begin(device, precision)
+
+    def make_group(self, members: slice) -> PPOGroup:
+        own = self.config, members, self.num_envs, self.device, self.products
+        return PPOGroup(self.policy, *own)
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         keys, to = self._noise_keys()[t], rollout
-        with one_thread():
-            for group in self._groups:
-                e = group.environments
-                mask = None if to.mask is None else to.mask[t, e]
-                action, log_prob = group.act(to.obs[t, e], mask, keys[group.members], t)
-                to.actions[t, e], to.log_prob[t, e] = action, log_prob
+
+        def act(group: PPOGroup) -> None:
+            e = group.environments
+            mask = None if to.mask is None else to.mask[t, e]
+            action, log_prob = group.act(to.obs[t, e], mask, keys[group.members], t)
+            to.actions[t, e], to.log_prob[t, e] = action, log_prob
+
+        self.each_group(act)
         self.policy.actions.to_environment(to.actions[t], self._env_actions)
         return self._env_actions
 
@@ -415,13 +417,13 @@ class TorchPPO(BasePPO):
         reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
         rewarded = self._rewarded()
         first_epochs = self.iterations * self.config.epochs
-        results = []
-        with one_thread():
-            for group in self._groups:
-                m = group.members
-                own = rate[m], self.seeds[m], first_epochs[m]
-                results.append(group.update(rollout, reward, rewarded[m], *own))
-        return self._finished(rollout, results, learning_rate=rate)
+
+        def learn(group: PPOGroup) -> dict[str, NDArray[Any]]:
+            m = group.members
+            own = rate[m], self.seeds[m], first_epochs[m]
+            return group.update(rollout, reward, rewarded[m], *own)
+
+        return self._finished(rollout, self.each_group(learn), learning_rate=rate)
 
 
 Agent = TorchPPO

@@ -162,6 +162,7 @@ def shape_of(member: Member, source: EnvironmentSource) -> str:
         config.training.backend,
         config.training.learner,
         config.training.device,
+        config.training.precision,
         spec.observation_shape,
         spec.observation_dtype.name,
         ActionMap(spec.action).description(),

@@ -60,6 +60,7 @@ class Population:
                 specs=[place.spec for place in places],
                 learner=training.learner,
                 device=training.device,
+                precision=training.precision,
             )
         self.failed = np.zeros(len(places), np.bool_)
         self.scores = np.full(len(places), np.nan)

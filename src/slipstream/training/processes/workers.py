@@ -108,6 +108,7 @@ def make_shard(
         run_tasks,
         learner=training.learner,
         device=training.device,
+        precision=training.precision,
         longest=EvaluationPlan.of(config, environment).longest,
         drawn=config.evaluation.drawn,
         check_stop=check_stop,

@@ -1,0 +1,62 @@
+"""What hidden layers' products are made of, as `training.precision` says.
+
+Weights, sums over a batch, losses and Adam are float32 whatever it says, and so are the last
+layers, whose products are few: a value or logit would be rounded where it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+
+class Products(NamedTuple):
+    """A hidden layer before its activation.
+
+    Attributes:
+        dense: bias + x W, [M, R, n], of bias [M, 1, n], x [M, R, k] and W [M, k, n].
+        convolve: of one member's images [R, C, H, W], kernels, bias [C'] and stride.
+    """
+
+    dense: Callable[[Tensor, Tensor, Tensor], Tensor]
+    convolve: Callable[[Tensor, Tensor, Tensor, int], Tensor]
+
+
+def _rounded_dense(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    return bias + torch.bmm(x.bfloat16(), weight.bfloat16()).float()
+
+
+def _rounded_convolve(images: Tensor, kernels: Tensor, bias: Tensor, stride: int) -> Tensor:
+    rounded = F.conv2d(images.bfloat16(), kernels.bfloat16(), stride=stride)
+    return rounded.float() + bias[:, None, None]
+
+
+FLOAT32 = Products(torch.baddbmm, F.conv2d)
+BFLOAT16 = Products(_rounded_dense, _rounded_convolve)  # their gradients' products, too
+
+
+def products_of(precision: str) -> Products:
+    """Those of a `training.precision`; TF32's are float32's, which a card rounds itself."""
+    return BFLOAT16 if precision == "bfloat16_products" else FLOAT32
+
+
+@contextmanager
+def rounding(precision: str) -> Iterator[None]:
+    """Whether a card may round float32 numbers to TF32 in the block.
+
+    Left alone, cuDNN would do so in convolutions and cuBLAS would not.
+    """
+    places = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [place.fp32_precision for place in places]
+    for place in places:
+        place.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+    try:
+        yield
+    finally:
+        for place, was in zip(places, before, strict=True):
+            place.fp32_precision = was

@@ -1,0 +1,114 @@
+"""`training.precision`: what is rounded, what stays float32, and that it learns."""
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents.dqn.config import DQNConfig
+from slipstream.agents.dqn.torch_form import TorchDQN
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.agents.ppo.torch_form import TorchPPO
+from slipstream.agents.sac.config import SACConfig
+from slipstream.agents.sac.torch_form import TorchSAC
+from slipstream.agents.td3.config import TD3Config
+from slipstream.agents.td3.torch_form import TorchTD3
+from slipstream.environments.factory import resolve_environment
+from slipstream.experience.replay.replay import Replay
+from slipstream.experience.rollout import Rollout
+from slipstream.nets.torch_networks import TorchMlp
+from slipstream.nets.torch_products import BFLOAT16
+from slipstream.training.shard import Shard
+from slipstream.vector.vector_env import Finals
+
+MEMBERS, COPIES, STEPS = 2, 4, 16
+IMAGE = {"shape": (1, 8, 8), "dtype": np.uint8}
+
+
+def drawn(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+def rounded(x):
+    return x.bfloat16().double()
+
+
+def test_hidden_products_are_rounded_and_the_last_layer_is_not():
+    x, first, last = drawn(2, 8, 5), drawn(2, 6, 16), drawn(2, 16, 3)
+    weights = {"actor.0.weight": first, "actor.1.weight": last, "actor.1.bias": drawn(2, 1, 3)}
+    hidden = torch.relu(first[:, 5:] + rounded(rounded(x) @ rounded(first[:, :5])).float())
+    expected = torch.baddbmm(weights["actor.1.bias"], hidden, last)
+    found = TorchMlp("relu", BFLOAT16).head(weights, x)
+    assert found.dtype == torch.float32
+    # A sum in float32 may round to the neighbour of the exact one: 2^-8 of a hidden number.
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+    exact = TorchMlp("relu").head(weights, x)
+    assert (found - expected).abs().mean() < 0.1 * (found - exact).abs().mean()
+
+
+AGENTS = [
+    (TorchPPO, PPOConfig, "discrete", {}, {"horizon": STEPS, "minibatch": 32}),
+    (TorchPPO, PPOConfig, "discrete", IMAGE, {"horizon": STEPS, "minibatch": 32}),
+    (TorchDQN, DQNConfig, "discrete", {}, {"dueling": True}),
+    (TorchSAC, SACConfig, "box", {}, {}),
+    (TorchTD3, TD3Config, "box", {}, {}),
+]
+
+
+def _iteration(experience, form, kind, action, shape, settings, precision):
+    """State and metrics after an iteration of random experience."""
+    spec = experience.spec(action=action, **shape)
+    off = {"replay_size": 200, "batch": 16, "iteration": STEPS, "learning_starts": 0}
+    config = kind(widths=(16, 16), **(off if kind is not PPOConfig else {}), **settings)
+    agent = form(config, spec, range(MEMBERS), COPIES, precision=precision)
+    rollout = Rollout(spec, STEPS, MEMBERS, COPIES)
+    experience.fill(agent, rollout, ends=0.0)
+    if agent.wants == "replay":
+        replay = Replay(config.replay(COPIES), spec, MEMBERS, COPIES)
+        replay.begin(rollout.obs[0], None)
+        nothing = Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
+        for t in range(STEPS):
+            replay.write(rollout, t, nothing, np.full(MEMBERS * COPIES, -1))
+        agent.learn(replay, np.array([4, 4]))
+    metrics = agent.update(rollout)
+    return agent.state_dict(), metrics
+
+
+@pytest.mark.parametrize(("form", "kind", "action", "shape", "settings"), AGENTS)
+def test_an_iteration_stays_near(experience, form, kind, action, shape, settings):
+    case = experience, form, kind, action, shape, settings
+    (one, _), (other, metrics) = (_iteration(*case, p) for p in ("float32", "bfloat16_products"))
+    assert not metrics["failed"].any() and metrics["updates"].all()
+    assert all(np.isfinite(values).all() for values in metrics.values())
+    for name in one:
+        assert one[name].shape == other[name].shape and one[name].dtype == other[name].dtype
+    weights = one["parameters.weights"], other["parameters.weights"]
+    assert (weights[0] != weights[1]).any()
+    np.testing.assert_allclose(*weights, atol=0.02)
+
+
+@pytest.mark.parametrize(("precision", "says"), [("float32", "ieee"), ("tf32", "tf32")])
+def test_a_card_is_told_whether_to_round(experience, monkeypatch, precision, says):
+    spec, places = experience.spec(), (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
+    agent = TorchPPO(PPOConfig(horizon=2, minibatch=8), spec, [0], COPIES, precision=precision)
+    before = [place.fp32_precision for place in places]
+    told = agent.each_group(lambda group: [place.fp32_precision for place in places])
+    assert told == [[says, says]]
+    assert [place.fp32_precision for place in places] == before
+
+
+def test_values_of_a_probe_are_learned_in_bfloat16():
+    """Reward 1 a step for ever, discounted by 0.9: worth 10."""
+    config = PPOConfig(
+        **{"horizon": 16, "minibatch": 64, "epochs": 8, "learning_rate": 3e-3, "discount": 0.9},
+        **{"observation_normalization": False, "widths": (32, 32)},
+    )
+    environment = resolve_environment("probes", {"probe": "endless", "max_steps": 8})
+    shard = Shard(
+        environment, config, [0], range(1), 16, learner="torch", precision="bfloat16_products"
+    )
+    shard.reset()
+    for i in range(80):
+        metrics = shard.iterate(i / 80)
+        assert np.isfinite(metrics["value_loss"]).all() and not metrics["failed"].any()
+    value = shard.agent.policy.actor(1).value(np.zeros((1, 3), np.float32))
+    np.testing.assert_allclose(value[0, 0, 0], 10.0, rtol=0.03)
