@@ -12,6 +12,7 @@ import torch
 from slipstream import api
 from slipstream.agents import torch_agent
 from slipstream.agents.dqn.config import DQNConfig
+from slipstream.agents.ppo import torch_form as ppo_form
 from slipstream.agents.sac.config import SACConfig
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.environments.factory import resolve_environment
@@ -243,6 +244,26 @@ def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch):
     moved = [note for note in run.provenance["notes"] if "is trained on cpu" in note]
     assert len(moved) == 1 and "before that it was on cuda:0" in moved[0] and moved[0] in said
     assert run.result is not None
+
+
+def test_a_run_says_once_that_its_card_lacks_memory(tmp_path, monkeypatch):
+    """The card is a processor in disguise, which calculates members together as a card does."""
+    monkeypatch.setattr(torch_agent, "device_of", lambda name: torch.device("cpu"))
+    monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
+    told, update = [], ppo_form.PPOGroup.update
+
+    def lacking(group, *arguments):
+        if group.count == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return update(group, *arguments)
+
+    monkeypatch.setattr(ppo_form.PPOGroup, "update", lacking)
+    config = resolve(SETTINGS, {"training.device": "cuda:0", "training.learner": "auto"})
+    run = Run.create(config, tmp_path / "run", say=told.append)
+    train(config, run)
+    said = [one for one in told if "lacks memory for all 3 members" in one]
+    assert len(said) == 1 and said[0] in run.provenance["notes"]
+    run.close()
 
 
 def test_a_run_is_not_moved_to_a_card_that_is_not_there(tmp_path):

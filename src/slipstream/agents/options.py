@@ -95,6 +95,10 @@ class AgentOptions:
 
     parts: int = 1
 
+    def drain_notes(self) -> list[str]:
+        """Sentences about how it calculates from now on, each told once."""
+        return []
+
     def acting(self, lo: int = 0, hi: int | None = None) -> Acting | None:
         """The compiled counterpart of `act` for every row of environments lo..hi.
 

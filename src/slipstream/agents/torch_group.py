@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,12 +82,24 @@ class TorchGroup:
                 self.carried(x[self.members].copy())[:, None] for x in (mean, inverse)
             )
 
-    def put_back(self, *others: Tensor) -> list[NDArray[Any]]:
-        """Weights and moments for everybody else; arrays of other tensors, in the same wait."""
-        arrays = self.told(*(ours for _, ours in self._shared), *others)
-        for (own, _), array in zip(self._shared, arrays, strict=False):
+    def held(self) -> list[Tensor]:
+        """Weights and moments as they are here."""
+        return [ours for _, ours in self._shared]
+
+    def copied(self) -> list[Tensor]:
+        """As `held`, whatever becomes of them."""
+        return [ours.clone() for ours in self.held()]
+
+    def put_back(self, state: Sequence[Tensor], *others: Tensor) -> list[NDArray[Any]]:
+        """Weights and moments for everybody else; arrays of other tensors, in the same wait.
+
+        Args:
+            state: `held`, `copied`, or nothing.
+        """
+        arrays = self.told(*state, *others)
+        for (own, _), array in zip(self._shared[: len(state)], arrays, strict=False):
             own[...] = array
-        return arrays[len(self._shared) :]
+        return arrays[len(state) :]
 
     def carried(self, array: NDArray[Any]) -> Tensor:
         """An array on the device."""

@@ -51,7 +51,8 @@ def rounding(precision: str) -> Iterator[None]:
 
     Left alone, cuDNN would do so in convolutions and cuBLAS would not.
     """
-    places = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    convolutions = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    places = torch.backends.cuda.matmul, convolutions
     before = [place.fp32_precision for place in places]
     for place in places:
         place.fp32_precision = "tf32" if precision == "tf32" else "ieee"

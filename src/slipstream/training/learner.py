@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
@@ -100,11 +100,7 @@ def note_copies(run: Run, config: RunConfig, steps: int) -> None:
         f"{before}: {'more begin' if now > before else 'those beyond are dropped'}{begins}, and "
         "its results differ from those of any run whose copies were not changed."
     )
-    run.say(sentence)
-    run.record(
-        copies=[*run.copies, {"steps": steps, "num_envs": now}],
-        notes=[*run.provenance.get("notes", []), sentence],
-    )
+    note(run, sentence, copies=[*run.copies, {"steps": steps, "num_envs": now}])
 
 
 def note_device(run: Run, device: str, steps: int) -> None:
@@ -116,8 +112,13 @@ def note_device(run: Run, device: str, steps: int) -> None:
         f"From step {steps:,} on this run is trained on {device}, before that it was on {before}: "
         "it agrees to rounding only with a run that was never moved."
     )
+    note(run, sentence, device=device)
+
+
+def note(run: Run, sentence: str, **facts: Any) -> None:
+    """Says a sentence about a run's results and records it with facts."""
     run.say(sentence)
-    run.record(device=device, notes=[*run.provenance.get("notes", []), sentence])
+    run.record(notes=[*run.provenance.get("notes", []), sentence], **facts)
 
 
 def _purpose(training: TrainingConfig) -> str:

@@ -266,6 +266,10 @@ class Shard:
         lists = [env.drain_faults() for env in self.collector.envs]
         return [fault for one in (*lists, *(e.drain_faults() for e in evaluators)) for fault in one]
 
+    def notes(self) -> list[str]:
+        """What is to be said of how the agent calculates since the last call."""
+        return self.agent.drain_notes()
+
     def facts(self) -> dict[str, Any]:
         """Seconds spent so far by phase, and how the copies are stepped."""
         collector = self.collector

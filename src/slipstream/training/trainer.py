@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ from slipstream.settings.remarks import UPDATE_SHARE, began_anew, remarks, updat
 from slipstream.settings.sizing import EvaluationPlan, check_memory
 from slipstream.training.backend import note_faults
 from slipstream.training.cluster.cluster import ClusterOptions
-from slipstream.training.learner import going_on, note_copies, note_device
+from slipstream.training.learner import going_on, note, note_copies, note_device
 from slipstream.training.make_workers import make_workers
 from slipstream.training.processes.workers import Workers
 from slipstream.training.shard import join_states, state_of
@@ -172,6 +173,7 @@ class Trainer:
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
                 note_faults(self.run, workers.call("faults"))
+                self._say_notes(workers)
                 if self._due(self.config.training.checkpoint_every):
                     self._checkpoint(workers)
             complete = self.progress.finished and self._validated == self.progress.steps
@@ -216,11 +218,15 @@ class Trainer:
         if not copies:
             return
         sentence = began_anew(copies, self.members * self.num_envs, self.environment.name)
-        self.run.say(sentence)
-        self.run.record(
-            notes=[*self.run.provenance.get("notes", []), sentence],
-            fresh_episodes=copies + int(self.run.provenance.get("fresh_episodes", 0)),
-        )
+        before = int(self.run.provenance.get("fresh_episodes", 0))
+        note(self.run, sentence, fresh_episodes=copies + before)
+
+    def _say_notes(self, workers: Workers) -> None:
+        """What a card's agents say of how they calculate from now on; a processor's say nothing."""
+        if self.config.training.device == "cpu":
+            return
+        for sentence in itertools.chain.from_iterable(workers.call("notes")):
+            note(self.run, sentence)
 
     def _say_ceiling(self, now: Progress) -> None:
         """Says once a run, after its first updates, where more copies cannot help."""

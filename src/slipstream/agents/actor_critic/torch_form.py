@@ -190,7 +190,7 @@ class TorchActorCritic(TorchLearning, ActorCritic):
             e = group.environments
             rollout.actions[t, e] = group.act(rollout.obs[t, e], keys[group.members])
 
-        self.each_group(act)
+        self.each_group(act, TorchMembers.held)
         self.steps += self.num_envs
         self.policy.actions.to_environment(rollout.actions[t], self._env_actions)
         return self._env_actions

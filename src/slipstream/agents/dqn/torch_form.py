@@ -151,7 +151,7 @@ class TorchDQN(TorchLearning, BaseDQN):
                 values = np.where(allowed[own], values, -np.inf)
             choice[own, 0] = values.argmax(1)
 
-        self.each_group(act)
+        self.each_group(act, DQNGroup.held)
         keys = draws.own_keys(self.seeds, draws.ACT, self.steps)
         explore_choices(keys, self.epsilon, self.num_envs, self.choices, allowed, choice)
         self.steps += self.num_envs

@@ -179,12 +179,16 @@ class TorchLearning(TorchAgent, OffPolicyAgent):
     def learn(
         self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks = in_sequence
     ) -> None:
-        def learn(group: ReplayGroup) -> None:
-            own = updates[group.members]
-            for number in range(int(own.max(initial=0))):
-                group.learn(replay, number < own)
+        most = int(updates.max(initial=0))
+        # What is drawn follows from priorities, which each update changes for good.
+        in_a_row = 1 if replay.plan.alpha > 0.0 else max(1, most)
+        for first in range(0, most, in_a_row):
 
-        self.each_group(learn)
+            def learn(group: ReplayGroup, first: int = first) -> None:
+                for number in range(first, first + in_a_row):
+                    group.learn(replay, number < updates[group.members])
+
+            self.each_group(learn, ReplayGroup.copied)
 
     def update(
         self,
@@ -193,5 +197,5 @@ class TorchLearning(TorchAgent, OffPolicyAgent):
         run_tasks: RunTasks = in_sequence,
     ) -> dict[str, NDArray[Any]]:
         for group in self._groups:
-            group.put_back()
+            group.put_back(group.held())
         return super().update(rollout, progress, run_tasks)

@@ -288,7 +288,7 @@ class PPOGroup(TorchGroup):
             *(self._rows, coefficients, self._config.normalize_advantage),
         ) | {"explained_variance": explained_variance(rows)}
         self._observations.clear()
-        return dict(zip(metrics, self.put_back(*metrics.values()), strict=True))
+        return dict(zip(metrics, self.put_back(self.held(), *metrics.values()), strict=True))
 
     def _coefficients(self, learning_rate: NDArray[np.float64]) -> Coefficients:
         def column(name: str) -> Tensor:

@@ -1,0 +1,114 @@
+"""Members that a card lacks memory for are halved, and what they learn stays the same."""
+
+import numpy as np
+import pytest
+import torch
+
+from slipstream.agents import torch_agent
+from slipstream.agents.dqn.config import DQNConfig
+from slipstream.agents.dqn.torch_form import TorchDQN
+from slipstream.agents.off_policy import torch_form as off_policy_form
+from slipstream.agents.ppo import torch_form as ppo_form
+from slipstream.agents.ppo.config import PPOConfig
+from slipstream.agents.ppo.torch_form import TorchPPO
+from slipstream.agents.sac.config import SACConfig
+from slipstream.agents.sac.torch_form import TorchSAC
+from slipstream.agents.torch_group import TorchGroup
+from slipstream.core.errors import ResourceError
+from slipstream.experience.replay.replay import Replay
+from slipstream.experience.rollout import Rollout
+from slipstream.vector.vector_env import Finals
+
+MEMBERS, COPIES, STEPS = 4, 2, 8
+OFF_POLICY = {"replay_size": 100, "batch": 4, "iteration": STEPS, "learning_starts": 0}
+AGENTS = {
+    "ppo": (TorchPPO, PPOConfig(horizon=STEPS, minibatch=4, widths=(8,)), "discrete"),
+    "dqn": (TorchDQN, DQNConfig(widths=(8,), prioritised=True, **OFF_POLICY), "discrete"),
+    "sac": (TorchSAC, SACConfig(widths=(8,), **OFF_POLICY), "box"),
+}
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Calls that may lack memory, counted; one that `refused` names does where members are many.
+
+    They are a group's inputs, when it acts or begins to learn, and each gradient within an update.
+    """
+    memory = {"calls": 0, "refused": (), "most": 1}
+
+    def guarded(work, members_of):
+        def call(*arguments):
+            memory["calls"] += 1
+            if memory["calls"] in memory["refused"] and members_of(*arguments) > memory["most"]:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\n ")
+            return work(*arguments)
+
+        return call
+
+    monkeypatch.setattr(
+        TorchGroup, "inputs", guarded(TorchGroup.inputs, lambda group, obs: group.count)
+    )
+    for form in (ppo_form, off_policy_form):
+        gradient = guarded(form.differentiate, lambda group, loss: len(loss))
+        monkeypatch.setattr(form, "differentiate", gradient)
+    monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
+    return memory
+
+
+def trained(experience, memory, name, refused=()):
+    """An agent after two iterations, what it left, and the calls when each phase was done."""
+    form, config, action = AGENTS[name]
+    spec = experience.spec(action=action)
+    memory |= {"calls": 0, "refused": refused}
+    agent = form(config, spec, range(MEMBERS), COPIES)
+    rollout, replay = Rollout(spec, STEPS, MEMBERS, COPIES), None
+    if agent.wants == "replay":
+        replay = Replay(config.replay(COPIES), spec, MEMBERS, COPIES)
+    left, calls = {}, [memory["calls"]]
+    for iteration in range(2):
+        experience.fill(agent, rollout, iteration, ends=0.0 if replay else 0.1)
+        calls.append(memory["calls"])
+        if replay is not None:
+            replay.begin(rollout.obs[0], None)
+            nothing = Finals(rollout.obs[0, :0], np.zeros((0, 2), np.int64))
+            for t in range(STEPS):
+                replay.write(rollout, t, nothing, np.full(MEMBERS * COPIES, -1))
+            agent.learn(replay, np.array([2, 1, 0, 0]))
+            agent.learn(replay, np.array([1, 0, 0, 2]))
+            left["tree"] = replay.ring.tree.copy()
+        metrics = agent.update(rollout)
+        calls.append(memory["calls"])
+    return agent, agent.state_dict() | metrics | left, calls
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_halves_go_on_from_before(experience, memory, name):
+    whole, expected, calls = trained(experience, memory, name)
+    assert whole.drain_notes() == []
+    _, acted, learned, acted_again, learned_again = calls
+    for refused in (
+        acted // 2,  # while acting
+        learned - 1,  # in the middle of the last update
+        acted_again - 1,
+        (learned_again + acted_again) // 2,
+    ):
+        halved, found, _ = trained(experience, memory, name, refused=[refused])
+        assert [group.count for group in halved._groups] == [2, 2]
+        said = halved.drain_notes()
+        assert len(said) == 1 and "in 2 groups of at most 2" in said[0]
+        assert halved.drain_notes() == []
+        for key, values in expected.items():
+            if name == "sac":  # whose products of two members are rounded otherwise than of four
+                np.testing.assert_allclose(found[key], values, 1e-4, 1e-6, err_msg=key)
+            else:
+                assert values.tobytes() == found[key].tobytes(), (key, refused)
+
+
+def test_a_half_is_halved_again_and_one_member_is_not(experience, memory):
+    agent, _, _ = trained(experience, memory, "sac", refused=(1, 2))
+    assert [group.count for group in agent._groups] == [1, 1, 2]
+    memory["most"] = 0
+    with pytest.raises(
+        ResourceError, match=r"lacks memory for a single member \(CUDA out of memory"
+    ):
+        trained(experience, memory, "sac", refused=range(1, 5))
