@@ -86,6 +86,8 @@ def served(
     make("portfolio", prices, features=FEATURES, sharpness=5.0)
     for name in exchange.KEYS:
         monkeypatch.setenv(name, "secret-of-this-test")
+    # An order that stays open all bar long is asked for 50 times, not 1,000.
+    monkeypatch.setattr("slipstream.live.paper._LONGEST_LOOK", 600.0)
 
     def serve(
         week: Week | None = None,
@@ -207,6 +209,11 @@ def kept(name: str) -> tuple[Any, ...]:
         return rows, journal.intents(), journal.traded()
 
 
+def timeless(found: tuple[Any, ...]) -> str:
+    """But for how many seconds ago a bar had ended when it was given up."""
+    return re.sub(r"\d+ s ago", "", repr(found))
+
+
 def check_week(name: str, server: Server, bars: int = BARS) -> None:
     """No order twice, none beyond the limits, and the position that was wanted."""
     state = server.state()
@@ -249,8 +256,16 @@ def test_a_quiet_week_of_orders_follows_the_account(served: Callable[..., Server
 
 
 def killed_week(
-    served: Callable[..., Server], tmp_path: Path, seed: int, kills: int, bars: int = BARS
+    served: Callable[..., Server],
+    tmp_path: Path,
+    seed: int,
+    kills: int,
+    within: int,
+    bars: int = BARS,
 ) -> int:
+    """Kills it so often, each time within so many operations of its start, of which starting takes
+    some 130; how often it was killed.
+    """
     server = served(bad_week(seed))
     assert whole_week("demo", server, iter(()), bars) == 0
     check_week("demo", server, bars)
@@ -260,10 +275,10 @@ def killed_week(
         deploy(tmp_path / "studies" / "first", other, dict.fromkeys(GATES[:5], "a test"))
     server = served(bad_week(seed))
     draw = random.Random(seed)
-    points = (draw.randrange(1, 160) for _ in range(kills))
+    points = (draw.randrange(1, within) for _ in range(kills))
     killed = whole_week(other, server, points, bars)
     check_week(other, server, bars)
-    assert kept(other) == expected
+    assert timeless(kept(other)) == timeless(expected)
     again = server.state()
     for one in (state, again):  # positions, ids, sizes, prices and fates, and how all of it ended
         for order in one["orders"].values():
@@ -271,22 +286,14 @@ def killed_week(
                 del order[own]
     assert again["orders"] == state["orders"] and again["positions"] == state["positions"]
     kinds = {order["kind"] for order in state["orders"].values()}
-    assert len(kinds) > 3 or bars < BARS
+    assert len(kinds) > 3
     return killed
 
 
-def test_two_bad_days_killed_and_killed_again_end_as_those_that_were_not(
+def test_two_bad_days_killed_forty_times_end_as_those_that_were_not(
     served: Callable[..., Server], tmp_path: Path
 ) -> None:
-    assert killed_week(served, tmp_path, 1, 5, bars=6) >= 3
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_a_bad_week_killed_forty_times_ends_as_the_one_that_was_not(
-    served: Callable[..., Server], tmp_path: Path
-) -> None:
-    assert killed_week(served, tmp_path, 1, 40) >= 30
+    assert killed_week(served, tmp_path, 2, 40, 300, bars=6) == 40
 
 
 @pytest.mark.long
@@ -294,7 +301,7 @@ def test_a_bad_week_killed_forty_times_ends_as_the_one_that_was_not(
 def test_bad_weeks_killed_a_thousand_times(served: Callable[..., Server], tmp_path: Path) -> None:
     killed = 0
     for seed in range(2, 60):
-        killed += killed_week(served, tmp_path, seed, 60)
+        killed += killed_week(served, tmp_path, seed, 60, 500)
         for name in ("demo", "other/deployments/demo"):
             shutil.rmtree(Deployment.open(name).account(1))
         if killed >= 1_000:
