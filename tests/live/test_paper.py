@@ -27,10 +27,13 @@ from slipstream.live.deployment import Deployment, deploy
 from slipstream.live.journal import Journal
 from slipstream.live.limits import KILL, kill, killed
 from slipstream.live.paper import paper
+from slipstream.market.checks.check import check
+from slipstream.market.config import DataConfig
 
 FEATURES = ["log_return_1", "rsi_14"]
 FOREX: dict[str, Any] = {"features": FEATURES}
 COINS = 1_641_081_000 + 300 * np.arange(660)
+SUMMER = 1_741_503_600  # 2025-03-09 07:00 UTC: New York's clock changes
 
 
 def forex_tables(bars: int = 420) -> dict[str, pl.DataFrame]:
@@ -187,6 +190,50 @@ def test_a_file_that_grows(make: Make, tmp_path: Path, monkeypatch: pytest.Monke
     assert [row.time for row in rows] == time_[399:404].tolist()
     assert rows[1].decided - (rows[1].time + 900) == 60.0 and rows[2].wanted == ()
     check_equal("demo", 4)
+
+
+OTHER = {  # what of the rows behind New York's change of clocks, and what is then said
+    "zone": "",
+    "order": "unreadable time stamps",
+    "spread": "its spread is",
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_later_rows_change_no_reading_of_a_file(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Zone, order of day and month, and units are those of the deployment, or it stands still."""
+    opens = week(1_440, 1_800)  # six weeks, of which four follow the change
+    before = int(np.searchsorted(opens, SUMMER))
+    clock = opens + 7_200 + 3_600 * (what == "zone") * (opens >= SUMMER)
+    late = np.arange(len(opens)) >= before
+    form = np.where(late & (what == "order"), "%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M")
+    stamps = [time.strftime(one, time.gmtime(t)) for one, t in zip(form, clock, strict=True)]
+    frame = table(opens, 1.1, 0).with_columns(time=pl.Series(stamps))
+    if what == "spread":  # in points
+        frame = frame.with_columns(spread=pl.col("spread") * pl.Series(np.where(late, 1e5, 1.0)))
+    prices = tmp_path / "EURUSD.csv"
+    frame[:before].write_csv(prices)
+    data = {"folder": str(prices), "time_zone": "Etc/GMT-2"}
+    found = make("forex", data, features=["log_return_1", "close_location"])
+    monkeypatch.setattr(time, "time", lambda: float(opens[-1]) + 86_400.0)
+    paper("demo", f"tail:{prices}", start=int(opens[before - 5]), once=True, longest_gap=2_000)
+    kept = decisions(found)["EURUSD"]
+    assert [row.time for row in kept] == opens[before - 5 : before].tolist()
+    frame.write_csv(prices)
+    if what != "order":  # read anew, the whole file would be refused
+        section = DataConfig(**data, timeframe="30m")
+        assert {one.kind for one in check(section).stops} & {"local_time", "spread_unit"}
+    if OTHER[what]:
+        with pytest.raises(DataError, match=OTHER[what]):
+            paper("demo", once=True, longest_gap=2_000)
+        assert decisions(found)["EURUSD"] == kept
+        return
+    paper("demo", once=True, longest_gap=2_000)
+    rows = decisions(found)["EURUSD"]
+    assert rows[:5] == kept and [row.time for row in rows[5:]] == (clock - 7_200)[before:].tolist()
+    check_equal("demo", len(rows) - 1)
 
 
 def test_a_bar_that_is_revised_stops_the_account_and_overwrites_nothing(

@@ -172,6 +172,7 @@ class PaperAccount:
         self._refuse_silence(before, told.clock)
         if not new:
             return 0
+        self.store.refuse_other_units(new)
         self.store.append(new)
         kept = {
             name: np.array([row.action for row in rows], self.policy.policy.actions.dtype)

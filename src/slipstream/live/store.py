@@ -25,6 +25,8 @@ from slipstream.market.finding import ACCEPTABLE, plural, stamp
 from slipstream.market.market import Market, load_market, market_of
 from slipstream.market.symbols import MarketKind
 
+_OTHER_UNIT = 500.0  # times the usual spread: points of a yen are 1,000, the widest night is not
+
 
 class Shape(NamedTuple):
     """What inference found where the policy was trained, frozen.
@@ -270,6 +272,25 @@ class Store:
                     f"decided on, the first of {stamp(int(strange[0]))} UTC: left out."
                 )
         return late
+
+    def refuse_other_units(self, moments: Sequence[Moment]) -> None:
+        """Compares spreads with the usual one of the bars that are kept.
+
+        Raises:
+            DataError: one is so much wider that it is in points or the like.
+        """
+        place = self.shape.columns.index("spread")
+        for name, rows in self._rows.items():
+            known = rows[rows[:, place] > 0.0, place]
+            usual = float(np.median(known)) if len(known) else np.inf
+            for time, bars in moments:
+                spread = bars[name][place] if name in bars else 0.0
+                if spread > _OTHER_UNIT * usual:
+                    raise DataError(
+                        f"{name}: the bar of {stamp(time)} UTC is in another unit: its spread is "
+                        f"{spread:g}, and {usual:g} is usual. Nothing is decided on it: mend the "
+                        "feed, or take the bar out of it."
+                    )
 
     def closes(self) -> dict[str, float]:
         """The last close of every symbol that is traded."""
