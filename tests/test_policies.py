@@ -14,7 +14,10 @@ from slipstream.files import checkpoint
 
 FOLDER = Path(__file__).parents[1] / "examples/policies"
 # Mean returns that are at least to be reached, whatever a card says.
-LEAST = {"cartpole": 495.0, "pendulum": -200.0, "acrobot": -100.0, "tictactoe": 0.85}
+LEAST = {
+    **{"cartpole": 495.0, "pendulum": -200.0, "acrobot": -100.0},
+    **{"tictactoe": 0.85, "hockey": 8.5},  # 1 and 10 for a game that is won
+}
 
 
 def test_every_policy_is_measured_and_listed() -> None:
@@ -35,7 +38,14 @@ def test_scores_are_those_of_the_card(name: str) -> None:
     # The same episodes; on another processor the last bits of an action may end one otherwise.
     assert returns.mean() == pytest.approx(known["score"], abs=2.0 * known["error"] + 1e-9)
     headline = re.search(r"^\*\*(.*)\*\*$", (FOLDER / name / "README.md").read_text(), re.MULTILINE)
-    assert headline and str(len(returns)) in headline[1]
+    counts = re.findall(r"(\d+) fresh", headline[1] if headline else "")
+    assert sum(map(int, counts)) == len(returns)
+
+
+def test_hockey_is_won_against_both_bots() -> None:
+    """In whole games from both sides, as the table of the folder's README says."""
+    for games in slipstream.evaluate_games(FOLDER / "hockey", ["weak", "strong"], games=400):
+        assert len(games.result) == 400 and games.shares()["won"][0] >= 0.95, games.two
 
 
 @pytest.mark.parametrize("name", LEAST)

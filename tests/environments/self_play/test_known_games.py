@@ -10,7 +10,8 @@ import pytest
 
 import slipstream
 
-PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")
+ROOT = Path(__file__).parents[3]
+PENNIES = str(ROOT / "examples/kernels/pennies.py")
 LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
 
@@ -69,8 +70,13 @@ def after(cells, place, mark):
     return (*cells[:place], mark, *cells[place + 1 :])
 
 
-def results(policy, me, cells=(0,) * 9, mover=1):
-    """Of every game against a player that takes any move of equal, best value: 1, 0, -1 for us."""
+def results(policy, me, cells=(0,) * 9, mover=1, perfect=True):
+    """Of every game against a player that takes any move of equal, best value: 1, 0, -1 for us.
+
+    Args:
+        policy: ours; me: 1 where it begins, else -1; cells, mover: where the game stands.
+        perfect: False for every game against any player at all.
+    """
     if winner(cells) or all(cells):
         yield winner(cells) * me
         return
@@ -78,13 +84,13 @@ def results(policy, me, cells=(0,) * 9, mover=1):
         seen = [cells[i] == me for i in range(9)] + [cells[i] == -me for i in range(9)] + [1.0]
         allowed = np.array([not cell for cell in cells] + [False])
         place = int(policy.act(np.array(seen, np.float32), mask=allowed))
-        yield from results(policy, me, after(cells, place, me), -mover)
+        yield from results(policy, me, after(cells, place, me), -mover, perfect)
         return
     for place in range(9):
         if not cells[place]:
             then = after(cells, place, mover)
-            if -value(then, -mover) == value(cells, mover):
-                yield from results(policy, me, then, -mover)
+            if not perfect or -value(then, -mover) == value(cells, mover):
+                yield from results(policy, me, then, -mover, perfect)
 
 
 def test_the_perfect_player_is_one():
@@ -109,6 +115,13 @@ def test_tic_tac_toe_ends_in_a_draw_with_perfect_play(tmp_path, seed):
     policy = slipstream.load_policy(run)
     for me in (1, -1):
         assert set(results(policy, me)) == {0}
+
+
+def test_the_policy_that_comes_along_loses_to_nobody():
+    """Every game that its likeliest moves allow is played, as first and as second."""
+    policy = slipstream.load_policy(ROOT / "examples/policies/tictactoe")
+    for me in (1, -1):
+        assert set(results(policy, me, perfect=False)) == {0, 1}
 
 
 def test_who_knows_nothing_loses_to_the_perfect_player():
