@@ -29,7 +29,7 @@ _ROOT = Path(__file__).parents[2]
 _COMMAND = (sys.executable, "-c", "from slipstream.cli import main; main()")
 _TESTS = (
     *("test_device_meta", "test_torch_draws", "test_two_forms", "test_dqn_forms"),
-    *("test_actor_critic_forms", "test_population_bits"),
+    *("test_actor_critic_forms", "test_population_bits", "test_precision", "test_card_memory"),
 )
 _CHOICES, _INPUTS, _ROWS = 3, 32, 512
 

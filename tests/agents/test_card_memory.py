@@ -98,7 +98,8 @@ def test_halves_go_on_from_before(experience, memory, name):
         assert len(said) == 1 and "in 2 groups of at most 2" in said[0]
         assert halved.drain_notes() == []
         for key, values in expected.items():
-            if name == "sac":  # whose products of two members are rounded otherwise than of four
+            # A card, and a processor in SAC, round products of two members otherwise than of four.
+            if name == "sac" or whole.device.type == "cuda":
                 np.testing.assert_allclose(found[key], values, 1e-4, 1e-6, err_msg=key)
             else:
                 assert values.tobytes() == found[key].tobytes(), (key, refused)
