@@ -43,7 +43,7 @@ def point(points: int) -> dict[str, float]:
             curve = page.locator(".chart:has-text('Score of recent') [role=img]")
             found = []
             for k in range(points):
-                time.sleep(k / points)  # after the look that saw the last one: 0 is the worst
+                time.sleep((points - 1 - k) / points)  # the last waits for a whole look
                 before, began = curve.get_attribute("aria-label"), time.perf_counter()
                 add_rows(run, rows_of(4, 1_001 + k, 1_002 + k))
                 while curve.get_attribute("aria-label") == before:  # it says the last values
