@@ -156,8 +156,8 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
             *((self.critics.targets[0], self.critics.targets[1]), turned[0]),
             (turned[1], turned[2]),
         )
-        tasks = max(self.gradient_parts, CRITICS)
-        self._statistics = np.zeros((tasks, len(self.statistics)))
+        self.tasks = max(self.gradient_parts, CRITICS)
+        self._statistics = np.zeros((self.tasks, len(self.statistics)))
         self._space = self._make_space()
         self._own = self.make_own(self._space)
         self._actor = self.policy.actor(num_envs)
@@ -176,7 +176,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
         actor_x = zeros((batch, input_width(numbers)))
         critic_x = zeros((len((NEXT, DONE, OWN)), batch, input_width(numbers + k)))
         actor_x[:, numbers], critic_x[:, :, k + numbers] = 1.0, 1.0
-        tasks = max(parts, CRITICS)
+        tasks = self.tasks
         return Space(
             block=block,
             actor_x=actor_x,

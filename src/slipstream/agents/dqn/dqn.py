@@ -504,7 +504,7 @@ class DQN(CompiledLearning, BaseDQN):
     def __init__(
         self, config: DQNConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
     ) -> None:
-        parts = self._parts = config.parts(num_envs)
+        parts = self.tasks = config.parts(num_envs)
         super().__init__(config, specs, seeds, num_envs, parts)
         network = self.policy.network
         if not isinstance(network, MlpNetwork):
@@ -555,7 +555,7 @@ class DQN(CompiledLearning, BaseDQN):
             settings=np.stack([*self.step_settings, self.reward_factor], 1),
             sums=self.sums,
             updates=self.updates,
-            parts=self._parts,
+            parts=self.tasks,
             block=self._block,
             x=self._x,
             outputs=outputs,

@@ -108,6 +108,7 @@ class CompiledLearning(OffPolicyAgent):
         update_loop: the plain function (by, m, batch, weight, error) that is one update.
         help_loop: the plain function (by, batch, weight, error) by which another thread takes
             part in a lone member's updates, through `gate`.
+        tasks: the most of a phase of an update; where it is 1, nobody helps.
         given: plain functions for globals of both that are None, by name.
         learner: the `by` of both, of this iteration.
     """
@@ -116,6 +117,7 @@ class CompiledLearning(OffPolicyAgent):
     update_loop: ClassVar[Callable[..., None]]
     help_loop: ClassVar[Callable[..., None]] = staticmethod(share_nothing)
     given: ClassVar[Mapping[str, Callable[..., None]]] = {}
+    tasks: int = 1
     learner: Any
     _loop: Any = None
     _feed: Feed | None = None
@@ -143,7 +145,7 @@ class CompiledLearning(OffPolicyAgent):
         return Learning(self._loop, feed, self.learner, partial(self._share, replay))
 
     def _share(self, replay: Replay, task: Callable[[], None], run_tasks: RunTasks) -> None:
-        if self.help_loop is share_nothing or self.members > 1 or run_tasks is in_sequence:
+        if self.tasks == 1 or self.members > 1 or run_tasks is in_sequence:
             task()
             return
 
