@@ -3,15 +3,19 @@
 Hypothesis draws the same examples everywhere and at any speed: what fails here fails there.
 """
 
+import functools
 import gc
 import os
 import re
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from slipstream.files import repository
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -105,6 +109,22 @@ def own_files(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLIPSTREAM_MACHINE", str(tmp_path_factory.mktemp("machine")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting():
+    """In this process nobody waits for the disk, of which power cuts are tried in others, and git
+    is asked about this checkout once, not by each of some hundred runs."""
+    here, ask = Path(__file__).parents[1], repository.describe
+    known = functools.cache(lambda: ask(here))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(
+            repository,
+            "describe",
+            lambda folder: known() if folder.is_relative_to(here) else ask(folder),
+        )
         yield
 
 
