@@ -162,7 +162,7 @@ def test_features_that_differ_are_refused(deployed, prices, tmp_path):
 
 def test_games_and_members_of_runs(deployed, tmp_path, capsys):
     assert command("evaluate", deployed, "--games", 3) == 2
-    assert "for the directory of a run" in " ".join(capsys.readouterr().err.split())
+    assert "`forex` is no game for two" in " ".join(capsys.readouterr().err.split())
     tensors, manifest = checkpoint.load(deployed / "policy")
     del manifest["run"]
     place = checkpoint.save(tmp_path / "member-000", tensors, manifest)
