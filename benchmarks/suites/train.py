@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -73,9 +74,24 @@ def products(*whose: str) -> float:
 def warm_start(settings: SuiteOptions) -> Iterable[Row]:
     """From the start of a second `slipstream train` to its first update."""
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        _first_update(Path(folder) / "cold")  # fills the cache of compiled code
+        _first_forex(Path(folder) / "cold")  # fills the cache of compiled code
         names = (Path(folder) / f"warm-{i}" for i in count())
-        yield settings.row(lambda: _first_update(next(names)))
+        yield settings.row(lambda: _first_forex(next(names)))
+
+
+def cold_start(settings: SuiteOptions) -> Iterable[Row]:
+    """From the start of a first `slipstream train`, which compiles all it needs, to its update."""
+    for name, training in settings.spec["trainings"].items():
+        spec = {**settings.spec, "row": f"cold_start {name}", "goal": training["goal"]}
+        yield settings.told(settings.measure(partial(_cold, training["command"]), None, spec), spec)
+
+
+def _cold(command: Sequence[str]) -> float:
+    """Seconds to the first update with a cache of compiled code that is empty."""
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+        out = Path(folder) / "run"
+        rest = ["--out", str(out), "--total-steps", "100000000", "--no-report"]
+        return _first_update(out, [*command, *rest], {"SLIPSTREAM_CACHE": f"{folder}/cache"})
 
 
 def _train_forex(out: Path, steps: int) -> list[str]:
@@ -89,7 +105,7 @@ def jobs_four(settings: SuiteOptions) -> Iterable[Row]:
     """Four trainings as jobs of a queue, beside the same four one after another."""
     steps = settings.spec["steps"]
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
-        _first_update(Path(folder) / "cold")
+        _first_forex(Path(folder) / "cold")
         names = (Path(folder) / str(i) for i in count())
         yield settings.row(
             lambda: _four(next(names), steps, True),
@@ -124,17 +140,25 @@ def _slipstream(command: Sequence[str], state: Path) -> None:
         raise WorkerError(f"slipstream {command[0]} failed: {ran.stderr[-500:]}")
 
 
-def _first_update(out: Path) -> float:
-    """Seconds from starting the process to the first row of its table of metrics."""
-    command = [*_SLIPSTREAM, *_train_forex(out, 100_000_000)]
+def _first_forex(out: Path) -> float:
+    """Seconds from starting a training on forex to its first update."""
+    return _first_update(out, _train_forex(out, 100_000_000), {})
+
+
+def _first_update(out: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> float:
+    """Seconds from starting `slipstream` to the first update in its run's table of metrics."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*_SLIPSTREAM, *arguments],
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
     table = out / "metrics.csv"
     try:
         while time.perf_counter() - began < 120.0:
-            if table.is_file() and table.read_bytes().count(b"\n") >= 2:  # heading and one row
+            if table.is_file() and _updated(table):
                 return time.perf_counter() - began
             if process.poll() is not None:
                 said = process.stderr.read().decode() if process.stderr else ""
@@ -144,3 +168,10 @@ def _first_update(out: Path) -> float:
     finally:
         process.kill()
         process.communicate()
+
+
+def _updated(table: Path) -> bool:
+    """Whether a whole row of a table of metrics tells of an update."""
+    with table.open(encoding="utf-8") as lines:
+        whole = [line for line in lines if line.endswith("\n")]
+    return any(int(row["updates"]) > 0 for row in csv.DictReader(whole))

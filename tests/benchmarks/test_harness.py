@@ -217,7 +217,7 @@ def test_suites_have_the_cases_that_are_asked_for() -> None:
         *("ppo_vs_sb3_default", "ppo_vs_sb3_tuned", "time_to_score"),
         *("population_16", "population_96"),
         *("ppo_lone", "ppo_vs_rlox", "train_peak"),
-        *("warm_start", "jobs_four", "gym_defaults", "policy_load", "act_one"),
+        *("warm_start", "cold_start", "jobs_four", "gym_defaults", "policy_load", "act_one"),
     ]
 
 

@@ -63,6 +63,8 @@ class PopulationAgent(Agent):
             config.reward_scaling == "auto" and spec.scale_reward
         )
         self.reward_scale = RewardScale(self.members, num_envs) if scaled else None
+        if policy.scale is not None:
+            policy.scale.prepare()
         shape = self.members * num_envs, policy.actions.width
         self._env_actions = np.zeros(shape, policy.actions.dtype)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -18,7 +18,7 @@ from slipstream.core.market_pass import PortfolioPass, SymbolPass
 from slipstream.core.spec import Spec
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
-OPTIONAL = ("mask", "ahead", "conclude", "load_folds", "vary", "timeline", "market_pass")
+OPTIONAL = ("mask", "ahead", "conclude", "load_folds", "vary", "timeline", "market_pass", "APART")
 _PARAM_TYPES = {float: "f8", int: "i8", bool: "?"}
 
 
@@ -66,6 +66,9 @@ class Kernel(NamedTuple):
             after step k of evaluation record p.
         market_pass: (p, d) -> what the pass of evaluation record p could trade at and what that
             costs, for reports; without it a market has no page of its own.
+        APART: large functions that a step calls in several places, of s, p, d and numbers that are
+            annotated; one may call those before it. Each is compiled once, by itself and beside
+            the others, and not again wherever it is called.
     """
 
     name: str
@@ -86,6 +89,7 @@ class Kernel(NamedTuple):
     vary: Callable[[Loaded, Any], Loaded | None] | None = None
     timeline: Callable[[Any, Any], NDArray[np.int64]] | None = None
     market_pass: Callable[[Any, Any], SymbolPass | PortfolioPass] | None = None
+    APART: tuple[FunctionType, ...] | None = None
 
     @property
     def built_in(self) -> bool:

@@ -36,6 +36,10 @@ class RunningMoments:
         self.mean = np.zeros((members, width))
         self.m2 = np.zeros((members, width))
 
+    def prepare(self) -> None:
+        """Compiles what `merge` needs, where that was never done."""
+        loops()["column_moments"]
+
     @_QUIET
     def merge(self, rows: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
         """Adds the valid ones of rows [T, M * N, D], valid [T, M * N], to each member's sample."""
@@ -84,7 +88,9 @@ class RewardScale:
     """
 
     def __init__(self, members: int, num_envs: int) -> None:
+        self._discounted = loops()["discounted_returns"]
         self.moments = RunningMoments(members, 1)
+        self.moments.prepare()
         self.accumulated = np.zeros((members, num_envs), np.float32)
         self.largest = np.zeros(members, np.float32)
         self.num_envs = num_envs
@@ -114,7 +120,7 @@ class RewardScale:
             float32 [T, E].
         """
         discounted, carried = np.empty_like(reward), self.accumulated.reshape(-1)
-        loops()["discounted_returns"](reward, ended, valid, gamma, carried, discounted)
+        self._discounted(reward, ended, valid, gamma, carried, discounted)
         self.moments.merge(discounted[..., None], valid)
         size = np.where(valid, np.abs(reward), 0.0).reshape(len(reward), len(self.largest), -1)
         self.largest = np.maximum(self.largest, size.max(axis=(0, 2), initial=0.0))

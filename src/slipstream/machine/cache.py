@@ -121,8 +121,10 @@ os.register_at_fork(after_in_child=_Makers.renew)
 
 
 @contextmanager
-def only_maker(folder: Path) -> Iterator[None]:
+def only_maker(folder: Path, waits: bool = True) -> Iterator[bool]:
     """Lets one process at a time make a module; look once more whether it is there, inside.
+
+    The block is told whether this process is the one; without `waits`, another one may be.
 
     Others wait until the maker is done or dead, at most `_PATIENCE_SECONDS`. Nobody waits who makes
     a module already, so that no two wait for each other. Where there can be no lock, two processes
@@ -134,13 +136,14 @@ def only_maker(folder: Path) -> Iterator[None]:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:  # a full disk, or one that may not be written
-        yield
+        yield False
         return
     try:
-        own = _take(handle, folder.name, 0.0 if _Makers.held else _PATIENCE_SECONDS)
+        patient = waits and not _Makers.held
+        own = _take(handle, folder.name, _PATIENCE_SECONDS if patient else 0.0)
         _Makers.held += own
         try:
-            yield
+            yield own
         finally:
             if own:
                 _Makers.held -= 1

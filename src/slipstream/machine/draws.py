@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, cast
 
@@ -110,49 +110,38 @@ def fill_gumbel(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]
 
     argmax(logits + gumbel) is a sample.
     """
-    _compiled()["fill_gumbel"](keys, counter, out)
+    _compiled("gumbel_rows")(keys, counter, out)
 
 
 def fill_normal(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
     """Writes standard normal numbers into out [M, n]."""
-    _compiled()["fill_normal"](keys, counter, out)
+    _compiled("normal_rows")(keys, counter, out)
 
 
 def permute(keys: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
     """Writes a permutation of 0..n-1 into each row of out [M, n] (Fisher and Yates 1938)."""
-    _compiled()["permute"](keys, out)
+    _compiled("permutation_rows")(keys, out)
 
 
 def load() -> None:
-    """Loads the loops, and with them Numba: processes that are forked afterwards have both."""
-    _compiled()
+    """Loads what draws weights, and with it Numba: processes forked afterwards have both."""
+    _compiled("normal_rows")
+
+
+_KEYS = np.zeros(1, np.uint64)
+# The arguments of the loops, as examples of their types.
+_EXAMPLES: dict[Callable[..., None], tuple[Any, ...]] = {
+    gumbel_rows: (_KEYS, 0, np.zeros((1, 1), np.float32)),
+    normal_rows: (_KEYS, 0, np.zeros((1, 1), np.float32)),
+    permutation_rows: (_KEYS, np.zeros((1, 1), np.int64)),
+}
 
 
 @functools.cache
-def _compiled() -> dict[str, Any]:
-    """All three in one module, so that a process loads them at once."""
-    text = """
-def fill_gumbel(keys, counter, out):
-    gumbel_rows(keys, counter, out)
-
-
-def fill_normal(keys, counter, out):
-    normal_rows(keys, counter, out)
-
-
-def permute(keys, out):
-    permutation_rows(keys, out)
-"""
-    keys, floats, integers = (
-        np.zeros(1, np.uint64),
-        np.zeros((1, 1), np.float32),
-        np.zeros((1, 1), np.int64),
-    )
-    entries: dict[str, tuple[Any, ...]] = {
-        "fill_gumbel": (keys, 0, floats),
-        "fill_normal": (keys, 0, floats),
-        "permute": (keys, integers),
-    }
-    functions = (gumbel_rows, normal_rows, permutation_rows)
-    bindings = {f.__name__: cast(FunctionType, f) for f in functions}
-    return render.compile_module("draws", text, entries, bindings, {})
+def _compiled(name: str) -> Any:
+    """One of the loops, each in a module of its own: a run needs one or two of them."""
+    ((function, examples),) = [one for one in _EXAMPLES.items() if one[0].__name__ == name]
+    arguments = ", ".join(f"a{i}" for i in range(len(examples)))
+    text = f"def run({arguments}):\n    {name}({arguments})\n"
+    bindings = {name: cast(FunctionType, function)}
+    return render.compile_module(f"draws_{name}", text, {"run": examples}, bindings, {})["run"]

@@ -7,12 +7,14 @@ once for many rows.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import inspect
 from functools import cache
 from typing import Any
 
 from slipstream.machine.machine_form import intrinsic, source_digest, tools
+from slipstream.machine.together import Later, helps, now
 
 
 @cache
@@ -21,29 +23,56 @@ def digest() -> str:
     return source_digest(__name__)
 
 
+def announce(function: Any) -> None:
+    """Tells the linker where a compiled function is, for modules that call it by its symbol.
+
+    A helper of `together` compiles and calls nothing: it need not have what is called.
+    """
+    llvm: Any = importlib.import_module("llvmlite.binding")
+    later = isinstance(function, Later)
+    if later and helps():
+        llvm.add_symbol(
+            _symbol(function), ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
+        )
+        return
+    compiled = now(function)
+    if not hasattr(compiled, "overloads"):  # an intrinsic is nowhere
+        return
+    (kind,) = compiled.nopython_signatures
+    assert not later or kind.return_type == function.kind.return_type, (
+        f"{kind}: say what it returns"
+    )
+    made = compiled.overloads[kind.args]
+    place = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+    llvm.add_symbol(_symbol(compiled), place)
+
+
+def _symbol(function: Any) -> str:
+    return f"{function.__module__}_{function.__name__}"
+
+
 def by_symbol(function: Any) -> Any:
     """What compiled code calls in order to call a compiled function of another module.
 
     A caller that lies in the cache finds its callee by the symbol, too: the name of its module says
-    all that it reaches.
+    all that it reaches. `announce` comes before the caller is compiled or loaded.
 
     Args:
-        function: compiled for one signature, and never unloaded; anything else, an intrinsic, is
-            returned as it is.
+        function: compiled for one signature, and never unloaded, or to come later; anything else,
+            an intrinsic, is returned as it is.
     """
-    if not hasattr(function, "overloads"):
+    if isinstance(function, Later):
+        kind = function.kind
+    elif hasattr(function, "overloads"):
+        (kind,) = function.nopython_signatures
+    else:
         return function
-    llvm: Any = importlib.import_module("llvmlite.binding")
     cgutils = tools().cgutils
-    (kind,) = function.nopython_signatures
-    compiled, symbol = function.overloads[kind.args], f"{function.__module__}_{function.__name__}"
-    name = compiled.fndesc.llvm_func_name
-    llvm.add_symbol(symbol, compiled.library.get_pointer_to_function(name))
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         convention, returned = context.call_conv, signature.return_type
         shape = convention.get_function_type(returned, signature.args)
-        callee = cgutils.get_or_insert_function(builder.module, shape, symbol)
+        callee = cgutils.get_or_insert_function(builder.module, shape, _symbol(function))
         status, result = convention.call_function(builder, callee, returned, signature.args, args)
         with cgutils.if_unlikely(builder, status.is_error):
             convention.return_status_propagate(builder, status)

@@ -6,7 +6,7 @@ import dis
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -27,12 +27,16 @@ class Reachable:
     Args:
         decorate: makes the callable form of a plain function (compiles it, or leaves it as it is).
         given: functions for globals that are None where they are read, by name.
+        apart: functions that are decorated as they are; what they reach counts elsewhere.
     """
 
     def __init__(
-        self, decorate: Decorator, given: Mapping[str, FunctionType] | None = None
+        self,
+        decorate: Decorator,
+        given: Mapping[str, FunctionType] | None = None,
+        apart: Collection[FunctionType] = (),
     ) -> None:
-        self._decorate, self._given = decorate, given or {}
+        self._decorate, self._given, self._apart = decorate, given or {}, apart
         self._open: list[FunctionType] = []  # being bound, outermost first
         self._bound: dict[FunctionType, Any] = {}
         self._constants: dict[str, str] = {}
@@ -47,7 +51,7 @@ class Reachable:
                 f"{' and '.join(f.__name__ for f in self._open)}: a GPU has no stack for that; "
                 "write a `for` loop."
             )
-        if is_single(function):
+        if is_single(function) or function in self._apart:
             self._bound[function] = self._decorate(function)
             return self._bound[function]
         self._open.append(function)

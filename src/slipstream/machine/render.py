@@ -19,7 +19,6 @@ import logging
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.machine import atomics, matrices, prefetch, products, sixteen
+from slipstream.machine import atomics, matrices, prefetch, products, singles, sixteen
 from slipstream.machine.cache import (
     cache_folder,
     cannot_write,
@@ -41,10 +40,11 @@ from slipstream.machine.cache import (
     sweep,
 )
 from slipstream.machine.helper_library import only_entries
-from slipstream.machine.linked import by_symbol
+from slipstream.machine.linked import announce, by_symbol
 from slipstream.machine.linked import digest as digest_of_calls
 from slipstream.machine.reached import Reachable
 from slipstream.machine.singles import compiled_form
+from slipstream.machine.together import Compiling, Later, Module, wanted
 
 log = logging.getLogger("slipstream")
 
@@ -53,23 +53,12 @@ log = logging.getLogger("slipstream")
 _loaded: dict[Path, dict[str, Any]] = {}
 
 
-class _Compiling:
-    """One thread compiles at a time: Numba's folder for its files is a global."""
-
-    lock = threading.RLock()
-
-    @classmethod
-    def renew(cls) -> None:
-        """In a forked child, whose parent's other threads will never give the lock back."""
-        cls.lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_Compiling.renew)
-
 # Kernels allocate nothing, so their arrays need no counting of references, which costs two atomic
 # additions at every read of `d.bars`; helpers are inlined wherever they are called. Measured on
 # forex, steps per second of one core: 1.3 M with counting and calls, 5.3 M without.
 _OPTIONS = {"error_model": "numpy", "_nrt": False}
+# Numba's wrapper for callbacks from C unpacks all arguments once more, and nobody calls it.
+_ENTRY_OPTIONS = {**_OPTIONS, "cache": True, "nogil": True, "no_cfunc_wrapper": True}
 # Nobody calls a helper from Python: without the wrappers for that a large kernel compiles faster.
 _HELPER_OPTIONS = {
     **_OPTIONS,
@@ -116,6 +105,8 @@ def compile_module(
     checked: Collection[str] = (),
     linked: Mapping[str, Any] | None = None,
     given: Mapping[str, FunctionType] | None = None,
+    apart: Mapping[FunctionType, Any] | None = None,
+    returns: Any = None,
 ) -> dict[str, Any]:
     """Compiles functions of `text`, or loads them from the cache.
 
@@ -131,13 +122,17 @@ def compile_module(
         linked: functions that this one has compiled, by the name under which `text` calls them:
             by symbol, see `linked.py`.
         given: plain functions for helpers' globals that are None.
+        apart: plain functions whose compiled forms helpers call by symbol, too.
+        returns: example of what the entry functions return, where other modules call them.
 
     Returns:
-        Compiled functions by name. They release the interpreter lock.
+        Compiled functions by name. They release the interpreter lock. Within `together`, those of
+        a module that nobody compiled yet come later.
     """
     numba = _numba()
-    helpers = _Helpers(numba, inline)
-    reached = Reachable(helpers.compiled, given)
+    linked, apart = linked or {}, apart or {}
+    helpers = _Helpers(numba, inline, apart)
+    reached = Reachable(helpers.compiled, given, apart)
     bound = helpers.bound(reached, bindings, checked)
     typeof: Any = numba.typeof
     signatures = {entry: tuple(map(typeof, shown)) for entry, shown in entries.items()}
@@ -146,35 +141,69 @@ def compile_module(
     facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
     facts += [repr(sorted(signatures.items())), repr(helpers.options), *sorted(helpers.forms)]
     # Their modules are named by all that they reach.
-    linked = linked or {}
-    facts += [f"{key}={f.__module__}.{f.__name__}" for key, f in sorted(linked.items())]
-    facts += [digest_of_calls()] if linked else []
+    elsewhere = {**linked, **{f.__name__: compiled for f, compiled in apart.items()}}
+    facts += [f"{key}={f.__module__}.{f.__name__}" for key, f in sorted(elsewhere.items())]
+    facts += [digest_of_calls()] if elsewhere else []
     # Machines that share a home folder: what Numba compares before it loads.
     facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
     # Symbols are made of it (`linked.py`), and LLVM reads those as ASCII.
     stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
     folder = cache_folder() / f"{stem}_{digest}"
-    if folder not in _loaded:
-        called = {key: by_symbol(function) for key, function in linked.items()}
-        names = {**constants, **bound, **called}
-        load = functools.partial(_load, name, folder.name, text, names, signatures, helpers)
-        with _Compiling.lock, _own_folder(numba):
-            if folder not in _loaded:
-                _loaded[folder] = _found(name, folder, load) or _made(name, folder, text, load)
+    if folder in _loaded:
+        return _loaded[folder]
+    called = {key: by_symbol(function) for key, function in linked.items()}
+    names = {**constants, **bound, **called}
+    load = functools.partial(_load, name, folder.name, text, names, signatures, helpers)
+    calls = tuple(elsewhere.values())
+    make = functools.partial(_make, name, folder, text, load, calls)
+    queue = wanted()
+    if queue is None or folder.exists():
+        return make(True)
+    module = queue.setdefault(folder, Module(folder, helpers.size, calls, make))
+    home, kind_of = _home(folder.name), numba.core.typing.signature
+    return {
+        entry: Later(module, home, entry, kind_of(typeof(returns), *arguments))
+        for entry, arguments in signatures.items()
+    }
+
+
+def _make(
+    name: str, folder: Path, text: str, load: _Load, calls: Sequence[Any], waits: bool
+) -> dict[str, Any]:
+    """The functions of a module, compiled or loaded once in this process; see `Module.make`."""
+    for function in calls:
+        announce(function)
+    with Compiling.lock, _own_folder(_numba()):
+        if folder not in _loaded:
+            found = _found(name, folder, load) or _made(name, folder, text, load, waits)
+            if found is None:
+                return {}
+            _loaded[folder] = found
     return _loaded[folder]
+
+
+def _home(own: str) -> str:
+    """The name of a module, of its folder's."""
+    return f"slipstream_rendered_{own}"
 
 
 class _Helpers:
     """Makes the compiled forms of helper functions.
 
+    Args:
+        inline: see `compile_module`; apart: what is called by symbol.
+
     Attributes:
         options: of Numba, for the next one.
+        size: bytes of Python's code of all of them.
         forms: digests of the machine forms that were reached.
     """
 
-    def __init__(self, numba: Any, inline: bool) -> None:
+    def __init__(self, numba: Any, inline: bool, apart: Mapping[FunctionType, Any]) -> None:
         self.njit: Any = numba.njit
+        self.size = 0
+        self._apart = apart
         self.options = {**_HELPER_OPTIONS, "forceinline": inline}
         self.forms: set[str] = set()
 
@@ -191,11 +220,14 @@ class _Helpers:
         return found
 
     def compiled(self, function: FunctionType) -> Any:
-        for module in (products, atomics, sixteen, matrices, prefetch):
+        if function in self._apart:
+            return by_symbol(self._apart[function])
+        for module in (products, atomics, sixteen, matrices, prefetch, singles):
             form = module.forms.of(function)
             if form is not None:
                 self.forms.add(module.forms.digest)
                 return form
+        self.size += len(function.__code__.co_code)
         return _one_form(self.njit(**self.options)(compiled_form(function)))
 
 
@@ -217,14 +249,14 @@ def _load(
         folder: where its files are, or are made.
     """
     path = folder / f"{own.rpartition('_')[0]}.py"
-    module = _module(f"slipstream_rendered_{own}", path, text, names)
+    module = _module(_home(own), path, text, names)
     # Functions that the text itself defines are compiled where they are called.
     for key, value in list(vars(module).items()):
         if isinstance(value, FunctionType) and value.__code__.co_filename == str(path):
             setattr(module, key, value if key in signatures else helpers.compiled(value))
     result = {}
     for entry, signature in signatures.items():
-        compile_entry = helpers.njit([signature], cache=True, nogil=True, **_OPTIONS)
+        compile_entry = helpers.njit([signature], **_ENTRY_OPTIONS)
         try:
             with only_entries([entry]):
                 function = compile_entry(getattr(module, entry))
@@ -260,9 +292,14 @@ def _found(name: str, folder: Path, load: _Load) -> dict[str, Any] | None:
     return result
 
 
-def _made(name: str, folder: Path, text: str, load: _Load) -> dict[str, Any]:
-    """Compiles it, unless another process does that already: then what that one made."""
-    with only_maker(folder):
+def _made(name: str, folder: Path, text: str, load: _Load, waits: bool) -> dict[str, Any] | None:
+    """Compiles it, unless another process does that already: then what that one made.
+
+    None where it is not to be waited for, either.
+    """
+    with only_maker(folder, waits) as own:
+        if not own and not waits:
+            return None
         result = _found(name, folder, load)
         if result is not None:
             return result

@@ -61,9 +61,18 @@ class ObservationScale:
         flat = obs.reshape(obs.shape[0], obs.shape[1], len(self.mean[0]))  # T may be 0
         loops()["scale_rows"](flat, self.mean, self.inverse_std, LIMIT, begin, out)
 
+    def prepare(self) -> None:
+        """Compiles what `learn` needs, where that was never done."""
+        if self._learns:
+            self.moments.prepare()
+
+    @property
+    def _learns(self) -> bool:
+        return self.running and bool(self._free.any())
+
     def learn(self, rollout: Rollout) -> None:
         """Takes a rollout's valid observations into the statistics."""
-        if self.running and bool(self._free.any()):
+        if self._learns:
             t, e = rollout.valid.shape
             self.moments.merge(rollout.obs[:t].reshape(t, e, -1), rollout.valid)
             self._refresh()

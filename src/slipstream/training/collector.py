@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.agents.agent import Agent
+from slipstream.agents.options import Learning
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import Spec
 from slipstream.experience.replay.plan import ReplayPlan, updates_due
@@ -83,6 +84,11 @@ class Collector:
         self.seconds_policy = 0.0
         self.seconds_learning = 0.0  # between steps
 
+    def prepare(self) -> None:
+        """Makes the loops that act and step; what they need is compiled where it never was."""
+        if self._loops is None:
+            self._loops = self._make_loops()
+
     def reset(self) -> None:
         """Begins an episode everywhere."""
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
@@ -110,8 +116,8 @@ class Collector:
         if self._follows:
             self.experience.carry_over()
         self._follows = True
-        if self._loops is None:
-            self._loops = self._make_loops()
+        self.prepare()
+        assert self._loops is not None
         run_tasks([self._filling(i, loop) for i, loop in enumerate(self._loops)])
         self._blocks += 1
         finals, episodes = [], []
@@ -258,6 +264,9 @@ class ReplayCollector(Collector):
         self._final_of = np.full(experience.reward.shape[1], -1, np.int64)
         self._no_finals = join_finals([env.drain_finals() for env in envs])
 
+    def prepare(self) -> None:
+        self._prepared()
+
     def reset(self) -> None:
         super().reset()
         self.replay.begin(self.experience.obs[0], self._first_mask(0, len(self._final_of)))
@@ -308,7 +317,21 @@ class ReplayCollector(Collector):
 
     def _fused(self, run_tasks: RunTasks) -> Episodes | None:
         """Collects in one compiled call where that can be done; else does nothing: None."""
-        rollout, env = self.experience, self.envs[0]
+        ready, rollout = self._prepared(), self.experience
+        if ready is None or self._pass is None:
+            return None
+        acting, learning = ready
+        acted, stepped, learned = self._pass.run(rollout, acting, learning, run_tasks)
+        self.seconds_policy += acted
+        self.seconds_env += stepped
+        self.seconds_learning += learned
+        rollout.set_finals(self._no_finals)
+        self._look_for_faults()
+        return join_episodes([self.envs[0].drain_episodes()])
+
+    def _prepared(self) -> tuple[Acting, Learning] | None:
+        """What one compiled call needs, the call itself made; None where it cannot be."""
+        env = self.envs[0]
         if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.loops is None:
             return None
         acting, learning = self.agent.acting(), self.agent.learning(self.replay)
@@ -316,14 +339,9 @@ class ReplayCollector(Collector):
             return None
         assert isinstance(env, KernelVectorEnv)
         if self._pass is None:
-            self._pass = ReplayPass(env, self.replay, acting, learning, rollout.rows, self.learned)
-        acted, stepped, learned = self._pass.run(rollout, acting, learning, run_tasks)
-        self.seconds_policy += acted
-        self.seconds_env += stepped
-        self.seconds_learning += learned
-        rollout.set_finals(self._no_finals)
-        self._look_for_faults()
-        return join_episodes([env.drain_episodes()])
+            rows = self.experience.rows
+            self._pass = ReplayPass(env, self.replay, acting, learning, rows, self.learned)
+        return acting, learning
 
     def _step_slice(self, i: int, t: int) -> None:
         env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience

@@ -103,6 +103,7 @@ class Shard:
             self.collector = make_collector(
                 self.agent, envs, spec, steps, num_envs, own_config.replay(num_envs)
             )
+            self.collector.prepare()
             made.pop_all()
         self.recent = RecentEpisodes(spec, len(own), num_envs)
         self._steps = np.zeros(len(own), np.int64)

@@ -96,14 +96,11 @@ _LEARNED = Learned(_GROUP, (_GROUP, _GROUP), (_FLAT, _FLAT), _FLAT, (_FLAT, _FLA
 _NETS = Nets(of_int64(2), of_int64(2), True, 1, 8)
 _EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), of_int64(1), of_float64(1), 1, 1)
 
-# The arguments of every loop, as examples of their types; arrays are C-contiguous.
-_EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
-    explore_rows: (
-        *(_EXPLORER, 0, of_float32(2), of_bool(2)),
-        *(of_float32(2), of_float32(1), of_float32(2)),
-    ),
-    turn_all: (_NETS, _LEARNED),
-}
+# The arguments of `explore_rows`, as examples of their types; arrays are C-contiguous.
+_ROWS = (
+    *(_EXPLORER, 0, of_float32(2), of_bool(2)),
+    *(of_float32(2), of_float32(1), of_float32(2)),
+)
 
 
 @functools.cache
@@ -113,7 +110,10 @@ def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
     Args:
         name: of the agent; explore: how it acts, see above.
     """
-    return compile_loops(name, _EXAMPLES, {"explore": cast(FunctionType, explore)})
+    given = {"explore": cast(FunctionType, explore)}
+    # Apart: the first one turns weights while an agent is made, and the second one can wait.
+    turning = compile_loops("actor_critic", {turn_all: (_NETS, _LEARNED)})
+    return {**turning, **compile_loops(name, {explore_rows: _ROWS}, given)}
 
 
 _NO_MASK = np.zeros((0, 0), np.bool_)

@@ -28,11 +28,12 @@ from slipstream.machine.gate import RunTasks, in_sequence, make_gate, run_with_h
 PURPOSE = np.uint64(REPLAY)
 
 # Bound by the renderer.
-update: Any = None  # (by, m, batch, weight, error): an agent's
+update: Any = None  # (by, m, batch, weight, error): an agent's; `run_update` in `learn_members`
 help_out: Any = None  # (by, batch, weight, error): takes part in another thread's updates
 gather: Any = None  # of the replay's storage
 
 _HELPING = np.zeros(0, np.int64)
+HELPS = -1  # in place of a member
 
 
 class Feed(NamedTuple):
@@ -81,19 +82,17 @@ def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int
 def learn_members(feed: Any, by: Any, ring: Any, store: Any, updates: Any) -> None:
     """`learn_member` for all; updates: int64 [M], or none to help whoever learns by this."""
     if len(updates) == 0:
-        help_out(by, feed.batch, feed.weight, feed.error)
+        update(by, HELPS, feed.batch, feed.weight, feed.error)
     for m in range(len(updates)):
         learn_member(feed, by, ring, store, m, updates[m])
 
 
 def run_update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
-    """An agent's `update` as a function that other modules call."""
-    update(by, m, batch, weight, error)
-
-
-def run_help(by: Any, batch: Any, weight: Any, error: Any) -> None:
-    """An agent's `help_out`, too."""
-    help_out(by, batch, weight, error)
+    """An agent's `update`, or its `help_out`: one function, for both are made of the same ones."""
+    if m == HELPS:
+        help_out(by, batch, weight, error)
+    else:
+        update(by, m, batch, weight, error)
 
 
 def share_nothing(by: Any, batch: Any, weight: Any, error: Any) -> None:
@@ -192,13 +191,10 @@ def learning_loop(
     """
     apart = render.compile_module(
         f"{name}_update",
-        render.source_of([run_update, run_help]),
-        {
-            "run_update": (by, 0, feed.batch, feed.weight, feed.error),
-            "run_help": (by, feed.batch, feed.weight, feed.error),
-        },
+        render.source_of([run_update]),
+        {"run_update": (by, 0, feed.batch, feed.weight, feed.error)},
         {"update": cast(FunctionType, update), "help_out": cast(FunctionType, help_out)},
-        {"Any": Any},
+        {"Any": Any, "HELPS": HELPS},
         inline=False,
         given={key: cast(FunctionType, function) for key, function in given.items()},
     )
@@ -216,12 +212,8 @@ def learning_loop(
         + render.source_of([learn_member, learn_members]),
         {"learn_members": (feed, by, replay.ring, loops.store, np.zeros(1, np.int64))},
         {key: cast(FunctionType, function) for key, function in functions.items()},
-        {"PURPOSE": PURPOSE},
+        {"PURPOSE": PURPOSE, "HELPS": HELPS},
         inline=False,
-        linked={
-            "gather": loops.gather,
-            "update": apart["run_update"],
-            "help_out": apart["run_help"],
-        },
+        linked={"gather": loops.gather, "update": apart["run_update"]},
     )
     return module["learn_members"]

@@ -90,9 +90,10 @@ class DenseRows(Storage):
         self._loops = loops()
         choices = spec.action_dtype == np.int64
         self._write = self._loops["write_choices" if choices else "write_numbers"]
+        self._begin = self._loops["begin"]
 
     def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
-        self._loops["begin"](ring, (), 0, len(obs), self._flat(obs), mask)
+        self._begin(ring, (), 0, len(obs), self._flat(obs), mask)
 
     def write(
         self,

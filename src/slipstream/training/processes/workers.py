@@ -26,9 +26,11 @@ from slipstream.core.process import PATIENCE_SECONDS
 from slipstream.environments.curriculum import Curriculum
 from slipstream.environments.environment import Environment
 from slipstream.machine.gate import RunTasks
+from slipstream.machine.together import together
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
 from slipstream.training.processes.child import Child, portable, torch_threads
+from slipstream.training.processes.compilers import compilers
 from slipstream.training.processes.crew import Crew
 from slipstream.training.shard import Shard
 from slipstream.vector.foreign.copies import PULSES
@@ -98,22 +100,24 @@ def make_shard(
     training = config.training
     if curriculum is None:
         curriculum = curriculum_of(config, environment)
-    return Shard(
-        environment,
-        config.agent,
-        [training.seed + m for m in range(training.members)],
-        members,
-        int(training.num_envs),
-        training.chosen_backend,
-        run_tasks,
-        learner=training.learner,
-        device=training.device,
-        precision=training.precision,
-        longest=EvaluationPlan.of(config, environment).longest,
-        drawn=config.evaluation.drawn,
-        check_stop=check_stop,
-        curriculum=None if curriculum is None else curriculum.among(len(members)),
-    )
+    cores = usable_cores() * len(members) // training.members  # other shards compile, too
+    with together(partial(compilers, cores)):
+        return Shard(
+            environment,
+            config.agent,
+            [training.seed + m for m in range(training.members)],
+            members,
+            int(training.num_envs),
+            training.chosen_backend,
+            run_tasks,
+            learner=training.learner,
+            device=training.device,
+            precision=training.precision,
+            longest=EvaluationPlan.of(config, environment).longest,
+            drawn=config.evaluation.drawn,
+            check_stop=check_stop,
+            curriculum=None if curriculum is None else curriculum.among(len(members)),
+        )
 
 
 def curriculum_of(config: RunConfig, environment: Environment) -> Curriculum | None:

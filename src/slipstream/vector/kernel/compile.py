@@ -156,9 +156,39 @@ def compiled_loop(kernel: Kernel, spec: Spec, batch: tuple[Any, ...], out: tuple
     parts = checked_parts(kernel)
     text = loop_text(kernel, spec, bool(parts))
     constants, functions = {"Data": kernel.Data}, bindings(kernel)
+    apart = _compile_apart(kernel, batch)
     return Loop(
-        **render.compile_module(kernel.name, text, entries, functions, constants, checked=parts)
+        **render.compile_module(
+            kernel.name, text, entries, functions, constants, checked=parts, apart=apart
+        )
     )
+
+
+_OF_TYPE = {"int": 0, "float": 0.0, "bool": False, "None": None}
+
+
+def _compile_apart(kernel: Kernel, batch: tuple[Any, ...]) -> dict[FunctionType, Any]:
+    """Compiled forms of the kernel's `APART`."""
+    arrays, params, state = batch[:3]
+    known = {"s": state[0], "p": params[0], "d": kernel.Data(*arrays)}
+    made: dict[FunctionType, Any] = {}
+    for function in kernel.APART or ():
+        code, name = function.__code__, function.__name__
+        arguments = code.co_varnames[: code.co_argcount]
+        types = function.__annotations__
+        shown = tuple(known[a] if a in known else _OF_TYPE[types[a]] for a in arguments)
+        call = ", ".join(arguments)
+        made[function] = render.compile_module(
+            f"{kernel.name}_{name}",
+            f"def apart({call}):\n    return {name}({call})\n",
+            {"apart": shown},
+            {name: function},
+            {},
+            checked=() if kernel.built_in else (name,),
+            apart=dict(made),
+            returns=_OF_TYPE[types["return"]],
+        )["apart"]
+    return made
 
 
 _OBSERVE = "observe(s, p, d, obs[e])"

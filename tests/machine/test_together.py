@@ -1,0 +1,122 @@
+"""Modules that are asked for together: none is made before the block ends, each once, all found."""
+
+import os
+import time
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from slipstream.core.errors import KernelError
+from slipstream.machine import render
+from slipstream.machine.together import Later, together
+from slipstream.training.processes.compilers import compilers
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Of a process that has loaded nothing yet, on a machine that has compiled nothing."""
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(render, "_loaded", {})
+    return tmp_path / "cache"
+
+
+def twice(x):
+    return 2.0 * x
+
+
+def broken(x):
+    return len(x)
+
+
+def module(name, helper, linked=None):
+    text = f"def {name}(x):\n    return {'callee' if linked else helper.__name__}(x) + 1.0\n"
+    bound = {} if linked else {helper.__name__: helper}
+    entries = {name: (1.0,)}
+    return render.compile_module(name, text, entries, bound, {}, linked=linked, returns=0.0)[name]
+
+
+@contextmanager
+def alone(work, most):
+    yield
+
+
+def test_functions_come_when_the_block_ends(cache):
+    asked = []
+
+    @contextmanager
+    def helpers(work, most):
+        asked.append(most)
+        yield
+
+    with together(helpers):
+        first = module("first", twice)
+        second = module("second", None, {"callee": first})
+        assert isinstance(first, Later) and not list(cache.glob("*/*.py")) and not asked
+    assert asked == [1], "the owner makes one of them"
+    assert second(3.0) == 8.0 and first(3.0) == 7.0
+    assert not isinstance(module("first", twice), Later), "it is there"
+    with together(helpers):
+        assert not isinstance(module("second", None, {"callee": first}), Later)
+    assert asked == [1]
+
+
+def test_a_call_within_the_block_makes_its_module():
+    with together(alone):
+        assert module("first", twice)(1.0) == 3.0
+
+
+def test_an_error_is_told_by_whoever_asked():
+    with pytest.raises(KernelError, match="cannot be compiled"), together(alone):
+        module("wrong", broken)
+        module("first", twice)
+
+
+def test_modules_are_made_by_children(cache, monkeypatch):
+    """The owner leaves all to its child here, and finds them when it comes to load them."""
+    here, done, made = os.getpid(), cache.parent / "made", render._made
+
+    def recorded(name, folder, text, load, waits):
+        if os.getpid() != here:
+            found = made(name, folder, text, load, waits)
+            with done.open("a") as file:
+                file.write(f"{name} {os.getppid() == here}\n")
+            return found
+        until = time.monotonic() + 120
+        while waits and time.monotonic() < until and done.read_text().count("\n") < 2:
+            time.sleep(0.02)
+        return made(name, folder, text, load, waits) if waits else None
+
+    done.touch()
+    monkeypatch.setattr(render, "_made", recorded)
+    with together(partial(compilers, 2)):
+        functions = [module(name, twice) for name in ("first", "second")]
+    assert [function(1.0) for function in functions] == [3.0, 3.0]
+    assert sorted(done.read_text().splitlines()) == ["first True", "second True"]
+    assert not list(cache.glob(".*")), "neither locks nor what was begun"
+
+
+def test_no_child_outlives_an_error(tmp_path):
+    def forever():
+        (tmp_path / str(os.getpid())).touch()
+        time.sleep(600)
+
+    def fails():
+        with compilers(3, forever, 5):
+            until = time.monotonic() + 60
+            while len(list(tmp_path.glob("[0-9]*"))) < 2 and time.monotonic() < until:
+                time.sleep(0.01)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    children = [int(path.name) for path in tmp_path.glob("[0-9]*")]
+    assert len(children) == 2, "of three cores one is this process's own"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def test_on_one_core_nobody_is_forked(tmp_path):
+    with compilers(1, (tmp_path / "forked").touch, 5):
+        pass
+    assert not (tmp_path / "forked").exists()
