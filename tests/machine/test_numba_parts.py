@@ -23,7 +23,8 @@ PARTS = {
         "render",
         "_config_fname reload_config CACHE_DIR DISABLE_JIT BOUNDSCHECK",
     ),
-    "numba.core.compiler_lock": ("product_calls", "global_compiler_lock"),
+    "numba.core.compiler_lock": ("product_calls together", "global_compiler_lock"),
+    "numba.core.typing": ("render", "signature"),
     "numba.core.registry": ("render helper_library product_calls", "cpu_target"),
     "numba.core.cgutils": (
         "machine_form product_code",
