@@ -4,17 +4,20 @@ import asyncio
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks.ours.watched import write_run, write_study_folder
+from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.news import News
-from slipstream.files.status import CURRENT
+from slipstream.files.lines import stamp
+from slipstream.files.status import CURRENT, read_status
 from slipstream.live.account import JOURNAL
 from slipstream.live.comparison import RERUN
 from slipstream.live.deployment import Deployment
@@ -113,6 +116,41 @@ def test_a_ledger_that_is_too_long_is_not_read(serving, study, monkeypatch, name
     news, _ = dash.news("study", study)
     assert "are the most" in news["trials"][0]["unreadable"]
     assert dash.get("/api/overview/all")["events"][0][1][0]["spark"] == []
+
+
+def test_a_look_leaves_nothing_in_a_folder_and_needs_no_right_to_write(serving, study):
+    before, _ = sorted(one.name for one in study.iterdir()), os.utime(study, (1, 1))
+    dash = serving(study.parent)
+    assert len(dash.news("study", study)[0]["trials"][0]["rows"]) == 7
+    row = dash.get("/api/overview/all")["events"][0][1][0]
+    assert row["spark"] and row["since"] == stamp(read_status(study).started)
+    assert sorted(one.name for one in study.iterdir()) == before and study.stat().st_mtime == 1
+    study.chmod(0o500)
+    words = "from slipstream.studies.record.ledger import *; import sys\n"
+    words += "print(*Ledger(Path(sys.argv[1]), read_only=True).written())"
+    rights = [] if os.getuid() else ["setpriv", "--bounding-set=-dac_override"]  # root writes all
+    command = [*rights, sys.executable, "-c", words, str(study / "ledger.db")]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "7 6 0\n"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_who_writes_during_a_look_makes_it_look_again(serving, study, monkeypatch, damaged):
+    own = Ledger.trials
+
+    def trials(ledger):
+        monkeypatch.setattr(Ledger, "trials", own)
+        found = own(ledger)
+        add_trial(study, 9)  # and the closed file has other pages than were read
+        if damaged:  # as half of each may be
+            raise CheckpointError("Restore it from a backup.")
+        return found
+
+    monkeypatch.setattr(Ledger, "trials", trials)
+    dash = serving(study.parent)
+    news, place = dash.news("study", study)
+    assert "trials" not in news and news["status"]
+    [told] = dash.news("study", study, place)[0]["trials"]
+    assert [one["number"] for one in told["rows"]][-1] == 9
 
 
 def test_a_value_that_is_too_large_is_not_read(serving, study, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from slipstream.core.reader import read_json
 from slipstream.dashboard.appended import inside
 from slipstream.dashboard.news import MALFORMED, MOST_BYTES, POINTS, News, small
 from slipstream.files import checkpoint
+from slipstream.files.database import ChangedError
 from slipstream.files.status import CURRENT
 from slipstream.live.account import JOURNAL
 from slipstream.live.comparison import RERUN
@@ -41,7 +42,8 @@ def deployment_news(folder: Path, place: str) -> News:
     news.logbook(f"slipstream paper {folder}")
     parts = [f"{account}/{name}" for name in (JOURNAL, f"{JOURNAL}-wal", RERUN)]
     if news.changed("account", CURRENT, *parts):
-        news.events.append(("account", _account(folder, *parts[::2])))
+        with suppress(ChangedError):  # then the next look finds other files, and tells them
+            news.events.append(("account", _account(folder, *parts[::2])))
     return news
 
 
@@ -81,6 +83,8 @@ def _account(folder: Path, journal: str, rerun: str) -> dict[str, Any]:
                 told["passes"] = [_pass(name, kept.rows(name)) for name in kept.names()[:_PASSES]]
         if small(folder, rerun):
             told["rerun"] = read_json(folder / rerun, CheckpointError, "", _RERUN)
+    except ChangedError:
+        raise
     except MALFORMED as error:
         told["unreadable"] = str(error)
     return told

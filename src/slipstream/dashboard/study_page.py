@@ -13,6 +13,7 @@ from slipstream.dashboard.appended import Mark, appended, inside
 from slipstream.dashboard.news import MALFORMED, MOST_BYTES, News, small
 from slipstream.dashboard.overview import LEDGER, ledger_of
 from slipstream.files import yaml_file
+from slipstream.files.database import ChangedError
 from slipstream.settings.target import STUDY, read_config
 from slipstream.studies.engine.under_way import UNDER_WAY
 from slipstream.studies.record.folder import StudyFolder
@@ -110,7 +111,7 @@ def _trials(news: News) -> None:
             "best": best[0].number if best else None,
             "openings": openings,
         }
-    except FileNotFoundError:
+    except (FileNotFoundError, ChangedError):  # the next look sees more
         return
     except MALFORMED as error:
         news.whole("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})

@@ -71,7 +71,9 @@ def overview(
     for folder in beside:
         with suppress(OSError, StopIteration):  # it has just vanished
             kind = next(kind for kind, name in MARKS.items() if is_there(folder / name))
-            by_hand.append((kind, str(folder), folder.lstat().st_mtime))
+            status = status_of(folder)  # the folder's own time changes with what is put into it
+            began = status.started if status else folder.lstat().st_mtime
+            by_hand.append((kind, str(folder), began))
     for kind, path, began in by_hand:
         status = status_of(Path(path))
         state = "unknown" if status is None else status.judged()

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.files.database import open_to_read
+from slipstream.files.database import ChangedError, open_to_read
 from slipstream.files.files import plain
 from slipstream.settings.trust import names_code
 from slipstream.studies.engine.member import DailyReturns, Outcome
@@ -53,7 +53,7 @@ def outcomes_in(path: Path) -> int:
     try:
         with closing(open_to_read(path)) as table:
             return int(table.execute("SELECT count(*) FROM outcomes").fetchone()[0])
-    except sqlite3.Error:
+    except (sqlite3.Error, ChangedError):
         return 0
 
 
