@@ -156,6 +156,20 @@ def test_a_job_that_waits_has_a_page_already(serving, tmp_path, kind):
     assert news["status"][0]["lines"] == ["No process has begun it."] and "problem" not in news
 
 
+def test_older_rows_are_counted_unless_their_folder_was_named(serving, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("slipstream.dashboard.overview._ENDED", 1)
+    place, ended = {"python": "python", "cwd": "/", "variables": {}}, {"state": "complete"}
+    with JobQueue(tmp_path / "queue") as queue:
+        for name in ("first", "second", "third"):
+            folder = write_run(tmp_path / "away" / name, 1, 1, **ended)
+            queue.end(queue.add("run", folder, ["train"], ["resume"], place), FAILED, "")
+            write_run(run.parent / f"{name}-named", 1, 1, **ended)
+    told = dict(serving(run.parent).get("/api/overview/all")["events"])
+    names = [one["name"] for one in told["rows"]]
+    assert len(names) == 5 and told["older"] == 2 and names[0] == "own"
+    assert {"first-named", "second-named", "third-named"} < set(names)
+
+
 def test_the_processors_use_is_known_in_whichever_thread_looks(monkeypatch):
     machine = MachineHistory()
     looks = iter([(100.0, 0.0), (100.0, 0.1), (100.0 + 7.5 * machine.cores, 10.1)])

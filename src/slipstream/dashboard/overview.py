@@ -32,7 +32,7 @@ _MOMENT = 0.1  # s, over which the first look measures
 _HOUR = 3_600.0
 _DEEP = 3  # folders below one that was named
 _MOST_FOLDERS = 5_000  # that are looked into there
-_ENDED = 40  # rows of what has ended, the newest first
+_ENDED = 40  # rows of what has ended, the newest first, and all of named folders
 _SPARKS = 60  # rows with a small curve
 _POINTS = 40  # of it
 _KEPT = 2_000  # small curves that are remembered while their files are the same
@@ -75,6 +75,10 @@ class Places:
         if line is None or not (line.job or is_there(Path(line.folder))):
             self.lines()
         return self._known[number]
+
+    def named(self, folder: str) -> bool:
+        """Whether a folder was named, or lies below one that was."""
+        return any(Path(folder).is_relative_to(one) for one in self._named)
 
     def _below(self) -> list[Path]:
         """Runs and studies in the named folders."""
@@ -166,13 +170,18 @@ def _best(folder: Path) -> list[float]:
     return best[:: -(-len(best) // _POINTS) or 1]
 
 
-def rows_of(places: Places, sparks: Sparks) -> list[dict[str, Any]]:
-    """A row for each run, study and job: first what has not ended, then the newest that have."""
+def rows_of(places: Places, sparks: Sparks) -> tuple[list[dict[str, Any]], int]:
+    """A row for each run, study and job: first what has not ended, then the newest that have.
+
+    Returns:
+        The rows, and how many older ones have none.
+    """
     lines = places.lines()
     going = [one for one in lines if one.state not in _OVER]
-    over = sorted((one for one in lines if one.state in _OVER), key=lambda one: one.since)
+    over = sorted((one for one in lines if one.state in _OVER), key=lambda one: one.since)[::-1]
+    shown = [one for k, one in enumerate(over) if k < _ENDED or places.named(one.folder)]
     found = []
-    for place, line in enumerate([*going, *over[::-1][:_ENDED]]):
+    for place, line in enumerate([*going, *shown]):
         status = status_of(Path(line.folder))
         share = status.done / status.of if status is not None and status.of > 0 else None
         found.append(
@@ -186,7 +195,7 @@ def rows_of(places: Places, sparks: Sparks) -> list[dict[str, Any]]:
                 "ended": line.state in _OVER,
             }
         )
-    return found
+    return found, len(over) - len(shown)
 
 
 class MachineHistory:

@@ -139,7 +139,9 @@ class Dashboard:
 
     def _overview(self, place: str) -> News:
         news = News(Path(), place)
-        news.whole("rows", rows_of(self._places, self._sparks))
+        rows, older = rows_of(self._places, self._sparks)
+        news.whole("rows", rows)
+        news.whole("older", older)
         since = max(news.numbers("machine"), default=-1.0)
         found = self._machine.since(since)
         if found["rows"] or since < 0:

@@ -1,6 +1,7 @@
 // The first page, and the page of jobs: the machine, and a row for each run, study and job.
 import { Charts } from "./chart.js";
-import { el, fill, grid, heading, progress, section, soft, spark, state } from "./elements.js";
+import { el, fill, grid, heading, progress, put, section, soft, spark, state }
+  from "./elements.js";
 import { finite, number } from "./numbers.js";
 import { act, follow } from "./stream.js";
 
@@ -100,8 +101,13 @@ export function overview() {
   const draw = list("Runs, studies, deployments and jobs", above,
     "compare name kind state progress rate ETA score best reason since",
     "Nothing was ever begun: `slipstream train cartpole` trains something.", { compare });
+  const older = soft("");
+  put(older);
   follow("overview", "all", (name, told) => {
     if (name === "machine") measured(told);
+    if (name === "older" && told) {
+      older.textContent = `and ${told} older ones: \`slipstream dash FOLDER\` shows all below it`;
+    }
     if (name === "rows") draw(told);
   });
 }
