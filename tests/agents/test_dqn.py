@@ -112,7 +112,7 @@ def shard_of(name, seeds, num_envs=1, iterations=3, fused=True, learner="auto", 
     members = range(len(seeds))
     shard = Shard(environment, config, seeds, members, num_envs, learner=learner)
     if not fused:
-        shard.collector._fused = lambda run: None
+        shard.collector._fused, shard.collector._pass = (lambda run: None), None
     shard.reset()
     for i in range(iterations):
         shard.iterate(i / iterations)

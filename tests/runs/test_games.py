@@ -9,6 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.runs import games as games_file
 from slipstream.runs.games import (
     Games,
     Player,
@@ -76,13 +77,17 @@ def test_a_table_is_written_and_bots_are_the_default(runs):
     assert (strong.result < 1).all()  # nobody wins after 256 steps of training
 
 
-def test_a_table_without_a_seal_is_read_and_another_shape_is_refused(tmp_path):
+def test_a_table_without_a_seal_is_read_and_another_shape_is_refused(tmp_path, monkeypatch):
     """Those of older versions have none."""
+    best = ["first"]
+    monkeypatch.setattr(games_file, "_weights_of", lambda run, member=None: best[0])
     run, path = SimpleNamespace(path=tmp_path), tmp_path / "games.json"
     write_games(
         run, [Games("run", "weak", np.array([1, 0]), np.array([True, False]), np.ones(2))], 0
     )
     written = json.loads(path.read_text())
+    best[0] = "better"  # the games were another policy's
+    assert read_games(run) == []
     path.write_text(json.dumps({key: written[key] for key in ("seed", "games")}))
     assert read_games(run) == written["games"] and written["games"][0]["two"] == "weak"
     written["games"][0]["won"] = 0.5

@@ -8,14 +8,17 @@ from slipstream.vector.kernel.records import Records
 
 def test_fields_hide_nothing_and_nothing_hides_fields():
     """A field may have the name of a method of NumPy's own records."""
-    array = np.zeros(2, np.dtype([("size", "f8"), ("sum", "i8"), ("max", "f8", (2,)), ("T", "?")]))
+    array = np.zeros(
+        2,
+        np.dtype([("size", "f8"), ("sum", "i8"), ("max", "f8", (2,)), ("T", "?"), ("_row", "i8")]),
+    )
     records = Records(array)
     s = records[1]
-    s.size, s.sum, s.T = 1.5, 3, True
+    s.size, s.sum, s.T, s._row = 1.5, 3, True, 7
     s.max[1] = 2.5
     assert array["size"].tolist() == [0.0, 1.5] and array["max"].tolist() == [[0, 0], [0, 2.5]]
     assert array["sum"].tolist() == [0, 3] and array["T"].tolist() == [False, True]
-    assert (s.size, s.sum, s.T) == (1.5, 3, True)
+    assert (s.size, s.sum, s.T, s._row) == (1.5, 3, True, 7)
     assert isinstance(s.size, np.float64) and isinstance(s.sum, np.int64)
 
 

@@ -109,7 +109,7 @@ def evaluate_games(
     asked: Any = {"settings": settings, "backend": config.training.chosen_backend}
     played = [whole.play(name, one, two, games, number, **asked) for two in others]
     if one.run is not None:
-        whole.write_games(one.run, played, number)
+        whole.write_games(one.run, played, number, member)
     return played
 
 

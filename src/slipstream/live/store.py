@@ -25,7 +25,9 @@ from slipstream.market.finding import ACCEPTABLE, plural, stamp
 from slipstream.market.market import Market, load_market, market_of
 from slipstream.market.symbols import MarketKind
 
-_OTHER_UNIT = 500.0  # times the usual spread: points of a yen are 1,000, the widest night is not
+# Times the usual spread, and share of the price. Points read as a price of yen are 1,000 times and
+# 0.7 % at least; the widest night may be 500 times a usual spread of one point, but is below 0.5 %.
+_OTHER_UNIT, _OF_PRICE = 500.0, 0.005
 
 
 class Shape(NamedTuple):
@@ -279,13 +281,15 @@ class Store:
         Raises:
             DataError: one is so much wider that it is in points or the like.
         """
-        place = self.shape.columns.index("spread")
+        place, close = (self.shape.columns.index(name) for name in ("spread", "close"))
         for name, rows in self._rows.items():
             known = rows[rows[:, place] > 0.0, place]
             usual = float(np.median(known)) if len(known) else np.inf
             for time, bars in moments:
-                spread = bars[name][place] if name in bars else 0.0
-                if spread > _OTHER_UNIT * usual:
+                if name not in bars:
+                    continue
+                spread = bars[name][place]
+                if spread > _OTHER_UNIT * usual and spread > _OF_PRICE * bars[name][close]:
                     raise DataError(
                         f"{name}: the bar of {stamp(time)} UTC is in another unit: its spread is "
                         f"{spread:g}, and {usual:g} is usual. Nothing is decided on it: mend the "

@@ -23,7 +23,8 @@ from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlay
 from slipstream.environments.self_play.opponents import SnapshotPool
 from slipstream.environments.self_play.ratings import load_model, rated
 from slipstream.files.best_policies import BEST
-from slipstream.files.files import write_sealed
+from slipstream.files.checkpoint import STATE
+from slipstream.files.files import sha256, write_sealed
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.runs.policies import DeployedPolicy, best_policy, deployed_folder
@@ -373,20 +374,35 @@ def _block(
     return result, length
 
 
-def write_games(run: Run, played: Sequence[Games], seed: int) -> None:
-    """Keeps what came of games in the run's directory, in place of what was there."""
-    write_sealed(run.path / _FILE, {"seed": seed, "games": [games.as_dict() for games in played]})
+def write_games(run: Run, played: Sequence[Games], seed: int, member: int | None = None) -> None:
+    """Keeps what came of games in the run's directory, in place of what was there.
+
+    Args:
+        member: of the run, whose policy played; the best one unless given.
+    """
+    said = {"seed": seed, "policy": _weights_of(run, member)}
+    write_sealed(run.path / _FILE, {**said, "games": [games.as_dict() for games in played]})
+
+
+def _weights_of(run: Run, member: int | None = None) -> str:
+    """Which weights a member's best policy has: their file's sha256."""
+    return sha256(run.best.folder_of(run.best.highest if member is None else member) / STATE)
 
 
 def read_games(run: Run) -> list[dict[str, Any]]:
-    """What `write_games` wrote: `Games.as_dict` for each opponent; nothing without a file.
+    """What `write_games` wrote of the best policy: `Games.as_dict` for each opponent.
+
+    Nothing without a file, or where another policy played: another member's, or one that a longer
+    training has bettered.
 
     Raises:
         CheckpointError: the file is damaged.
     """
     remedy = f"Delete it: `slipstream evaluate {run.path} --games 1000` writes it again."
     found = read_json(run.path / _FILE, CheckpointError, remedy, _SHAPE)
-    return [] if found is None else list(found["games"])
+    if found is None or found.get("policy", _weights_of(run)) != _weights_of(run):
+        return []
+    return list(found["games"])
 
 
 @dataclass(frozen=True)

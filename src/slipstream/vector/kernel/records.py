@@ -17,34 +17,36 @@ class Record:
     time that `numpy.void` takes, most of which interpreted kernels would spend there.
     """
 
-    __slots__ = ("_columns", "_row")
+    # Two underscores: no field of a kernel's has the name that Python makes of these.
+    __slots__ = ("__columns", "__row")
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], row: int) -> None:
-        object.__setattr__(self, "_columns", columns)
-        object.__setattr__(self, "_row", row)
+        object.__setattr__(self, "_Record__columns", columns)
+        object.__setattr__(self, "_Record__row", row)
 
     def __getattr__(self, name: str) -> Any:
-        raise self._without(name)
+        raise self.__without(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         try:
-            column = self._columns[name]
+            column = self.__columns[name]
         except KeyError:
-            raise self._without(name) from None
-        column[self._row] = value
+            raise self.__without(name) from None
+        column[self.__row] = value
 
-    def _without(self, name: str) -> AttributeError:
-        return AttributeError(f"there is no field `{name}` among {', '.join(self._columns)}")
+    def __without(self, name: str) -> AttributeError:
+        return AttributeError(f"there is no field `{name}` among {', '.join(self.__columns)}")
+
+    @staticmethod
+    def field(name: str) -> property:
+        """What reads one field."""
+        return property(lambda record: record.__columns[name][record.__row])
 
 
 @functools.lru_cache(maxsize=256)
 def _record_of(dtype: np.dtype[Any]) -> type[Record]:
-    fields = {name: _field(name) for name in dtype.names or ()}
+    fields = {name: Record.field(name) for name in dtype.names or ()}
     return type("Record", (Record,), {"__slots__": (), **fields})
-
-
-def _field(name: str) -> property:
-    return property(lambda record: record._columns[name][record._row])
 
 
 class Records:
