@@ -157,7 +157,7 @@ def test_a_maker_that_was_stopped_is_waited_for_only_so_long(child, folder, monk
     maker = child(MAKER, folder)
     assert answer(maker) == "in"
     maker.send_signal(signal.SIGSTOP)
-    monkeypatch.setattr(cache, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(cache, "MAKING_SECONDS", 0.2)
     with only_maker(folder), filling(folder) as unfinished:
         (unfinished / "code.py").write_text("")
     maker.send_signal(signal.SIGCONT)

@@ -55,6 +55,7 @@ PARTS = {
         "disable_compile get_call_template nopython_signatures overloads stats",
     ),
     "one of its forms": ("linked", "fndesc library"),
+    "llvmlite.binding.ffi.lib": ("together", "_lock"),
     "numba.types": ("render", "Boolean unliteral"),
 }
 OPTIONS = {"_nrt", "forceinline", "no_cpython_wrapper", "no_cfunc_wrapper", "error_model"}
@@ -78,8 +79,10 @@ def places():
         "its calling convention": context.call_conv,
         "a compiled function": doubled,
         "one of its forms": form,
+        "llvmlite.binding.ffi.lib": importlib.import_module("llvmlite.binding.ffi").lib,
     }
-    return {**{name: importlib.import_module(name) for name in PARTS if "." in name}, **found}
+    modules = [name for name in PARTS if "." in name and name not in found]
+    return {**{name: importlib.import_module(name) for name in modules}, **found}
 
 
 @pytest.mark.parametrize("where", PARTS)

@@ -1,5 +1,7 @@
 """Modules that are asked for together: none is made before the block ends, each once, all found."""
 
+import importlib
+import multiprocessing
 import os
 import time
 from contextlib import contextmanager
@@ -9,8 +11,12 @@ from pathlib import Path
 import pytest
 
 from slipstream.core.errors import KernelError
+from slipstream.machine import cache as cache_module
 from slipstream.machine import render
+from slipstream.machine import together as together_module
+from slipstream.machine.cache import cache_folder, filling, only_maker
 from slipstream.machine.together import Later, together
+from slipstream.training.processes import compilers as compilers_module
 from slipstream.training.processes.compilers import compilers
 
 
@@ -30,11 +36,13 @@ def broken(x):
     return len(x)
 
 
-def module(name, helper, linked=None):
+def module(name, helper, linked=None, returns=0.0):
     text = f"def {name}(x):\n    return {'callee' if linked else helper.__name__}(x) + 1.0\n"
     bound = {} if linked else {helper.__name__: helper}
     entries = {name: (1.0,)}
-    return render.compile_module(name, text, entries, bound, {}, linked=linked, returns=0.0)[name]
+    return render.compile_module(name, text, entries, bound, {}, linked=linked, returns=returns)[
+        name
+    ]
 
 
 @contextmanager
@@ -71,6 +79,16 @@ def test_an_error_is_told_by_whoever_asked():
     with pytest.raises(KernelError, match="cannot be compiled"), together(alone):
         module("wrong", broken)
         module("first", twice)
+
+
+def test_a_wrong_return_type_is_an_error_and_its_callers_are_nobody_elses():
+    with pytest.raises(KernelError, match="was said to return int64"), together(alone):
+        callers = [
+            module("second", None, {"callee": module("first", twice, returns=returns)})
+            for returns in (0, 0.0)
+        ]
+        wrong, right = (caller._module.folder for caller in callers)
+        assert wrong != right
 
 
 def test_modules_are_made_by_children(cache, monkeypatch):
@@ -116,7 +134,97 @@ def test_no_child_outlives_an_error(tmp_path):
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
+def test_what_an_ended_child_began_is_taken_away(cache):
+    def forever():
+        with filling(cache_folder() / "module_1"):
+            time.sleep(600)
+
+    def fails():
+        with compilers(2, forever, 1):
+            while not list(cache.glob(".*")):
+                time.sleep(0.01)
+            raise ZeroDivisionError
+
+    with filling(cache_folder() / "module_2") as own:
+        with pytest.raises(ZeroDivisionError):
+            fails()
+        assert list(cache.glob(".*")) == [own], "this process is at work"
+
+
 def test_on_one_core_nobody_is_forked(tmp_path):
     with compilers(1, (tmp_path / "forked").touch, 5):
         pass
     assert not (tmp_path / "forked").exists()
+
+
+def test_a_daemonic_process_forks_nobody(tmp_path):
+    """multiprocessing allows those no children: a user's pool is made of them."""
+
+    def enters():
+        with compilers(2, (tmp_path / "forked").touch, 5):
+            pass
+
+    process = multiprocessing.get_context("fork").Process(target=enters, daemon=True)
+    process.start()
+    process.join()
+    assert process.exitcode == 0 and not (tmp_path / "forked").exists()
+
+
+def test_no_thread_is_within_llvm_while_processes_are_forked():
+    held = []
+
+    @contextmanager
+    def helpers(work, most):
+        held.append(importlib.import_module("llvmlite.binding.ffi").lib._lock._lock._is_owned())
+        yield
+
+    with together(helpers):
+        for name in ("first", "second"):
+            module(name, twice)
+    assert held == [True]
+
+
+def test_helpers_that_hang_are_waited_for_once(cache, monkeypatch):
+    for place, name in (
+        (cache_module, "MAKING_SECONDS"),
+        (together_module, "MAKING_SECONDS"),
+        (compilers_module, "PATIENCE_SECONDS"),
+    ):
+        monkeypatch.setattr(place, name, 1.0)
+    waited, take = [], cache_module._take
+
+    def taken(handle, name, patience):
+        own = take(handle, name, patience)
+        waited.append(patience > 0.0 and not own)
+        return own
+
+    def hangs(work, number):
+        folders = sorted(module.folder for module in work.args[0])
+        with only_maker(folders[number]):
+            (cache / f"holds{number}").touch()
+            time.sleep(600)
+
+    @contextmanager
+    def helpers(work, most):
+        with compilers(2, partial(hangs, work, 0), 1), compilers(2, partial(hangs, work, 1), 1):
+            while len(list(cache.glob("holds*"))) < 2:
+                time.sleep(0.01)
+            yield
+
+    monkeypatch.setattr(cache_module, "_take", taken)
+    with together(helpers):
+        functions = [module(name, twice) for name in ("first", "second")]
+    assert [function(1.0) for function in functions] == [3.0, 3.0] and sum(waited) == 1
+
+
+def test_a_helper_whose_owner_is_gone_makes_no_more(monkeypatch):
+    made = []
+
+    def make(waits):
+        made.append(waits)
+        monkeypatch.setattr(os, "getppid", lambda: 1)
+
+    one = together_module.Module(Path("nowhere"), 1, (), make)
+    monkeypatch.setattr(together_module._thread, "helps", False)
+    together_module._help([one, one])
+    assert made == [False]

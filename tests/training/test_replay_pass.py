@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing, nullcontext
+from pathlib import Path
+
+import pytest
 
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.environments.factory import resolve_environment
+from slipstream.machine import render
+from slipstream.machine.together import together, wanted
 from slipstream.training.shard import Shard
 
 
@@ -30,3 +36,16 @@ def test_acting_stepping_and_learning_are_timed_apart() -> None:
     idle = _shares(updates_per_step=1e-3)
     # 1,200 updates against none: whatever the machine does meanwhile.
     assert update / (env + policy) > idle[2] / (idle[0] + idle[1])
+
+
+def test_the_update_is_compiled_with_the_rest_where_the_environment_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
+    monkeypatch.setattr(render, "_loaded", {})
+    environment, config = resolve_environment("gym:CartPole-v1", {}), DQNConfig(widths=(16,))
+    with pytest.raises(InterruptedError), together(lambda work, most: nullcontext()):
+        with closing(Shard(environment, config, [0], range(1), 1, "serial")):
+            names = [folder.name for folder in wanted() or ()]
+        assert any(name.startswith("dqn_update") for name in names)
+        raise InterruptedError  # before anything is compiled

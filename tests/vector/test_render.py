@@ -18,6 +18,7 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.machine import render
 from slipstream.machine.cache import cache_folder, private_folder, sweep
 from slipstream.machine.reached import Reachable
+from slipstream.vector.kernel.compile import _compile_apart as compile_apart
 from slipstream.vector.kernel.compile import bindings
 from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut, member_indices
@@ -190,6 +191,13 @@ def test_what_a_function_leaves_open_is_given():
     assert digests[0] != digests[1], "who takes whose place counts"
     with pytest.raises(KernelError, match=r"reads the global `left_open`, a NoneType"):
         Reachable(lambda function: function).bind(open_function)
+
+
+def test_only_built_in_kernels_say_what_is_compiled_apart():
+    """A user's constant may have that name."""
+    hockey, mine = load_kernel("hockey"), ModuleType("mine")
+    assert hockey.APART
+    assert compile_apart(hockey._replace(module=mine, APART=0.5), ()) == {}
 
 
 def test_an_edited_kernel_is_compiled_again(tmp_path):

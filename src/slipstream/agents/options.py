@@ -102,13 +102,15 @@ class AgentOptions:
     def acting(self, lo: int = 0, hi: int | None = None) -> Acting | None:
         """The compiled counterpart of `act` for every row of environments lo..hi.
 
-        Asked once for every block of experience; None where only `act` can.
+        Asked once before any state is loaded, so that all is compiled together, and once for every
+        block of experience; None where only `act` can.
         """
         return None
 
     def learning(self, replay: Replay) -> Learning | None:
         """The compiled counterpart of `learn`.
 
-        Asked once for every iteration; None where only `learn` can.
+        Asked once before any state is loaded, so that all is compiled together, and once for every
+        iteration; None where only `learn` can.
         """
         return None

@@ -66,9 +66,9 @@ class Kernel(NamedTuple):
             after step k of evaluation record p.
         market_pass: (p, d) -> what the pass of evaluation record p could trade at and what that
             costs, for reports; without it a market has no page of its own.
-        APART: large functions that a step calls in several places, of s, p, d and numbers that are
-            annotated; one may call those before it. Each is compiled once, by itself and beside
-            the others, and not again wherever it is called.
+        APART: of a built-in kernel: large functions that a step calls in several places, of s, p, d
+            and numbers that are annotated; one may call those before it. Each is compiled once, by
+            itself and beside the others, and not again wherever it is called.
     """
 
     name: str

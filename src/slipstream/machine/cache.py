@@ -28,7 +28,7 @@ _DAYS_KEPT = 90
 _HOURS_UNFINISHED = 24  # after which a folder that was being filled belongs to a process long gone
 _SEAL, _UNFINISHED, _LOCK = "seal.json", ".unfinished-", ".lock-"
 _LOOKS_A_SECOND = 20
-_PATIENCE_SECONDS = 600.0  # far more than any module takes: who is so slow has been stopped
+MAKING_SECONDS = 600.0  # far more than any module takes: who is so slow has been stopped
 _HELD = (errno.EAGAIN, errno.EACCES)
 _REMEMBERED = ("bench", "checked", "leases", "machine")  # folders beside the modules, never swept
 
@@ -126,7 +126,7 @@ def only_maker(folder: Path, waits: bool = True) -> Iterator[bool]:
 
     The block is told whether this process is the one; without `waits`, another one may be.
 
-    Others wait until the maker is done or dead, at most `_PATIENCE_SECONDS`. Nobody waits who makes
+    Others wait until the maker is done or dead, at most `MAKING_SECONDS`. Nobody waits who makes
     a module already, so that no two wait for each other. Where there can be no lock, two processes
     make the same module, of which the first one's is kept: nothing but time depends on the lock.
 
@@ -140,7 +140,7 @@ def only_maker(folder: Path, waits: bool = True) -> Iterator[bool]:
         return
     try:
         patient = waits and not _Makers.held
-        own = _take(handle, folder.name, _PATIENCE_SECONDS if patient else 0.0)
+        own = _take(handle, folder.name, MAKING_SECONDS if patient else 0.0)
         _Makers.held += own
         try:
             yield own
@@ -168,6 +168,17 @@ def _take(handle: int, name: str, patience: float) -> bool:
         time.sleep(1.0 / _LOOKS_A_SECOND)
 
 
+def _unfinished(pid: int) -> str:
+    """How folders are called that a process of this machine is filling."""
+    return f"{_UNFINISHED}{os.uname().nodename}-{pid}-"
+
+
+def forget_unfinished(pid: int) -> None:
+    """Takes away what a process of this machine left that was ended while it compiled."""
+    for folder in cache_folder().glob(f"{_unfinished(pid)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def filling(folder: Path) -> Iterator[Path]:
     """A new folder to compile into, which becomes `folder`, sealed, when the block ends well.
@@ -178,7 +189,7 @@ def filling(folder: Path) -> Iterator[Path]:
         ResourceError: the folder cannot be written.
     """
     try:
-        unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder.parent))
+        unfinished = Path(tempfile.mkdtemp(prefix=_unfinished(os.getpid()), dir=folder.parent))
     except OSError as error:
         raise cannot_write(folder.parent, error) from error
     try:

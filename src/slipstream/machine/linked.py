@@ -13,6 +13,7 @@ import inspect
 from functools import cache
 from typing import Any
 
+from slipstream.core.errors import KernelError
 from slipstream.machine.machine_form import intrinsic, source_digest, tools
 from slipstream.machine.together import Later, helps, now
 
@@ -38,10 +39,13 @@ def announce(function: Any) -> None:
     compiled = now(function)
     if not hasattr(compiled, "overloads"):  # an intrinsic is nowhere
         return
-    (kind,) = compiled.nopython_signatures
-    assert not later or kind.return_type == function.kind.return_type, (
-        f"{kind}: say what it returns"
-    )
+    kind = _kind(compiled)
+    if kind.return_type != _kind(function).return_type:
+        raise KernelError(
+            f"{function.__module__}.{function.__name__} was said to return "
+            f"{function.kind.return_type}, for which its callers are compiled, and it returns "
+            f"{kind.return_type}: mend what its annotation says."
+        )
     made = compiled.overloads[kind.args]
     place = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
     llvm.add_symbol(_symbol(compiled), place)
@@ -49,6 +53,19 @@ def announce(function: Any) -> None:
 
 def _symbol(function: Any) -> str:
     return f"{function.__module__}_{function.__name__}"
+
+
+def _kind(function: Any) -> Any:
+    """Numba's signature of a compiled function, there or to come; None of anything else."""
+    if isinstance(function, Later):
+        return function.kind
+    return function.nopython_signatures[0] if hasattr(function, "overloads") else None
+
+
+def fact(function: Any) -> str:
+    """What a caller's code depends on: the symbol, and what it takes the function to return."""
+    kind = _kind(function)
+    return f"{_symbol(function)}: {None if kind is None else kind.return_type}"
 
 
 def by_symbol(function: Any) -> Any:
@@ -61,11 +78,8 @@ def by_symbol(function: Any) -> Any:
         function: compiled for one signature, and never unloaded, or to come later; anything else,
             an intrinsic, is returned as it is.
     """
-    if isinstance(function, Later):
-        kind = function.kind
-    elif hasattr(function, "overloads"):
-        (kind,) = function.nopython_signatures
-    else:
+    kind = _kind(function)
+    if kind is None:
         return function
     cgutils = tools().cgutils
 

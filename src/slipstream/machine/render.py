@@ -40,7 +40,7 @@ from slipstream.machine.cache import (
     sweep,
 )
 from slipstream.machine.helper_library import only_entries
-from slipstream.machine.linked import announce, by_symbol
+from slipstream.machine.linked import announce, by_symbol, fact
 from slipstream.machine.linked import digest as digest_of_calls
 from slipstream.machine.reached import Reachable
 from slipstream.machine.singles import compiled_form
@@ -141,8 +141,9 @@ def compile_module(
     facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
     facts += [repr(sorted(signatures.items())), repr(helpers.options), *sorted(helpers.forms)]
     # Their modules are named by all that they reach.
-    elsewhere = {**linked, **{f.__name__: compiled for f, compiled in apart.items()}}
-    facts += [f"{key}={f.__module__}.{f.__name__}" for key, f in sorted(elsewhere.items())]
+    others = {f"{f.__module__}.{f.__qualname__}": compiled for f, compiled in apart.items()}
+    elsewhere = {**linked, **others}
+    facts += [f"{key}={fact(f)}" for key, f in sorted(elsewhere.items())]
     facts += [digest_of_calls()] if elsewhere else []
     # Machines that share a home folder: what Numba compares before it loads.
     facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
@@ -159,7 +160,7 @@ def compile_module(
     make = functools.partial(_make, name, folder, text, load, calls)
     queue = wanted()
     if queue is None or folder.exists():
-        return make(True)
+        return make(waits=True)
     module = queue.setdefault(folder, Module(folder, helpers.size, calls, make))
     home, kind_of = _home(folder.name), numba.core.typing.signature
     return {
@@ -169,7 +170,7 @@ def compile_module(
 
 
 def _make(
-    name: str, folder: Path, text: str, load: _Load, calls: Sequence[Any], waits: bool
+    name: str, folder: Path, text: str, load: _Load, calls: Sequence[Any], *, waits: bool
 ) -> dict[str, Any]:
     """The functions of a module, compiled or loaded once in this process; see `Module.make`."""
     for function in calls:

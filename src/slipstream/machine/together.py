@@ -10,11 +10,21 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from slipstream.core.process import orphaned
+from slipstream.machine.cache import MAKING_SECONDS
+
+
+class Make(Protocol):
+    """See `Module.make`."""
+
+    def __call__(self, *, waits: bool) -> Mapping[str, Any]: ...
 
 
 class Module(NamedTuple):
@@ -31,7 +41,7 @@ class Module(NamedTuple):
     folder: Path
     size: int
     calls: Sequence[Any]
-    make: Callable[[bool], Mapping[str, Any]]
+    make: Make
 
 
 class Later:
@@ -49,7 +59,7 @@ class Later:
     @cached_property
     def function(self) -> Any:
         """The function itself."""
-        return self._module.make(True)[self.__name__]
+        return self._module.make(waits=True)[self.__name__]
 
     @property
     def is_there(self) -> bool:
@@ -125,22 +135,31 @@ def together(helpers: Helpers) -> Iterator[None]:
         if len(queue) > 1:
             # No thread compiles while processes are forked, which would inherit its locks.
             numba_locks: Any = importlib.import_module("numba.core.compiler_lock")
-            with Compiling.lock, numba_locks.global_compiler_lock:
+            llvm: Any = importlib.import_module("llvmlite.binding.ffi")
+            with Compiling.lock, numba_locks.global_compiler_lock, llvm.lib._lock:
                 helped.enter_context(helpers(partial(_help, queue), len(queue) - 1))
         for module in queue:
             if all(called.is_there for called in module.calls if isinstance(called, Later)):
                 _make_if_free(module)
         for module in queue:
-            module.make(True)
+            began = time.monotonic()
+            module.make(waits=True)
+            if time.monotonic() - began > MAKING_SECONDS:
+                break  # a helper hangs, and may hold other modules, too
+    for module in queue:
+        module.make(waits=True)
 
 
 def _make_if_free(module: Module) -> None:
     if not module.folder.exists():
-        module.make(False)
+        module.make(waits=False)
 
 
 def _help(queue: Sequence[Module]) -> None:
     _thread.helps = True
+    owner = os.getppid()
     for module in queue:
+        if orphaned(owner):  # what the system does not tell everywhere
+            return
         with suppress(Exception):  # whoever wants the module finds it, too, and says so
             _make_if_free(module)

@@ -332,10 +332,12 @@ class ReplayCollector(Collector):
     def _prepared(self) -> tuple[Acting, Learning] | None:
         """What one compiled call needs, the call itself made; None where it cannot be."""
         env = self.envs[0]
-        if len(self.envs) > 1 or not FusedLoop.fits(env) or self.replay.loops is None:
+        # Asked also where steps lie between: `learn` uses what it compiles.
+        learning = None if self.replay.loops is None else self.agent.learning(self.replay)
+        if learning is None or len(self.envs) > 1 or not FusedLoop.fits(env):
             return None
-        acting, learning = self.agent.acting(), self.agent.learning(self.replay)
-        if acting is None or learning is None:
+        acting = self.agent.acting()
+        if acting is None:
             return None
         assert isinstance(env, KernelVectorEnv)
         if self._pass is None:

@@ -12,10 +12,9 @@ from slipstream.settings.config import RunConfig
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.cluster.cluster_workers import ClusterWorkers
 from slipstream.training.learner import learner_of
+from slipstream.training.processes.child import THREADED
 from slipstream.training.processes.workers import LocalWorker, ProcessWorkers, Workers, never_stop
 from slipstream.training.shard import cut
-
-_THREADED = {"torch", "jax", "tensorflow"}
 
 
 def make_workers(
@@ -50,13 +49,13 @@ def _watched(config: RunConfig, environment: Environment) -> bool:
     """Whether a lone shard is a child's: its environment may hang, or end the process it is in.
 
     Nothing is slower by it, as a worker process would be that is asked for each step. A fork has
-    no threads of libraries that run some.
+    no threads of libraries that run some, of torch neither: what learns would miss them.
     """
     training, image = config.training, environment.spec.is_image
     return (
         sys.platform == "linux"
         and training.backend == "auto"
         and learner_of(training.learner, training.device, image) == "compiled"
-        and _THREADED.isdisjoint(sys.modules)
+        and (THREADED | {"torch"}).isdisjoint(sys.modules)
         and environment.endangers(int(training.num_envs))
     )

@@ -34,3 +34,14 @@ def test_an_interrupt_does_not_wait_for_whoever_waits():
         finally:
             told.set()
     assert heard == [True]
+
+
+def test_threads_begin_with_the_first_tasks():
+    """Before those, processes are forked, which would lack them."""
+    before = threading.active_count()
+    with Crew(3) as crew:
+        crew.run([lambda: None])
+        assert threading.active_count() == before
+        crew.run([lambda: None, lambda: None])
+        assert threading.active_count() == before + 2
+    assert threading.active_count() == before

@@ -24,6 +24,9 @@ from slipstream.core.process import ending, not_started, work_for
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children
 _children: WeakSet[Child] = WeakSet()
 
+THREADED = frozenset({"jax", "ray", "tensorflow"})
+"""Libraries whose threads do not outlive a fork, nor bear one."""
+
 
 class Child:
     """A forked process; it shares what was loaded before.

@@ -14,18 +14,13 @@ _SWITCH_SECONDS = 1e-4
 
 
 class Crew:
-    """Runs tasks side by side, on one thread each."""
+    """Runs tasks side by side, on one thread each, which begins when it is first needed."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         # A pool of the standard library takes twice as long to hand a task over.
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads = [
-            Thread(target=self._serve, name=f"slipstream_{k}", daemon=True)
-            for k in range(1, workers)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[Thread] = []
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
 
@@ -35,10 +30,13 @@ class Crew:
         An interrupt of the caller's own task is raised at once: others may wait for what that task,
         or whoever called, is to tell them.
         """
-        if not self._threads or len(tasks) == 1:
+        if self.workers == 1 or len(tasks) == 1:
             for task in tasks:
                 task()
             return
+        for k in range(1, 1 if self._threads else self.workers):
+            self._threads.append(Thread(target=self._serve, name=f"slipstream_{k}", daemon=True))
+            self._threads[-1].start()
         errors: dict[int, BaseException] = {}
         done: SimpleQueue[None] = SimpleQueue()
 

@@ -13,6 +13,7 @@ import mmap
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -101,23 +102,27 @@ def make_shard(
     if curriculum is None:
         curriculum = curriculum_of(config, environment)
     cores = usable_cores() * len(members) // training.members  # other shards compile, too
-    with together(partial(compilers, cores)):
-        return Shard(
-            environment,
-            config.agent,
-            [training.seed + m for m in range(training.members)],
-            members,
-            int(training.num_envs),
-            training.chosen_backend,
-            run_tasks,
-            learner=training.learner,
-            device=training.device,
-            precision=training.precision,
-            longest=EvaluationPlan.of(config, environment).longest,
-            drawn=config.evaluation.drawn,
-            check_stop=check_stop,
-            curriculum=None if curriculum is None else curriculum.among(len(members)),
-        )
+    with ExitStack() as made:
+        with together(partial(compilers, cores)):
+            shard = Shard(
+                environment,
+                config.agent,
+                [training.seed + m for m in range(training.members)],
+                members,
+                int(training.num_envs),
+                training.chosen_backend,
+                run_tasks,
+                learner=training.learner,
+                device=training.device,
+                precision=training.precision,
+                longest=EvaluationPlan.of(config, environment).longest,
+                drawn=config.evaluation.drawn,
+                check_stop=check_stop,
+                curriculum=None if curriculum is None else curriculum.among(len(members)),
+            )
+            made.callback(shard.close)
+        made.pop_all()
+    return shard
 
 
 def curriculum_of(config: RunConfig, environment: Environment) -> Curriculum | None:

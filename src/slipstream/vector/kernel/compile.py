@@ -168,7 +168,9 @@ _OF_TYPE = {"int": 0, "float": 0.0, "bool": False, "None": None}
 
 
 def _compile_apart(kernel: Kernel, batch: tuple[Any, ...]) -> dict[FunctionType, Any]:
-    """Compiled forms of the kernel's `APART`."""
+    """Compiled forms of a built-in kernel's `APART`; a user's own name means nothing."""
+    if not kernel.built_in:
+        return {}
     arrays, params, state = batch[:3]
     known = {"s": state[0], "p": params[0], "d": kernel.Data(*arrays)}
     made: dict[FunctionType, Any] = {}
@@ -184,7 +186,6 @@ def _compile_apart(kernel: Kernel, batch: tuple[Any, ...]) -> dict[FunctionType,
             {"apart": shown},
             {name: function},
             {},
-            checked=() if kernel.built_in else (name,),
             apart=dict(made),
             returns=_OF_TYPE[types["return"]],
         )["apart"]
