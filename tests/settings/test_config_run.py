@@ -139,6 +139,12 @@ def test_the_hash_is_of_what_decides_the_result():
     assert config.hash != config.with_training(seed=1).hash
 
 
+def test_a_run_from_before_a_setting_was_added_is_the_same_run():
+    config = resolve("cartpole", {"training.num_envs": 8})
+    assert config.hash == "510de006dc72a4863162089c3762101f54d0b4c5336faa10d7adca67ffefdfde"
+    assert config.hash != config.with_training(precision="tf32").hash
+
+
 def test_a_setting_that_is_gone_stays_in_old_files_and_is_refused_where_it_is_asked_for():
     config = resolve("cartpole")
     for value in (False, True):

@@ -39,6 +39,13 @@ def test_a_setting_that_is_gone_makes_no_other_study():
     assert difference(before, {"training": {"total_steps": 6}}).startswith("`training.total_steps`")
 
 
+def test_a_setting_that_was_added_makes_no_other_study():
+    before, now = {"training": {"total_steps": 5}}, {"total_steps": 5, "precision": "float32"}
+    assert not difference(before, {"training": now})
+    rounded = difference(before, {"training": {**now, "precision": "tf32"}})
+    assert rounded == "`training.precision` was float32 and is tf32"
+
+
 def test_a_pipe_is_waited_for_by_nobody(folder):
     os.mkfifo(folder.path / "provenance.json")
     with pytest.raises(CheckpointError, match="named pipe"):

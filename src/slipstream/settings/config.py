@@ -18,7 +18,7 @@ from slipstream.environments.curriculum import NO_CURRICULUM, CurriculumConfig
 from slipstream.environments.factory import kind_of
 from slipstream.environments.object_environment import register
 from slipstream.files import yaml_file
-from slipstream.settings.sections import RETIRED, EvaluationConfig, TrainingConfig
+from slipstream.settings.sections import ADDED, RETIRED, EvaluationConfig, TrainingConfig
 from slipstream.settings.target import (
     SECTIONS,
     STUDY,
@@ -168,6 +168,9 @@ class RunConfig:
         values = self.as_mapping()
         for name in ("out", "shards", "keep_last", "policy_every_episodes"):
             del values["training"][name]
+        for name, before in ADDED.items():  # runs from before it was there are gone on with
+            if values["training"][name] == before:
+                del values["training"][name]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property

@@ -18,6 +18,9 @@ RETIRED = {"double_buffer": False}
 """Settings of `training` that are gone, and their defaults: files that we wrote have them. They
 changed no result."""
 
+ADDED = {"precision": "float32"}
+"""Settings of `training` that files which we wrote may lack, and what those were trained with."""
+
 
 class TrainingConfig(Config):
     """How much is trained, with what, and where it is kept."""

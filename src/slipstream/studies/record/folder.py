@@ -25,7 +25,7 @@ from slipstream.files.lock import LOCK, is_locked, take_lock
 from slipstream.files.status import EVENTS, LOG, STATUS, read_status
 from slipstream.runs.state_version import SHAPE
 from slipstream.settings.config import RunConfig, section_of
-from slipstream.settings.sections import RETIRED
+from slipstream.settings.sections import ADDED, RETIRED
 from slipstream.settings.target import STUDY, read_config
 from slipstream.settings.trust import check_trust
 from slipstream.studies.config import StudyConfig
@@ -64,6 +64,7 @@ _PLACE = (
     *("members", "seed"),
 )
 _RETIRED = {f"training.{name}" for name in RETIRED}
+_ADDED = {f"training.{name}": before for name, before in ADDED.items()}
 _SHOWN = 4
 _MISSING = "absent"
 
@@ -329,7 +330,7 @@ def identity(base: RunConfig, config: StudyConfig, space: SearchSpace) -> dict[s
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What differs, in words: ```agent.epochs` was 4 and is 8``; empty if nothing does."""
-    old, new = flat(before), flat(now)
+    old, new = ({**_ADDED, **flat(one)} for one in (before, now))
     keys = [key for key in {**old, **new} if key not in _RETIRED]
     changed = [key for key in keys if old.get(key, _MISSING) != new.get(key, _MISSING)]
     parts = [
