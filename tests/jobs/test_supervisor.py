@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -22,6 +23,7 @@ from slipstream.jobs.queue import COMPLETE, MOST_TRIES, STOPPED, JobQueue, Queue
 from slipstream.jobs.supervisor import Supervisor, is_supervised, least_cores, shared
 
 SECONDS = 60.0  # of patience: what takes longer has failed
+GIB = 2**30
 
 
 @pytest.fixture
@@ -128,15 +130,41 @@ def test_jobs_begin_in_their_order_as_cores_become_free(queue, added, tmp_path):
         psutil.Process(int(begun(tmp_path, name)[0].split()[0])).kill()
 
 
-def test_who_needs_more_memory_than_there_is_waits_and_says_for_what(queue, added, tmp_path):
-    there = psutil.virtual_memory().total
-    added("a", "exec sleep 60", memory=there // 2)
-    large = added("b", "exec sleep 60", memory=there // 2)
-    with Supervisor(queue, [0, 1]) as supervisor:
+def test_who_needs_more_memory_than_there_is_waits_and_says_for_what(
+    queue, added, tmp_path, monkeypatch
+):
+    memory = SimpleNamespace(total=100 * GIB, available=10 * GIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(supervising, "_bindable", lambda: False)  # there may be fewer cores
+    first = added("a", "exec sleep 60", memory=30 * GIB)
+    second = added("b", "exec sleep 60", memory=30 * GIB)
+    third = added("c", "exec sleep 60", memory=30 * GIB)
+
+    def reason(job):
+        return queue.job(job.id).reason
+
+    with Supervisor(queue, range(4)) as supervisor:
+        assert supervisor.tick() and not queue.held(first)  # --until-idle goes on
+        assert reason(first) == "waits for 30.0 GiB of memory: other programs leave 8.0"
+        memory.available = 60 * GIB
         ticks(supervisor, lambda: begun(tmp_path, "a"))
+        assert reason(second) == "waits for 30.0 GiB of memory: job 1 leave 18.0"  # 30 to come
+        memory.available = 90 * GIB
+        ticks(supervisor, lambda: begun(tmp_path, "b"))
+        assert reason(third) == "waits for 30.0 GiB of memory: job 1, job 2 leave 12.0"
+    for name in "ab":
+        psutil.Process(int(begun(tmp_path, name)[0].split()[0])).kill()
+
+
+def test_a_forecast_beyond_the_machine_waits_for_all_of_it(queue, added, tmp_path, monkeypatch):
+    memory = SimpleNamespace(total=100 * GIB, available=80 * GIB)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    job = added("a", "exec sleep 60", memory=200 * GIB)
+    with Supervisor(queue) as supervisor:
         supervisor.tick()
-        assert queue.job(large.id).reason.startswith("waits for ") and not begun(tmp_path, "b")
-        assert "GiB of memory: job 1 leave" in queue.job(large.id).reason
+        assert "72.0 GiB of memory: other programs leave 64.0" in queue.job(job.id).reason
+        memory.available = 95 * GIB
+        ticks(supervisor, lambda: begun(tmp_path, "a"))
     psutil.Process(int(begun(tmp_path, "a")[0].split()[0])).kill()
 
 

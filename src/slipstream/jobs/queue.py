@@ -208,7 +208,7 @@ class JobQueue:
 
     def begin(self, job: QueuedJob, tries: int, progress: int) -> None:
         """Its process is about to begin; on the disk before it does."""
-        self._set(job, tries=tries, progress=progress, reason="")
+        self._set(job, tries=tries, progress=progress, reason="", pid=0)  # none has said it
 
     def at_work(self, job: QueuedJob, pid: int) -> None:
         """The process that works on it has said its number."""

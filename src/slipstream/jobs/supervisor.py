@@ -28,6 +28,7 @@ from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueu
 _SECONDS = 1.0  # between two looks
 _SHARE = 0.01  # of a core that looks may take: with hundreds of jobs there are fewer of them
 _MEMORY_SHARE = 0.9  # of this machine's that jobs may take together
+_FREE_SHARE = 0.8  # of what is free that one may take: training refuses to begin with more
 
 
 class Supervisor:
@@ -71,7 +72,7 @@ class Supervisor:
         """Works until a signal comes; jobs under way go on without it.
 
         Args:
-            until_idle: leave when no job is under way or could begin.
+            until_idle: leave when no job is under way or waits.
         """
         with Interruption() as asked:
             while not asked.requested:
@@ -81,7 +82,7 @@ class Supervisor:
                 time.sleep(max(_SECONDS, (time.process_time() - began) / _SHARE))
 
     def tick(self) -> int:
-        """Looks once at everything, and does what is due; how many jobs are under way."""
+        """Looks once at everything, and does what is due; how many jobs are under way, or wait."""
         self._bury()
         jobs = self._queue.jobs(ended=False)
         children = {job.id for _, job in self._children}  # one that just died is buried first
@@ -97,9 +98,9 @@ class Supervisor:
                 break  # who came first begins first, also where a later one would fit
             shares = shared([*working, job], self._cores)
             if self._start(job, shares[job.id]):
-                working.append(job)
+                working.append(self._queue.job(job.id))
         self._bind(working)
-        return len(working) or len(self._children)
+        return len(working) or len(self._children) or len(waiting)
 
     def _in_the_way(self, job: QueuedJob, working: Sequence[QueuedJob]) -> str:
         """What a job has to wait for; empty where it may begin."""
@@ -108,10 +109,16 @@ class Supervisor:
         if given + wanted > len(self._cores):
             return f"waits for {wanted} of {len(self._cores)} cores: {_names(working)} use them"
         taken = sum(max(one.memory, _memory_of(one)) for one in working)
-        room = _MEMORY_SHARE * psutil.virtual_memory().total - taken
-        if working and job.memory > room:
+        coming = sum(max(0, one.memory - _memory_of(one)) for one in working)  # not taken yet
+        memory = psutil.virtual_memory()
+        most = _MEMORY_SHARE * memory.total
+        room = min(most - taken, _FREE_SHARE * memory.available - coming)
+        # Who could never have its forecast, which is a bound, waits for the idle machine alone.
+        needed = job.memory if working else min(job.memory, _FREE_SHARE * most)
+        if needed > room:
+            whose = _names(working) or "other programs"
             return (
-                f"waits for {job.memory / 2**30:.1f} GiB of memory: {_names(working)} leave "
+                f"waits for {needed / 2**30:.1f} GiB of memory: {whose} leave "
                 f"{max(0.0, room) / 2**30:.1f}"
             )
         return ""
@@ -242,9 +249,11 @@ def stop_process(job: QueuedJob) -> None:
 
 
 def _memory_of(job: QueuedJob) -> int:
-    """Bytes that a job last said it takes."""
+    """Bytes that a job's process last said it takes."""
     status = status_of(Path(job.folder))
-    return int((status.machine.get("memory") or 0) if status is not None else 0)
+    if status is None or status.pid != job.pid:  # of one that died
+        return 0
+    return int(status.machine.get("memory") or 0)
 
 
 def _bindable() -> bool:

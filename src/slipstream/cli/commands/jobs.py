@@ -137,7 +137,7 @@ def retry(job: JobOrFolder) -> None:
 @app.command()
 def run(
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Leave when nothing runs or may begin.")
+        bool, typer.Option("--until-idle", help="Leave when nothing runs or waits.")
     ] = False,
     queue: Annotated[
         Path | None, typer.Option(help="Folder of a service's queue; your own unless given.")
