@@ -2,10 +2,10 @@
 
 What it does to whom is a function of (bar, symbol, attempt), so that a client that was killed and
 one that was not meet the same. Its clock is virtual and waits for the client: it moves only when
-the client sleeps. Faults: orders that are taken and never answered, not taken, refused, rejected,
-filled in part, late or after their end was asked for; orders listed twice; status 429; an hour
-without answers; a clock that is minutes off; a bar that is revised for a while and one that comes
-late; two pages of bars. New York's clock changes within the week.
+the client sleeps. Faults: orders that are taken and never answered, not taken, held up until they
+were missed, refused, rejected, filled in part, late or after their end was asked for; orders listed
+twice; status 429; an hour without answers; a clock that is minutes off; a bar that is revised for a
+while and one that comes late; two pages of bars. New York's clock changes within the week.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import requests
 
 INCREMENT, LEAST = 1e-6, 1e-3  # coins
 PAGE = 100  # bars, however many are asked for
+LATE_POST = 3.0  # seconds, and the client's first look at its orders comes after 2
 
 
 def iso(second: float, zone: ZoneInfo | None = None) -> str:
@@ -83,6 +84,7 @@ class Exchange:
         self.positions = dict.fromkeys(self.bars, 0.0)
         self.orders: dict[str, dict[str, Any]] = {}
         self.known: dict[tuple[int, str], list[str]] = {}  # ids that arrived, refused ones too
+        self.delayed: list[tuple[float, dict[str, Any]]] = []  # orders, and when they arrive
         self.counts = Counter[Any]()
         self.lock = Lock()
 
@@ -135,7 +137,8 @@ class Exchange:
                 for name in self.bars
             ]
         if path == "/v2/account":
-            return {"equity": str(self.equity()), "cash": str(self.cash), "currency": "USD"}
+            equity = f"{self.equity():.6f}"  # sums in another order differ in the last bits
+            return {"equity": equity, "cash": str(self.cash), "currency": "USD"}
         if path == "/v2/positions":
             return [
                 {"symbol": name.replace("/", ""), "qty": repr(held), "side": "long"}
@@ -198,8 +201,9 @@ class Exchange:
         luck = 1.0 if self.week.seed is None else self.draw("post", bar, symbol, number)
         if attempt == 1 and luck < 0.1:
             return 429, {"code": 42910000, "message": "rate limit exceeded"}, False
-        if attempt == 1 and luck < 0.2:
-            return 0, None, True  # lost on its way
+        if attempt == 1 and luck < 0.2:  # lost on its way, or held up
+            self.delayed += [(self.clock() + LATE_POST, order)] if luck < 0.15 else []
+            return 0, None, True
         if kind == "refused":
             message = f"insufficient balance for {symbol}"
             return 403, {"code": 40310000, "message": message}, False
@@ -211,7 +215,9 @@ class Exchange:
             **{"status": "new", "submitted_at": iso(now), "at": now, "bar": bar, "kind": kind},
             **{"price": self.price(symbol) * slip, "number": number, "equity": self.equity()},
         }
-        made["notional_share"] = float(order["qty"]) * self.price(symbol) / self.equity()
+        notional = float(order["qty"]) * self.price(symbol)
+        made["notional_share"] = notional / self.equity()
+        made["held_after"] = self.equity() - self.cash + sign * notional
         self.orders[client] = made
         self._move()
         return 200, made, attempt == 1 and luck < 0.35  # taken, and never answered
@@ -231,7 +237,11 @@ class Exchange:
         return 204, None, False
 
     def _move(self) -> None:
-        """Whatever happens to open orders by now."""
+        """Whatever happens to open orders by now, and to those that were held up."""
+        arrived = [order for at, order in self.delayed if at <= self.clock()]
+        self.delayed = [one for one in self.delayed if one[0] > self.clock()]
+        for order in arrived:
+            self._take(order)
         for order in self.orders.values():
             if order["status"] not in ("new", "partially_filled"):
                 continue

@@ -52,6 +52,7 @@ CREATE TABLE IF NOT EXISTS traded (
 _COLUMNS = "pass, time, bars, action, wanted, equity, decided"
 _ORDER = "id, time, symbol, number, quantity, state, filled, average"
 INTENDED, OPEN = "intended", "open"
+OVERTAKEN = "overtaken by the next bar"
 
 
 class Decision(NamedTuple):
@@ -202,8 +203,8 @@ class Journal:
 
         Nothing happens where the bar was begun already.
         """
-        over = "UPDATE traded SET ended = 'overtaken by the next bar' WHERE ended = '' AND time < ?"
-        self._write(over, [(time,)])
+        over = "UPDATE traded SET ended = ? WHERE ended = '' AND time < ?"
+        self._write(over, [(OVERTAKEN, time)])
         self._write(
             "INSERT OR IGNORE INTO traded VALUES (?, ?, ?, '', '{}')", [(time, worth, equity)]
         )

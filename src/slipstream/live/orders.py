@@ -3,8 +3,9 @@
 What is wanted comes from a trial step of the kernel on a flat bar ahead (`account.py`), so that no
 rule is written here. An order is kept on the disk before it is sent, with the client's id, a hash
 of (deployment, bar, symbol, number). The number lies in what is kept, and rises only after the
-broker has shown the order before it as ended. Whatever happened, the broker is first asked what
-became of the orders that are kept; only the difference to what it holds is sent.
+broker has shown the order before it as ended: one that it does not show may arrive yet. Whatever
+happened, the broker is first asked what became of the orders that are kept; only the difference to
+what it holds is sent.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from slipstream.core.errors import ConfigError
 from slipstream.live.account import Wanted
 from slipstream.live.broker import FILLED, REFUSED, AlpacaPaper
-from slipstream.live.journal import OPEN, Intent, Journal
+from slipstream.live.journal import OPEN, OVERTAKEN, Intent, Journal
 from slipstream.live.limits import Limits, Situation, forbidden, forbidden_orders
 from slipstream.market.calendar import DAY
 from slipstream.market.finding import stamp
@@ -24,6 +25,7 @@ from slipstream.market.finding import stamp
 NEVER_SENT = "never sent"
 _TRIES = 3  # orders of one bar and symbol
 _ROUND_SECONDS = 1.0  # between two rounds
+_LONGEST_ROUND = 60.0  # seconds; one in which the broker was silent for longer sends nothing
 _EARLIER = 300.0  # seconds, of the broker's list, for clocks that differ
 _LEAST_SHARE = 0.98  # of the rules' equity, that the broker's account must hold at the beginning
 
@@ -51,6 +53,7 @@ class Orders:
     ) -> None:
         self._name, self._broker, self._journal = name, broker, journal
         self._size, self._limits, self._say = bar_seconds, limits, say
+        self._round = 0.0  # when the newest one began
 
     def work(self, wanted: Wanted) -> bool:
         """One round: asks what became of earlier orders, and sends what is missing.
@@ -64,6 +67,7 @@ class Orders:
         begun = self._journal.traded(wanted.time)
         if begun and begun[-1].ended:
             return False
+        self._round = clocks.time()
         now = self._broker.clock()
         if not begun:
             if self._ask(wanted.time, stop=False):  # what is open still would move the equity
@@ -84,13 +88,21 @@ class Orders:
             rests[name] = (wanted.units[name], situation.held[name], reason)
             self._remark(now, wanted.time, f"{name}: {reason}")
             del chosen[name]
+        if self._late and not why:
+            return True
         if chosen:
             self._intend(wanted.time, chosen)
             return True
         if why:
             self._remark(now, wanted.time, why)
-        self._journal.end(wanted.time, "traded", rests)
+        over = situation.age > self._size  # kept as where the next bar comes before this round
+        self._journal.end(wanted.time, *((OVERTAKEN, {}) if over else ("traded", rests)))
         return False
+
+    @property
+    def _late(self) -> bool:
+        """Whether the round took so long that its bar may be over, or the kill switch thrown."""
+        return clocks.time() - self._round > _LONGEST_ROUND
 
     def close(self, flat: bool) -> None:
         """Ends all open orders, and where `flat` says so sells what is held; returns after it."""
@@ -105,6 +117,12 @@ class Orders:
         time = self._journal.traded()[-1].time
         held = {name: quantity for name, quantity in self._broker.positions().items() if quantity}
         numbers = self._numbers(time)
+        unseen = [one for one in self._journal.pending() if one.quantity < 0.0]
+        again = [one for one in unseen if one.symbol in held]
+        for one in again:
+            self._send(one)
+        if again:
+            return True
         chosen = {name: self._broker.lot(name).sendable(-held[name], 0.0) for name in held}
         chosen = {name: q for name, q in chosen.items() if q and numbers.get(name, 0) < 4 * _TRIES}
         if chosen:
@@ -144,7 +162,7 @@ class Orders:
 
         Args:
             time: of the newest bar: orders of earlier ones are to end.
-            stop: so are this one's, and what never arrived is not sent again.
+            stop: so are this one's, and what is not shown is not sent again.
         """
         pending = self._journal.pending()
         if not pending:
@@ -153,10 +171,10 @@ class Orders:
         changed, waiting = list[Intent](), False
         for one in pending:
             order, over = shown.get(one.id), stop or one.time < time
-            if order is None and over:
+            if order is None and one.time < time:
                 changed.append(one._replace(state=NEVER_SENT))
-            elif order is None:  # again under the same id, of which the broker takes one
-                waiting |= self._send(one)
+            elif order is None:  # it may arrive yet: again under its id, of which one is taken
+                waiting |= not stop and (self._late or self._send(one))
             else:
                 seen = one._replace(state=order.state, filled=order.filled, average=order.average)
                 changed += [seen] if seen != one else []
