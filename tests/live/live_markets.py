@@ -50,6 +50,19 @@ def table(time: np.ndarray, price: float, seed: int, step: float = 3e-4) -> pl.D
     )
 
 
+def momentum(time: np.ndarray) -> pl.DataFrame:
+    """Prices, each of whose moves tends to follow the one before."""
+    draw, moves = np.random.default_rng(0), np.zeros(len(time))
+    for k in range(1, len(time)):
+        moves[k] = 0.8 * moves[k - 1] + 5e-4 * draw.standard_normal()
+    close = 1.1 * np.exp(np.cumsum(moves))
+    opened = np.append(1.1, close[:-1])
+    high, low = np.maximum(opened, close), np.minimum(opened, close)
+    columns = {"open": opened, "close": close, "high": high, "low": low}
+    found = table(time, 1.1, 0)
+    return found.with_columns(**{name: pl.Series(one) for name, one in columns.items()})
+
+
 def write(folder: Path, tables: Mapping[str, pl.DataFrame], rows: slice = slice(None)) -> Path:
     """Files of rows of the tables."""
     folder.mkdir(parents=True, exist_ok=True)

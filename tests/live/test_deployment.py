@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
-from live_markets import GATES, Make, table, week, write
+from live_markets import GATES, Make, momentum, save_study, table, week, write
 
+from slipstream import load_policy, portable
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.environments.episodes import replay
+from slipstream.environments.evaluation import Evaluator
 from slipstream.files import checkpoint
+from slipstream.live import gates
 from slipstream.live.deployment import Deployment, deploy
-from slipstream.live.gates import _figure, _holdout
+from slipstream.live.gates import Gate, _figure, _holdout
+from slipstream.live.passes import Pass
+from slipstream.market.folds import HOLDOUT
+from slipstream.runs.policies import DeployedPolicy
+from slipstream.studies.engine.source import EnvironmentSource
+from slipstream.studies.record.folder import StudyFolder
 
 FEATURES = ["log_return_1", "rsi_14"]
+FORCED = dict.fromkeys(GATES[:5], "a test")
 
 
 @pytest.fixture
@@ -33,13 +46,18 @@ def test_versions_are_switched_and_rolled_back(make: Make, prices: Path) -> None
     found = make("forex", prices, features=FEATURES)
     assert make("forex", prices, features=FEATURES).current == 2
     assert found.versions == [1, 2] and found.policy().path == found.version(2)
-    assert command("rollback", "demo") == 0
-    assert found.current == 1
-    assert command("rollback", "demo") == 2  # nothing was before
+    assert make("forex", prices, features=FEATURES).current == 3
+    assert command("rollback", "demo", "--to", 1) == 0
     assert command("rollback", "demo", "--to", 7) == 2
-    assert command("rollback", "demo", "--to", 2) == 0
+    assert command("rollback", "demo") == 0
+    assert found.current == 3  # which was in force before version 1, as version 2 was not
+    found.note("rollback", 2, {})  # and killed before the switch
+    assert found.before == 1
+    assert command("rollback", "demo") == 0
     events = [(line["event"], line["to"]) for line in found.audit()]
-    assert events == [("deploy", 1), ("deploy", 2), ("rollback", 1), ("rollback", 2)]
+    deployed = [("deploy", 1), ("deploy", 2), ("deploy", 3)]
+    back = [("rollback", 1), ("rollback", 3), ("rollback", 2), ("not switched", 3), ("rollback", 1)]
+    assert events == deployed + back and found.before == 3
 
 
 def test_a_gate_that_fails_deploys_nothing(make: Make, prices: Path, tmp_path: Path) -> None:
@@ -53,6 +71,58 @@ def test_a_gate_that_fails_deploys_nothing(make: Make, prices: Path, tmp_path: P
     with pytest.raises(ConfigError, match=r"no such gate, but confirmed, holdout"):
         deploy(study, "demo", {"luck": "why not"})
     assert command("deploy", study, "--as", "demo", "--force", "pbo") == 2  # without a reason
+
+
+def test_a_cut_that_differs_in_a_bit_fails(
+    make: Make, prices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, said = make("forex", prices, features=FEATURES), list[str]()
+    assert command("rollback", "demo") == 2  # nothing was before
+    own, calls = gates.passes_over, iter(range(1_000))
+
+    def leaking(*arguments: Any) -> list[Pass]:
+        made, bit = own(*arguments), 2.0**-40 * (next(calls) == 1)  # in the first cut's equity
+        return [one._replace(equity=one.equity * (1.0 + bit)) for one in made]
+
+    monkeypatch.setattr(gates, "passes_over", leaking)
+    with pytest.raises(ConfigError, match="Nothing was deployed: cuts failed"):
+        deploy(tmp_path / "studies" / "first", "demo", FORCED, say=said.append)
+    assert found.versions == [1]
+    assert re.match(r"FAILED  cuts: (\d+) of (\d+) cuts .*, not 2025", said[-1])
+
+
+@pytest.mark.parametrize(("follows", "passed"), [(1.0, True), (-1.0, False)])
+def test_costs_are_the_hold_outs_return_under_three_times_the_costs(
+    tmp_path: Path, follows: float, passed: bool
+) -> None:
+    """Other prices and another config have them; the gate asks the rules to multiply."""
+    frame, costs = momentum(week(3_000, 3_600)), {"slippage_pips": 0.1, "commission_per_million": 5}
+    once = write(tmp_path / "once", {"EURUSD": frame})
+    dear = write(tmp_path / "dear", {"EURUSD": frame.with_columns(pl.col("spread") * 3.0)})
+    more: dict[str, Any] = {"follows": follows, "features": ["log_return_1"]}
+    folder = StudyFolder(save_study(tmp_path / "first", "forex", once, **more, **costs))
+    tripled = {name: 3 * cost for name, cost in costs.items()}
+    other = StudyFolder(save_study(tmp_path / "other", "forex", dear, **more, **tripled))
+    source = EnvironmentSource(folder.study.folds, 1)
+    environment, expensive = source.environment(folder.base), source.environment(other.base)
+    folder.record(environment={"market_sha256": environment.provenance["market_sha256"]})
+    policy = DeployedPolicy.open(folder.policy)
+    tracks = Evaluator(environment, HOLDOUT, backend="serial").run(policy.policy, record=True)[0]
+    (account,) = replay(expensive, HOLDOUT, [one.actions for one in tracks], backend="serial")
+    figure = f"{100 * account.metrics['total_return']:+.2f} % on the hold-out at costs x 3"
+    assert gates._costs(folder, {}, policy) == Gate("costs", passed, figure)
+    assert account.metrics["total_return"] < tracks[0].metrics["total_return"] - 0.001
+
+
+def test_a_version_acts_in_numpy_and_is_exported_once_it_has_bars(
+    make: Make, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = make("forex", prices, features=FEATURES).version(1)
+    alone, whole = portable.load(version), load_policy(version)
+    for row in np.random.default_rng(0).normal(size=(20, *whole.observation_shape)):
+        assert np.array_equal(alone.act(row.astype("f4")), whole.act(row.astype("f4")))
+    assert command("export", "demo", "--onnx", "demo.onnx") == 2
+    assert "lead it with `slipstream paper demo" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_was_forced_stays_written(make: Make, prices: Path) -> None:

@@ -7,10 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
 import pytest
-from live_markets import Make, save_study, table, week, write
+from live_markets import Make, momentum, save_study, week, write
 
 from slipstream.cli import main
 from slipstream.files.files import write_sealed
@@ -27,22 +25,9 @@ FIRST, SECOND = int(TIMES[300]), int(TIMES[330])  # where the bars of both studi
 FOREX: dict[str, Any] = {"features": ["log_return_1"]}
 
 
-def momentum() -> pl.DataFrame:
-    """Hourly prices, each of whose moves tends to follow the one before."""
-    draw, moves = np.random.default_rng(0), np.zeros(BARS)
-    for k in range(1, BARS):
-        moves[k] = 0.8 * moves[k - 1] + 5e-4 * draw.standard_normal()
-    close = 1.1 * np.exp(np.cumsum(moves))
-    frame = table(TIMES, 1.1, 0)
-    opened = np.append(1.1, close[:-1])
-    high, low = np.maximum(opened, close), np.minimum(opened, close)
-    columns = {"open": opened, "close": close, "high": high, "low": low}
-    return frame.with_columns(**{name: pl.Series(one) for name, one in columns.items()})
-
-
 @pytest.fixture
 def prices(tmp_path: Path) -> Path:
-    return write(tmp_path / "prices", {"EURUSD": momentum()})
+    return write(tmp_path / "prices", {"EURUSD": momentum(TIMES)})
 
 
 @pytest.fixture

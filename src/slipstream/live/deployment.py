@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from slipstream.live.gates import Gate
 
 AUDIT, ACCOUNTS = "audit.jsonl", "accounts"
+NOT_SWITCHED = "not switched"  # event of the audit: the line before it was not followed
 _LONGEST_NAME, _MOST_DIGITS = 100, 64
 
 
@@ -154,6 +155,18 @@ class Deployment:
             )
         return folder / BARS, first
 
+    @property
+    def before(self) -> int:
+        """The last other version that was in force, by the audit; 0 where there was none."""
+        forced = list[int]()
+        for line in self.audit():
+            if line["event"] == NOT_SWITCHED:
+                forced.pop()
+            forced.append(line["to"])
+        if forced and forced[-1] != self.current:  # a kill between the line and the switch
+            forced.pop()
+        return next((one for one in reversed(forced) if one != self.current), 0)
+
     def switch(self, number: int, event: str, **facts: Any) -> None:
         """Puts a version in force, after a line of the audit says so.
 
@@ -168,7 +181,7 @@ class Deployment:
             )
         done = self.audit()
         if done and done[-1]["to"] != self.current:  # a kill between the line and the switch
-            self.note("not switched", self.current, {})
+            self.note(NOT_SWITCHED, self.current, {})
         self.note(event, number, facts)
         write_text(self.path / CURRENT, f"{number}\n")
 

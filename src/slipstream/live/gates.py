@@ -127,7 +127,8 @@ def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPol
     backend = deployed.config.training.chosen_backend
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
     dear = tuple(one._replace(cost_multiple=COSTS * one.cost_multiple) for one in records)
-    again = replay(environment, HOLDOUT, [one.actions for one in tracks], params=dear)
+    actions = [one.actions for one in tracks]
+    again = replay(environment, HOLDOUT, actions, params=dear, backend=backend)
     passes = passes_of(kernel, environment.loaded, HOLDOUT, backend)
     net = float(np.prod(1.0 + daily_returns(passes, again)[1]) - 1.0)
     return Gate("costs", net > 0.0, f"{100 * net:+.2f} % on the hold-out at costs x {COSTS:g}")

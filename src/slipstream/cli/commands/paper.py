@@ -64,14 +64,15 @@ def deploy(
 def rollback(
     name: Name,
     to: Annotated[
-        int | None, typer.Option(help="Number of a version; the one before unless given.")
+        int | None,
+        typer.Option(help="Number of a version; unless given, the one in force before."),
     ] = None,
 ) -> None:
     """Puts an earlier version of a deployment in force; its own account goes on."""
     from slipstream.live.deployment import Deployment
 
     found = Deployment.open(name)
-    found.switch(found.current - 1 if to is None else to, "rollback")
+    found.switch(found.before if to is None else to, "rollback")
     tell(f"Version {found.current} of {found.path.name} is in force.")
 
 

@@ -46,7 +46,8 @@ def export(
     """
     from slipstream import api
 
-    facts = api.export(_folder(path), onnx, member=member, opset=opset, trust=trust)
+    folder = _folder(path, acts=True)
+    facts = api.export(folder, onnx, member=member, opset=opset, trust=trust)
     tell(f"ONNX: {onnx}, opset {opset}; inputs {', '.join(facts['inputs'])}")
     tell(
         f"Compared on {facts['observations']:,} observations by {facts['ran_by']}: the largest "
@@ -76,8 +77,12 @@ def card(
     tell(f"Card: {api.write_card(run, out=out, licence=licence, trust=trust)}")
 
 
-def _folder(path: str) -> Path:
-    """The folder of a run, a study or a policy, by its path or a name; a deployment's version."""
+def _folder(path: str, acts: bool = False) -> Path:
+    """The folder of a run, a study or a policy, by its path or a name; a deployment's version.
+
+    Raises:
+        CheckpointError: it is to act on the bars of a deployment's account, which has none yet.
+    """
     from slipstream.core.reader import is_there
     from slipstream.files.checkpoint import MANIFEST
     from slipstream.files.status import CURRENT
@@ -89,4 +94,6 @@ def _folder(path: str) -> Path:
     if not is_there(folder / CURRENT):
         return folder
     found = Deployment.open(folder)
+    if acts:
+        found.kept_bars()
     return found.version(found.current)
