@@ -11,6 +11,7 @@ import time
 from contextlib import closing
 
 import pytest
+from PIL import Image
 
 from benchmarks.ours.watched import add_rows, add_trial, rows_of, write_run, write_study_folder
 from slipstream.dashboard.overview import id_of
@@ -125,7 +126,9 @@ def test_cards_have_pictures_of_their_own(serving, made, opened, monkeypatch):
     ]
     monkeypatch.setattr("slipstream.files.machine.Cards.each", lambda self: cards)
     page = opened(serving(made), "/")
-    assert {"Processor", "Memory in use", "GPU use", "GPU power"} <= set(drawn(page))
+    titles = drawn(page)
+    assert "GPU use, 37 and – %" in titles and "GPU memory in use, 16 and 1 GiB" in titles
+    assert any(one.startswith("Processor, ") and one.endswith(" %") for one in titles)
     assert "H100, part" in page.inner_text("main")
 
 
@@ -159,6 +162,9 @@ def test_a_studys_page_shows_trials_on_their_way(serving, tmp_path, opened):
     titles = drawn(page)
     assert page.locator("h1").text_content() == f"Study {SCRIPT}"
     assert any(one.startswith("Trial 60:") and "to go" in one for one in titles)
+    ends = "[...it.CHARTS].filter((one) => one.how.until).map((one) => one.plot.scales.x.max)"
+    assert page.evaluate(f"import('/static/chart.js').then((it) => {ends})") == [100_000] * 2
+    assert "● fold 0 ● fold 1" in page.inner_text("main")
     assert {"agent.learning_rate", "agent.discount"} <= set(titles)
     assert "60 of 120" in page.inner_text("dl.tiles") and "is NaN after" in page.inner_text("main")
     assert "The hold-out is closed" in page.inner_text("main")
@@ -251,9 +257,16 @@ def test_a_report_is_shown_in_place(serving, tmp_path, opened):
     run = write_run(tmp_path / "shown" / "own", members=1, iterations=20, state="complete")
     (run / "report.html").write_text("<!doctype html><p>A report<script>alert(1)</script>")
     blocked = ("Blocked script execution", "Content Security Policy")  # as it is to be
-    page = opened(serving(run.parent), f"/run/{id_of(str(run))}", known=blocked)
+    dash = serving(run.parent)
+    page = opened(dash, f"/run/{id_of(str(run))}", known=blocked)
     page.frame_locator("iframe").get_by_text("A report").wait_for()
     assert "Processor" in drawn(page)  # its one point is within the picture
+    Image.new("L", (9, 9)).save(run / "own.gif")
+    until(lambda: page.evaluate("document.querySelector('img.film')?.naturalWidth") == 9)
+    study = write_study_folder(tmp_path / "shown" / "search", trials=6, state="complete")
+    (study / "study.html").write_text("<!doctype html><p>A study<script>alert(1)</script>")
+    page = opened(dash, f"/study/{id_of(str(study))}", known=blocked)
+    page.frame_locator("iframe").get_by_text("A study").wait_for()
 
 
 @pytest.mark.long

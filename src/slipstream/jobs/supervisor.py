@@ -107,7 +107,8 @@ class Supervisor:
         given = sum(least_cores(one) for one in working)
         wanted = min(least_cores(job), len(self._cores))
         if given + wanted > len(self._cores):
-            return f"waits for {wanted} of {len(self._cores)} cores: {_names(working)} use them"
+            use = "uses" if len(working) == 1 else "use"
+            return f"waits for {wanted} of {len(self._cores)} cores: {_names(working)} {use} them"
         taken = sum(max(one.memory, _memory_of(one)) for one in working)
         coming = sum(max(0, one.memory - _memory_of(one)) for one in working)  # not taken yet
         memory = psutil.virtual_memory()

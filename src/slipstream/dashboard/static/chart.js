@@ -26,7 +26,8 @@ function axis(label, more) {
 
 export class Chart {
   // how: x and y (what the axes say, with units), time, log, ticks (names of x), marks (() => x of
-  // upright lines), height, legend, range (of y), pick (called with the index of a chosen point)
+  // upright lines), until (() => where x ends), height, legend, range (of y), pick (called with the
+  // index of a chosen point)
   constructor(parent, title, how = {}) {
     this.how = { x: "", y: "", legend: true, height: 170, ...how };
     this.holder = el("div", { tabindex: 0, role: "img", hidden: true });
@@ -45,7 +46,7 @@ export class Chart {
     if (!some) return;
     const data = [xs, ...series.map((one) => one.values)];
     const looks = series.map((one) => [one.label, one.kind, one.colour, one.width]);
-    const shape = JSON.stringify([looks, this.how.x, this.how.log, this.how.ticks]);
+    const shape = JSON.stringify([looks, this.how.x, this.how.y, this.how.log, this.how.ticks]);
     if (!this.plot || shape !== this.shape) this.draw(data, series);
     else this.plot.setData(data);
     this.shape = shape;
@@ -75,6 +76,8 @@ export class Chart {
     const { ticks, time = false } = this.how;
     const range = (u, low, high) => {
       if (ticks) return [-0.5, ticks.length - 0.5];
+      const end = this.how.until?.(), xs = u.data[0];
+      if (end > high && low === xs[0] && high === xs.at(-1)) return [0, end];
       if (low < high && u.data[0].length > 1) return [low, high];
       const one = u.data[0][0] ?? 0;  // uPlot's own range of a single point may begin at 0
       const room = time ? MINUTE : Math.abs(one) * 0.05 || 1;

@@ -10,7 +10,7 @@ export function compare() {
   put(now);
   const curves = new Charts(section("Learning", "div", { class: "grid wide" }));
   const more = new Charts(section("Updates, episodes and machine", "div", { class: "grid" }));
-  const runs = ID.split(",").map((id, k) =>
+  const runs = ID.split(",").slice(0, 6).map((id, k) =>
     ({ id, name: `run ${k}`, state: "", is: "", tables: new Tables() }));
 
   function over(charts, name, y, height, pick) {

@@ -21,7 +21,10 @@ function machine() {  // returns what is told about it
 
   function set(title, y, series, range) {
     const how = { x: "time, UTC", y, time: true, height: 150, range, legend: series.length > 1 };
-    charts.of(title, title, how).set(seen.map((one) => one.at), series);
+    const last = series.map((one) => number(one.values.at(-1))).join(" and ");
+    const chart = charts.of(title, title, how);
+    chart.title.textContent = `${title}, ${last} ${y.split(" ")[0]}`;
+    chart.set(seen.map((one) => one.at), series);
   }
   return ({ rows, cores, memory }) => {
     const newest = seen.at(-1)?.at ?? 0;
@@ -35,10 +38,11 @@ function machine() {  // returns what is told about it
     const each = (of) =>
       cards.flatMap((card, k) => line(`${k} ${card.name}`, (one) => of(one.cards[k] ?? {})));
     set("Processor", "% of all cores", line("processor", (one) => one.cpu), [0, 100]);
-    set("Memory in use", "GiB", line("memory", (one) => gib(one.memory)));
+    set("Memory in use", "GiB", line("memory", (one) => gib(one.memory)), [0, gib(memory)]);
     if (!cards.length) return;
     set("GPU use", "%", each((one) => one.percent), [0, 100]);
-    set("GPU memory in use", "GiB", each((one) => gib(one.vram)));
+    const vram = Math.max(...cards.map((one) => gib(one.vram_total)));
+    set("GPU memory in use", "GiB", each((one) => gib(one.vram)), vram ? [0, vram] : null);
     set("GPU power", "W", each((one) => one.watts));
   };
 }
@@ -48,7 +52,8 @@ function choice() {  // of runs to compare: the line that says so, and a row's b
   function tell() {
     const some = [...chosen].slice(0, 6), href = `/compare/${some.join(",")}`;
     const link = el("a", { href }, `Compare ${some.length} runs`);
-    fill(line, some.length > 1 ? link : "Mark up to six runs to compare them.");
+    const more = chosen.size > 6 ? ", the first six of those marked" : "";
+    fill(line, some.length > 1 ? [link, more] : "Mark up to six runs to compare them.");
   }
   function box(row) {
     if (row.kind !== "run") return "";

@@ -34,11 +34,12 @@ export function run() {
   const machine = new Charts(section("What it takes of the machine", "div", { class: "grid" }));
   const files = section("Checkpoints and videos"), config = section("Config");
   const tables = new Tables(), { metrics, evaluations } = tables;
+  let scoreIs = "";
 
   const chart = (charts, name, y, how) =>
     charts.of(name, name, { x: "steps of a member", y, ...how });
   const learned = (name, rows, column) =>
-    chart(curves, `${name}, by member`, column, { height: 240 })
+    chart(curves, `${name}, by member`, (column === "score" && scoreIs) || column, { height: 240 })
       .set(...byMember(rows.curves(column)));
   const used = (name, y, [steps, values]) =>
     chart(machine, name, y, { legend: false }).set(steps, [{ label: y, values }]);
@@ -57,6 +58,7 @@ export function run() {
     }
   }
   function describe(facts) {
+    scoreIs = facts.score_is;
     const steps = facts.checkpoints.map((one) => short(+one.slice(5))).join(", ");
     fill(files, steps ? el("p", {}, `${steps} steps`) : none("no checkpoint yet"),
       facts.videos.map(clip));

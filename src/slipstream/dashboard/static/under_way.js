@@ -1,7 +1,8 @@
 // Trials on their way: a picture each, with a curve for every fold.
 import { Charts, columns } from "./chart.js";
-import { section } from "./elements.js";
+import { el, fill, section, soft } from "./elements.js";
 import { clock, finite } from "./numbers.js";
+import { colour } from "./palette.js";
 
 const MOST = 24;  // pictures
 const POINTS = 400;  // a curve
@@ -15,8 +16,9 @@ function secondsLeft(points, budget) {
 
 export class UnderWay {
   members = new Map();  // by slot; who was heard of last is the last
-  charts = new Charts(section("On their way, score of recent training episodes by fold", "div",
-    { class: "grid" }));
+  body = section("On their way, score of recent training episodes by fold");
+  legend = this.body.appendChild(soft(""));
+  charts = new Charts(this.body.appendChild(el("div", { class: "grid" })));
 
   add(rows) {
     for (const [phase, trial, repeat, fold, step, value, at] of rows) {
@@ -36,7 +38,11 @@ export class UnderWay {
     const known = [...new Set(wanted)].filter((one) => one !== undefined);
     this.charts.keep(known);
     this.charts.none.textContent = works ? "no data yet" : "Nobody works on it.";
+    const dot = (fold) => Object.assign(el("b", {}, `● fold ${fold} `),
+      { style: `color: ${colour(fold)}` });
     const members = [...this.members.values()], phase = members.at(-1)?.phase;
+    const now = members.filter((one) => one.phase === phase).map((one) => one.fold);
+    fill(this.legend, [...new Set(now)].sort((a, b) => a - b).map(dot));
     for (const trial of known.slice(0, MOST)) {
       const folds = members.filter((one) => one.trial === trial && one.phase === phase);
       const budget = trials.get(trial)?.params?.["training.total_steps"] ?? asked.steps;
@@ -45,13 +51,15 @@ export class UnderWay {
   }
   drawTrial(trial, folds, budget, rungs) {
     const marks = () => rungs.map((share) => share * budget);
-    const how = { x: "steps of a member", y: "score", height: 150, legend: false, marks };
+    const how = { x: "steps of a member", y: "score", height: 150, legend: false, marks,
+      until: () => budget };
     const chart = this.charts.of(trial, "", how);
     const left = folds.map(({ points }) => secondsLeft(points, budget)).filter(finite);
     const told = left.length ? `${clock(Math.max(...left))} to go` : "time to go not known yet";
     const name = ({ fold, repeat }) => `fold ${fold}${repeat ? `, seed ${repeat}` : ""}`;
     const [xs, ...all] = folds.length ? uPlot.join(folds.map((one) => columns(one.points))) : [[]];
     chart.title.textContent = `Trial ${trial}: ${told}`;
-    chart.set(xs, folds.map((one, k) => ({ label: name(one), values: all[k] })));
+    chart.set(xs, folds.map((one, k) =>
+      ({ label: name(one), values: all[k], colour: colour(one.fold) })));
   }
 }
