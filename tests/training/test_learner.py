@@ -229,19 +229,23 @@ def _stopped(run):
     run.close()
 
 
-def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("precision", "where"), [("float32", "cpu"), ("tf32", "cpu in float32")]
+)
+def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch, precision, where):
     """The card is a processor in disguise here: everything but torch's device is as on one."""
     cpu = torch.device("cpu")
     monkeypatch.setattr(torch_agent, "device_of", lambda name: cpu)
     monkeypatch.setattr(torch_device, "device_of", lambda name: cpu)
     said = []
-    config = resolve(SETTINGS, {"training.device": "cuda:0", "training.learner": "auto"})
+    settings = {"device": "cuda:0", "learner": "auto", "precision": precision}
+    config = resolve(SETTINGS, {f"training.{name}": one for name, one in settings.items()})
     run = Run.create(config, tmp_path / "run", say=said.append)
     _stopped(run)
     assert last_device(run) == "cuda:0"
     api.resume(run, device="cpu", report=False)
     assert last_device(run) == "cpu" and run.config.training.device == "cuda:0"
-    moved = [note for note in run.provenance["notes"] if "is trained on cpu" in note]
+    moved = [note for note in run.provenance["notes"] if f"is trained on {where}, " in note]
     assert len(moved) == 1 and "before that it was on cuda:0" in moved[0] and moved[0] in said
     assert run.result is not None
 

@@ -78,6 +78,8 @@ def last_device(run: Run) -> str:
 def going_on(run: Run, device: str | None = None, num_envs: int | None = None) -> RunConfig:
     """A run's config with the device and the copies per member that it goes on with.
 
+    On a processor a card's run goes on in float32, the one precision that every form has there.
+
     Args:
         run: it began with its config, and its provenance says what was changed since.
         device, num_envs: as until now unless given.
@@ -86,7 +88,9 @@ def going_on(run: Run, device: str | None = None, num_envs: int | None = None) -
         ConfigError: the agent's sizes do not fit so many copies.
     """
     config = run.config.with_copies(run.copies[-1]["num_envs"] if num_envs is None else num_envs)
-    return config.with_training(device=device or last_device(run))
+    device = device or last_device(run)
+    moved = device == "cpu" != config.training.device
+    return config.with_training(device=device, **({"precision": "float32"} if moved else {}))
 
 
 def note_copies(run: Run, config: RunConfig, steps: int) -> None:
@@ -103,13 +107,15 @@ def note_copies(run: Run, config: RunConfig, steps: int) -> None:
     note(run, sentence, copies=[*run.copies, {"steps": steps, "num_envs": now}])
 
 
-def note_device(run: Run, device: str, steps: int) -> None:
+def note_device(run: Run, training: TrainingConfig, steps: int) -> None:
     """Says and records that a run goes on elsewhere, from that many steps on."""
-    before = last_device(run)
+    before, device = last_device(run), training.device
     if device == before:
         return
+    rounded = run.config.training.precision != "float32"
+    where = f"{device} in {training.precision}" if rounded else device
     sentence = (
-        f"From step {steps:,} on this run is trained on {device}, before that it was on {before}: "
+        f"From step {steps:,} on this run is trained on {where}, before that it was on {before}: "
         "it agrees to rounding only with a run that was never moved."
     )
     note(run, sentence, device=device)

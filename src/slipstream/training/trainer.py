@@ -187,7 +187,7 @@ class Trainer:
 
     def _start(self, workers: Workers) -> None:
         self._began = time.perf_counter()
-        note_device(self.run, self.config.training.device, self.progress.steps)
+        note_device(self.run, self.config.training, self.progress.steps)
         note_copies(self.run, self.config, self.progress.steps)
         if self._state is None:
             workers.call("reset")
