@@ -69,6 +69,11 @@ def test_one_file_is_an_agent(counting, tmp_path):
         resolve("cartpole", {"agent.patience": 5})  # a key of the other agent
 
 
+def test_a_torch_form_may_know_no_precision(monkeypatch):
+    monkeypatch.setattr("slipstream.agents.ppo.torch_form.Agent", lambda device: device)
+    assert discover.load_agent(PPOConfig(), "torch", "cpu")() == "cpu"
+
+
 def test_an_unknown_agent_is_refused():
     with pytest.raises(ConfigError, match="no agent `pop`; did you mean `ppo`"):
         resolve("cartpole", {"agent.name": "pop"})

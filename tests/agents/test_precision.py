@@ -90,10 +90,14 @@ def test_an_iteration_stays_near(experience, form, kind, action, shape, settings
 def test_a_card_is_told_whether_to_round(experience, monkeypatch, precision, says):
     spec, places = experience.spec(), (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
     agent = TorchPPO(PPOConfig(horizon=2, minibatch=8), spec, [0], COPIES, precision=precision)
-    before = [place.fp32_precision for place in places]
-    told = agent.each_group(lambda group: [place.fp32_precision for place in places])
-    assert told == [[says, says]]
-    assert [place.fp32_precision for place in places] == before
+
+    def told(group=None):
+        sums = places[0].allow_bf16_reduced_precision_reduction
+        return [*(place.fp32_precision for place in places), sums]
+
+    before = told()
+    assert agent.each_group(told) == [[says, says, False]]
+    assert told() == before and before[-1]
 
 
 def test_values_of_a_probe_are_learned_in_bfloat16():

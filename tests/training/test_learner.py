@@ -22,6 +22,7 @@ from slipstream.runs.listeners.events import Checkpointed
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
 from slipstream.settings.sections import TrainingConfig
+from slipstream.studies.start import base_config
 from slipstream.training.learner import check_learner, last_device, learner_of
 from slipstream.training.trainer import resume, train
 
@@ -163,6 +164,13 @@ IMAGES = {
 }
 
 
+def test_a_study_of_images_may_round():
+    config = base_config(
+        {**SETTINGS, "env": "gym:Pictures-v0", "training": {"precision": "bfloat16_products"}}
+    )
+    assert check_learner(config.training, image=True) == "torch"
+
+
 @pytest.mark.long
 def test_images_learn_in_the_torch_form(tmp_path):
     longer = {"training.total_steps": 2048, "training.members": 1, "agent.learning_rate": 3e-3}
@@ -229,9 +237,7 @@ def _stopped(run):
     run.close()
 
 
-@pytest.mark.parametrize(
-    ("precision", "where"), [("float32", "cpu"), ("tf32", "cpu in float32")]
-)
+@pytest.mark.parametrize(("precision", "where"), [("float32", "cpu"), ("tf32", "cpu in float32")])
 def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch, precision, where):
     """The card is a processor in disguise here: everything but torch's device is as on one."""
     cpu = torch.device("cpu")

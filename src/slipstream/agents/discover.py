@@ -6,7 +6,8 @@ folder `<name>/` whose `<name>.py` does. Its parts, see `agent.py`:
     Config  what a user may write under `agent:`. In a folder it stands in `config.py`, so that a
             config can be read without waiting for what learns.
     Agent   Agent(config, specs, seeds, num_envs): acts and learns. A folder may have its torch form
-            in `torch_form.py`, whose Agent takes `device` and `precision`, too.
+            in `torch_form.py`, whose Agent takes `device`, too, and `precision` where
+            one is asked for that is not float32.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ def load_agent(
                 f"The agent `{name}` has no torch form, which images, devices other than cpu and "
                 "`training.learner: torch` need; choose an agent that has one, such as ppo."
             )
-        return partial(importlib.import_module(form).Agent, device=device, precision=precision)
+        how = {} if precision == "float32" else {"precision": precision}
+        return partial(importlib.import_module(form).Agent, device=device, **how)
     return agent_class(config)
 
 

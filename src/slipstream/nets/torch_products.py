@@ -1,7 +1,8 @@
 """What hidden layers' products are made of, as `training.precision` says.
 
-Weights, sums over a batch, losses and Adam are float32 whatever it says, and so are the last
-layers, whose products are few: a value or logit would be rounded where it counts.
+Weights, sums, losses and Adam are float32 whatever it says. Last layers have few products, and
+bfloat16 leaves them float32: a value or logit would be rounded where it counts. With TF32 a card
+rounds theirs, too.
 """
 
 from __future__ import annotations
@@ -47,12 +48,16 @@ def products_of(precision: str) -> Products:
 
 @contextmanager
 def rounding(precision: str) -> Iterator[None]:
-    """Whether a card may round float32 numbers to TF32 in the block.
+    """Whether a card may round float32 numbers to TF32 in the block; sums stay float32.
 
-    Left alone, cuDNN would do so in convolutions and cuBLAS would not.
+    Left alone, cuDNN would do so in convolutions and cuBLAS would not, and cuBLAS may round parts
+    of a sum to bfloat16.
     """
+    matmul = torch.backends.cuda.matmul
+    sums = matmul.allow_bf16_reduced_precision_reduction
+    matmul.allow_bf16_reduced_precision_reduction = False
     convolutions = torch.backends.cudnn.conv  # type: ignore[attr-defined]
-    places = torch.backends.cuda.matmul, convolutions
+    places = matmul, convolutions
     before = [place.fp32_precision for place in places]
     for place in places:
         place.fp32_precision = "tf32" if precision == "tf32" else "ieee"
@@ -61,3 +66,4 @@ def rounding(precision: str) -> Iterator[None]:
     finally:
         for place, was in zip(places, before, strict=True):
             place.fp32_precision = was
+        matmul.allow_bf16_reduced_precision_reduction = sums

@@ -40,7 +40,7 @@ class TrainingConfig(Config):
     )
     precision: Literal["float32", "tf32", "bfloat16_products"] = Field(
         "float32",
-        description="of hidden layers' products in the torch form; tf32: only a card has it",
+        description="of hidden layers' products in the torch form; tf32: of all, on cards only",
     )
     backend: Backend | dict[Literal["try"], Annotated[list[Backend], Field(min_length=1)]] = Field(
         "auto",

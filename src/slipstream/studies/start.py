@@ -132,7 +132,7 @@ def base_config(values: dict[str, Any]) -> RunConfig:
             "A study scores its trials on one environment and has no `curriculum`: take the "
             "section out, or train it with `slipstream train`."
         )
-    check_learner(config.training, image=False)  # images are known when the environment is loaded
+    check_learner(config.training, image=None)  # images are known when the environment is loaded
     return config
 
 

@@ -38,15 +38,20 @@ def learner_of(learner: str, device: str, image: bool) -> Learner:
     return "torch" if learner == "torch" else "compiled"
 
 
-def check_learner(training: TrainingConfig, image: bool) -> Learner:
+def check_learner(training: TrainingConfig, image: bool | None) -> Learner:
     """`learner_of`, refused in a paragraph where this machine lacks what it takes.
+
+    Args:
+        training: the config's section.
+        image: whether observations are images; None before that is known: the rest is checked.
 
     Raises:
         ConfigError: as there; the form or device has no such precision.
         ResourceError: no torch, no build of it for GPUs, or no such card.
     """
-    learner = learner_of(training.learner, training.device, image)
-    _check_precision(training, learner)
+    learner = learner_of(training.learner, training.device, bool(image))
+    if image is not None:
+        _check_precision(training, learner)
     if learner == "torch":
         require("torch", _purpose(training), "torch")
         from slipstream.nets.torch_device import device_of  # torch: only where it is used
