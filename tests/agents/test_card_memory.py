@@ -110,6 +110,31 @@ def test_a_half_is_halved_again_and_one_member_is_not(experience, memory):
     assert [group.count for group in agent._groups] == [1, 1, 2]
     memory["most"] = 0
     with pytest.raises(
-        ResourceError, match=r"lacks memory for a single member \(CUDA out of memory"
+        ResourceError, match=r"lacks memory to calculate a single member \(CUDA out of memory"
     ):
         trained(experience, memory, "sac", refused=range(1, 5))
+
+
+def lacking(*arguments):
+    raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.parametrize("method", ["ours", "fetch"])
+def test_weights_that_a_card_cannot_keep_end_in_words(experience, monkeypatch, method):
+    monkeypatch.setattr(TorchGroup, method, lacking)
+    form, config, action = AGENTS["sac"]
+    with pytest.raises(ResourceError, match=r"the weights of 4 members \(CUDA out of memory"):
+        form(config, experience.spec(action=action), range(MEMBERS), COPIES)
+
+
+def test_halves_that_a_card_cannot_keep_end_in_words(experience, memory, monkeypatch):
+    whole = TorchPPO._halve
+
+    def halve(agent, *arguments):
+        with monkeypatch.context() as here:
+            here.setattr(TorchGroup, "carried", lacking)
+            whole(agent, *arguments)
+
+    monkeypatch.setattr(TorchPPO, "_halve", halve)
+    with pytest.raises(ResourceError, match="the weights of 4 members"):
+        trained(experience, memory, "ppo", refused=[3])

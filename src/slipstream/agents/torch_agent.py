@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -33,10 +34,15 @@ class TorchAgent:
     _halved = False  # since notes were drained
 
     def begin(self, device: str, precision: str) -> None:
-        """Makes the groups, when the agent's own arrays are there."""
+        """Makes the groups, when the agent's own arrays are there.
+
+        Raises:
+            ResourceError: there is not enough memory for their weights.
+        """
         self.device, self.precision = device_of(device), precision
         self.products = products_of(precision)
-        self._groups = [self.make_group(own) for own in together(self.members, self.device)]
+        with self.keeping(self.members):
+            self._groups = [self.make_group(own) for own in together(self.members, self.device)]
 
     @abstractmethod
     def make_group(self, members: slice) -> TorchGroup:
@@ -72,7 +78,7 @@ class TorchAgent:
                     continue
                 except torch.OutOfMemoryError as error:
                     if group.count == 1:
-                        raise self._lacks(error) from error
+                        raise self._lacks(error, "to calculate a single member") from error
                 # Only here the failed work's own tensors are gone, which the error held.
                 group.put_back(group.held() if state is None else state)
                 members = group.members
@@ -86,19 +92,30 @@ class TorchAgent:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         middle = (members.start + members.stop) // 2
-        halves = [
-            self.make_group(own)
-            for own in (slice(members.start, middle), slice(middle, members.stop))
-        ]
-        for half in halves:
-            half.fetch()
+        with self.keeping(members.stop - members.start):
+            halves = [
+                self.make_group(own)
+                for own in (slice(members.start, middle), slice(middle, members.stop))
+            ]
+            for half in halves:
+                half.fetch()
         self._groups, self._halved = [*lower, *halves, *upper], True
 
-    def _lacks(self, error: Exception) -> ResourceError:
+    @contextmanager
+    def keeping(self, members: int) -> Iterator[None]:
+        """Says in words where the device lacks memory for the weights of so many members."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise self._lacks(
+                error, f"to keep the weights of {members} member{'s' * (members > 1)}"
+            ) from error
+
+    def _lacks(self, error: Exception, what: str) -> ResourceError:
         return ResourceError(
-            f"{self.device} lacks memory for a single member ({str(error).splitlines()[0]}). "
-            "Narrower networks, smaller batches, shorter rollouts and fewer copies need less; or "
-            "train with --device cpu."
+            f"{self.device} lacks memory {what} ({str(error).splitlines()[0]}). "
+            "Narrower networks, smaller batches, shorter rollouts, fewer copies and fewer members "
+            "need less; or train with --device cpu."
         )
 
     def drain_notes(self) -> list[str]:

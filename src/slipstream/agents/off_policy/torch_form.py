@@ -173,8 +173,9 @@ class TorchLearning(TorchAgent, OffPolicyAgent):
         return self.group(self, members, self.device)
 
     def refresh(self) -> None:
-        for group in self._groups:
-            group.fetch()
+        with self.keeping(self.members):
+            for group in self._groups:
+                group.fetch()
 
     def learn(
         self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks = in_sequence
