@@ -166,6 +166,43 @@ def test_what_is_no_job_is_refused_in_words(slipstream, given, words):
     assert told.code == 2 and words in told.err
 
 
+def test_a_job_without_a_folder_is_stopped_by_name_and_by_path(slipstream, tmp_path):
+    place = {"python": sys.executable, "cwd": str(tmp_path), "variables": {}}
+    with own_queue() as queue:
+        first = queue.add("run", tmp_path / "x" / "a", ["train"], ["resume"], place)
+        second = queue.add("run", tmp_path / "x" / "b", ["train"], ["resume"], place)
+    for name, job in (("a", first), ("x/b", second)):  # names with slashes are paths
+        told = slipstream("stop", name)
+        assert told.code == 0 and f"Job {job.id} does not begin until" in told.out
+    with own_queue() as queue:
+        assert [job.wanted for job in queue.jobs()] == ["stopped", "stopped"]
+    assert slipstream("stop", "c").code == 2
+
+
+def test_jobs_keep_the_space_that_they_were_added_with(slipstream, tmp_path):
+    (tmp_path / "mine.yaml").write_text("agent.learning_rate: {low: 1e-4, high: 1e-3}\n")
+    words = ["tune", "cartpole", "--space", "mine.yaml", "--study-name", "team/night"]
+    told = slipstream("jobs", "add", "--memory", "1", "--", *words)
+    assert told.code == 0, told.err
+    with own_queue() as queue:
+        (job,) = queue.jobs()
+    assert job.folder.endswith("team/night") and job.name == "night"
+    space = next(word for word in job.command if word.startswith("--space="))
+    assert str(queue.folder / "configs" / "mine-") in space
+
+
+def test_a_budget_of_cores_needs_no_binding_and_other_commands_say_so(slipstream, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "sched_setaffinity", refuse)
+        told = slipstream("jobs", "run", "--until-idle", "--cores", "1")
+        assert told.code == 0 and "jobs take turns" in told.out, told.err
+        told = slipstream("list", "--cores", "1")
+    assert told.code == 2 and "this system lets no process choose its processors" in told.err
+
+
 def test_a_second_supervisor_is_refused(slipstream):
     with own_queue() as queue:
         from slipstream.jobs.supervisor import Supervisor

@@ -1,13 +1,18 @@
 """--replace: whose folders it leaves alone, and what it says."""
 
+import json
 import os
+import platform
 from types import SimpleNamespace
 
 import pytest
 
 from slipstream.core.errors import ConfigError
+from slipstream.files.lock import take_lock
+from slipstream.files.status import Status
 from slipstream.jobs import background
 from slipstream.jobs.background import make_room
+from slipstream.studies.record.status import at_work
 
 
 @pytest.fixture
@@ -25,8 +30,9 @@ def test_a_folder_of_another_user_is_left_alone(folder, monkeypatch):
     assert folder.is_dir()
 
 
-def test_what_another_machine_works_on_is_left_alone(folder, monkeypatch):
-    status = SimpleNamespace(host="elsewhere", pid=7, judged=lambda: "running")
+@pytest.mark.parametrize("state", ["running", "silent"])
+def test_what_another_machine_works_on_is_left_alone(folder, monkeypatch, state):
+    status = SimpleNamespace(host="elsewhere", pid=7, judged=lambda: state)
     monkeypatch.setattr(background, "status_of", lambda _: status)
     with pytest.raises(ConfigError) as caught:
         make_room(folder, print)
@@ -34,3 +40,11 @@ def test_what_another_machine_works_on_is_left_alone(folder, monkeypatch):
         caught.value
     )
     assert folder.is_dir()
+
+
+def test_a_process_that_the_clock_makes_a_later_one_is_at_work_by_its_lock(folder):
+    left = Status("run", pid=os.getpid(), host=platform.node(), started=0.0)  # before it began
+    (folder / "status.json").write_text(json.dumps(left.as_dict()))
+    assert left.judged() == "gone" and not at_work(folder)
+    with take_lock(folder, "held"):
+        assert at_work(folder)

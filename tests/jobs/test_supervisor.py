@@ -4,7 +4,9 @@ Jobs here are shell scripts in the place of Python, which the table allows: what
 `-m slipstream ...`, and they say in a file that they began.
 """
 
+import fcntl
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.core.errors import ConfigError
+from slipstream.files.status import Status
 from slipstream.jobs import supervisor as supervising
 from slipstream.jobs.overview import overview, state_of
 from slipstream.jobs.queue import COMPLETE, MOST_TRIES, STOPPED, JobQueue, QueuedJob
@@ -178,7 +181,7 @@ def test_a_job_that_is_to_stop_gets_a_signal_while_it_loads(queue, added, tmp_pa
         ticks(supervisor, lambda: state_of(queue, queue.job(job.id)) == "stopped")
         for _ in range(5):
             supervisor.tick()
-    assert len(begun(tmp_path, "a")) == 1
+    assert len(begun(tmp_path, "a")) == 1 and not queue.job(job.id).reason
 
 
 def psutil_process(job):
@@ -217,6 +220,49 @@ def test_where_no_process_may_choose_its_cores_jobs_begin_on_all(
     process = psutil.Process(int(begun(tmp_path, "a")[0].split()[0]))
     assert process.cpu_affinity() == sorted(os.sched_getaffinity(0))
     process.kill()
+
+
+def test_supervisors_of_all_versions_hold_one_lock(queue):
+    path = queue.folder / "supervisor.lock"
+    with Supervisor(queue), path.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_running_job_is_moved_to_other_cores(queue, added, tmp_path):
+    job = added("a", "sleep 60; true")
+    with Supervisor(queue) as supervisor:
+        ticks(supervisor, lambda: begun(tmp_path, "a"))
+        number = int(begun(tmp_path, "a")[0].split()[0])
+        queue.at_work(job, number)  # as slipstream does itself
+        process, last = psutil.Process(number), max(os.sched_getaffinity(0))
+        ticks(supervisor, lambda: process.children())
+        assert supervising.move(queue.job(job.id), [last])
+        for one in [process, *process.children()]:
+            assert one.cpu_affinity() == [last]
+            one.kill()
+
+
+@pytest.mark.parametrize("left", ["running", "complete"])
+def test_a_job_that_was_resumed_by_hand_is_listed_as_it_is(
+    queue, added, tmp_path, monkeypatch, left
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    job = added("a", "true")
+    queue.want(job, STOPPED)
+    status = Status("run", left, pid=os.getpid(), host=platform.node(), started=time.time())
+    monkeypatch.setattr("slipstream.jobs.overview.status_of", lambda _: status)
+    assert [line.state for line in overview(queue)[0]] == [left]
+
+
+def test_a_thousand_jobs_are_listed_in_a_moment(queue, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    queue._table.execute("BEGIN")
+    for n in range(1000):
+        queue.add("run", tmp_path / str(n), ["train"], ["resume"], {})
+    queue._table.execute("COMMIT")
+    began = time.process_time()
+    assert len(overview(queue)[0]) == 1000
+    assert time.process_time() - began < 2.0  # 0.1 where nothing else runs
 
 
 def test_a_clock_that_is_set_back_changes_no_order(queue, added, tmp_path, monkeypatch):

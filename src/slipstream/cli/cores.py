@@ -1,4 +1,4 @@
-"""`--cores`, which every command takes: the processors that it and its children may use."""
+"""`--cores` of commands: the processors that a process and its children may use."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ def _with_cores(command: Callable[..., Any]) -> Callable[..., Any]:
     return bound
 
 
+def first_cores(number: int | None) -> list[int]:
+    """So many of the processors that this process may use; all unless given.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
+    there = sorted(os.sched_getaffinity(0))
+    if number is not None and number > len(there):
+        raise ConfigError(f"--cores {number}: this process may use {len(there)}.")
+    return there[:number]
+
+
 def use_cores(number: int | None) -> int | None:
     """Binds this process and its children to so many of its processors.
 
@@ -48,10 +60,7 @@ def use_cores(number: int | None) -> int | None:
     if number is None:
         return None
     try:
-        there = sorted(os.sched_getaffinity(0))
-        if number > len(there):
-            raise ConfigError(f"--cores {number}: this process may use {len(there)}.")
-        os.sched_setaffinity(0, there[:number])
+        os.sched_setaffinity(0, first_cores(number))
     except (AttributeError, OSError) as error:
         raise ConfigError(
             f"--cores {number}: this system lets no process choose its processors ({error}). Leave "

@@ -17,7 +17,9 @@ _PATIENCE_SECONDS = 10.0  # the workers of a process that was just killed need a
 _HELD = (errno.EAGAIN, errno.EACCES)
 
 
-def take_lock(folder: Path, refusal: str, patience: float | None = None) -> TextIO:
+def take_lock(
+    folder: Path, refusal: str, patience: float | None = None, name: str = LOCK
+) -> TextIO:
     """Holds the folder's lock until the file that is returned is closed.
 
     On a file system without locks nothing is held, and the file is returned all the same.
@@ -26,12 +28,13 @@ def take_lock(folder: Path, refusal: str, patience: float | None = None) -> Text
         folder: to write in.
         refusal: what to say of another process that holds it.
         patience: seconds to wait for that one; ten unless given.
+        name: of the lock's file.
 
     Raises:
         ConfigError: `refusal`; another process holds it.
         ResourceError: the folder may not be written.
     """
-    file = _open(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    file = _open(folder / name, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + (_PATIENCE_SECONDS if patience is None else patience)
     while True:
         try:

@@ -78,10 +78,11 @@ def make_room(folder: Path, say: Say) -> None:
     if owner != os.getuid():
         raise ConfigError(f"{folder} belongs to user {owner}: --replace moves folders of yours.")
     status = status_of(folder)
-    if status is not None and status.host != platform.node() and status.judged() == "running":
+    working = status is not None and status.judged() in ("running", "silent")
+    if status is not None and working and status.host != platform.node():
         raise ConfigError(
             f"{folder} is worked on by process {status.pid} on {status.host}: stop it there, with "
-            f"`slipstream stop {shlex.quote(str(folder))}`."
+            f"`slipstream stop {shlex.quote(str(folder))}`; if that machine is gone, move it."
         )
     with own_queue() as queue:
         for job in queue.jobs(ended=False):

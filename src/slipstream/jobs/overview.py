@@ -13,7 +13,7 @@ from slipstream.files import register
 from slipstream.files.lines import clock, short, stamp
 from slipstream.files.status import DEPLOYMENT, MARKS, Status
 from slipstream.jobs.process import status_of
-from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
+from slipstream.jobs.queue import COMPLETE, STOPPED, JobQueue, QueuedJob
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,10 @@ def overview(
         known.add(job.folder)
         if ended or not job.ended:
             status = status_of(Path(job.folder))
-            lines.append(_line(job.folder, job.kind, job.added, state_of(queue, job), status, job))
+            state = state_of(queue, job)
+            own = status.judged() if status and state in ("waiting", STOPPED) else ""
+            state = own if own in ("running", COMPLETE) else state  # it was resumed by hand
+            lines.append(_line(job.folder, job.kind, job.added, state, status, job))
     made = register.entries()
     by_hand = [(one.kind, one.path, one.began) for one in made if one.present]
     absent = len(made) - len(by_hand)

@@ -20,13 +20,14 @@ import psutil
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.process import ending
 from slipstream.files.interruption import Interruption, ask_to_stop, asked_to_stop
-from slipstream.files.lock import is_locked, take_lock
+from slipstream.files.lock import is_held, is_locked, take_lock
 from slipstream.jobs import VARIABLE
 from slipstream.jobs.process import begun, last_words, let_go, progress_of, start, status_of
 from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
 
 _SECONDS = 1.0  # between two looks
 _SHARE = 0.01  # of a core that looks may take: with hundreds of jobs there are fewer of them
+_LOCK = "supervisor.lock"
 _MEMORY_SHARE = 0.9  # of this machine's that jobs may take together
 _FREE_SHARE = 0.8  # of what is free that one may take: training refuses to begin with more
 
@@ -56,7 +57,7 @@ class Supervisor:
         self._bound: dict[int, tuple[int, ...]] = {}  # job -> processors given to it last
         self._bindable = _bindable()
         another = f"Another supervisor works on the queue {queue.folder}: one is enough."
-        self._lock = take_lock(queue.folder, another, patience=0.0)
+        self._lock = take_lock(queue.folder, another, patience=0.0, name=_LOCK)
         if not self._bindable:
             say("This system lets no process choose its cores: jobs take turns on all of them.")
 
@@ -176,7 +177,8 @@ class Supervisor:
             if process.poll() is None:
                 continue
             self._children.remove((process, job))
-            ended, how = self._queue.job(job.id).ended, f"its process {ending(process.returncode)}"
+            now, how = self._queue.job(job.id), f"its process {ending(process.returncode)}"
+            ended = now.ended or (STOPPED if now.wanted == STOPPED else "")
             if not ended:
                 self._queue.waits(job, how)
             self._say(f"Job {job.id} ({job.name}): {ended or how}.")
@@ -184,7 +186,7 @@ class Supervisor:
 
 def is_supervised(queue: JobQueue) -> bool:
     """Whether a supervisor works on a queue now."""
-    return is_locked(queue.folder)
+    return is_held(queue.folder / _LOCK)
 
 
 def shared(jobs: Sequence[QueuedJob], cores: Sequence[int]) -> dict[int, tuple[int, ...]]:

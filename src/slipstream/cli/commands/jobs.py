@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from slipstream.cli.cores import first_cores
 from slipstream.cli.detached import command_line, memory_of
 from slipstream.cli.output import tell, told_columns
 from slipstream.core.errors import ConfigError
@@ -95,8 +96,9 @@ def add(
         raise ConfigError(f"--memory {memory:g}: this machine has {there:.1f} GiB.")
     size = memory_of(command[0], given) if memory is None else int(memory * 2**30)
     with own_queue() as queue:
-        if "target" in given:
-            given["target"] = _frozen(str(given["target"]), queue.folder / "configs")
+        for name in ("target", "space"):
+            if given.get(name):
+                given[name] = _frozen(str(given[name]), queue.folder / "configs")
         first = command_line(inner.command, {**given, **fixed})
         again = first
         if command[0] == "train":
@@ -142,13 +144,16 @@ def run(
     queue: Annotated[
         Path | None, typer.Option(help="Folder of a service's queue; your own unless given.")
     ] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Of all jobs together; all unless given.")
+    ] = None,
 ) -> None:
     """Works the queue off: begins jobs, goes on with those that died, shares the cores."""
     from slipstream.jobs.queue import JobQueue, own_queue
     from slipstream.jobs.supervisor import Supervisor
 
     table = JobQueue(queue) if queue else own_queue()
-    with table, Supervisor(table, say=tell) as supervisor:
+    with table, Supervisor(table, first_cores(cores), say=tell) as supervisor:
         supervisor.run(until_idle)
 
 

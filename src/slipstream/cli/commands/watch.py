@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -75,13 +76,26 @@ def _show(text: str) -> None:
 @app.command()
 def stop(name: RunOrStudy) -> None:
     """Ends a run, study or paper account after what is under way: it can be resumed."""
+    from slipstream.cli.commands import jobs
+    from slipstream.core.errors import CheckpointError
     from slipstream.core.reader import is_there
     from slipstream.files.status import CURRENT
     from slipstream.jobs.queue import STOPPED, own_queue
     from slipstream.studies.record.status import lookup
     from slipstream.studies.record.status import stop as ask
 
-    folder, _ = lookup(name)
+    try:
+        folder, _ = lookup(name)
+    except CheckpointError:  # a job has no folder before it begins
+        path = str(Path(name).expanduser().absolute())
+        with own_queue() as queue:
+            found = [
+                one for one in queue.jobs(ended=False) if name == one.name or path == one.folder
+            ]
+        if len(found) != 1:
+            raise
+        jobs.stop(str(found[0].id))
+        return
     with own_queue() as queue:  # else its supervisor would go on with it
         for job in queue.jobs(ended=False):
             if job.folder == str(folder):

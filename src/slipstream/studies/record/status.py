@@ -228,7 +228,8 @@ def at_work(folder: Path) -> bool:
     found = read_status(folder)
     if found is None:  # just begun
         return is_locked(folder)
-    return found.judged() in ("running", "silent")
+    # Where the clock was set, a living process seems to be another one: its lock is asked, too.
+    return found.judged() in ("running", "silent") or is_locked(folder)
 
 
 def lines(name: str | Path) -> list[str]:
