@@ -33,7 +33,10 @@ ROWS = {
     "training steps/s of PPO on forex, equal work": ("train", "ppo_vs_sb3_tuned"),
     "training steps/s of PPO on CartPole, 64x64, equal work": ("loops", "ppo_vs_jax"),
     "training steps/s of one DQN on CartPole, 64x64, equal work": ("loops", "dqn_vs_jax"),
-    "training steps/s of one DQN on hockey, 256x512x256, equal work": ("hockey", "hockey_dqn_large"),
+    "training steps/s of one DQN on hockey, 256x512x256, equal work": (
+        "hockey",
+        "hockey_dqn_large",
+    ),
     "training steps/s of one SAC on Pendulum, 256x256, equal work": ("loops", "sac_vs_jax 256x256"),
     "seconds to a mean of 475 on CartPole by PPO": ("train", "time_to_score"),
     "seconds from nothing to 95 % of games of hockey won against each bot": ("hockey", "hockey_95"),

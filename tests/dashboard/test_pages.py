@@ -127,7 +127,7 @@ def test_cards_have_pictures_of_their_own(serving, made, opened, monkeypatch):
     monkeypatch.setattr("slipstream.files.machine.Cards.each", lambda self: cards)
     page = opened(serving(made), "/")
     titles = drawn(page)
-    assert "GPU use, 37 and – %" in titles and "GPU memory in use, 16 and 1 GiB" in titles
+    assert "GPU use, 37 and \u2013 %" in titles and "GPU memory in use, 16 and 1 GiB" in titles
     assert any(one.startswith("Processor, ") and one.endswith(" %") for one in titles)
     assert "H100, part" in page.inner_text("main")
 
