@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from slipstream.core.errors import CheckpointError
+from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.studies.record.folder import StudyFolder, difference, read_section, read_study
 from slipstream.studies.record.status import _guarded
 
@@ -31,6 +31,14 @@ def test_json_of_another_shape(folder, name, text):
     (folder.path / name).write_text(text)
     with pytest.raises(CheckpointError, match=rf"{name} cannot be read: .*intact in ledger\.db"):
         read(folder)
+
+
+def test_a_second_search_is_told_that_all_cores_are_used(folder, monkeypatch):
+    monkeypatch.setattr("slipstream.files.lock._PATIENCE_SECONDS", 0.0)
+    folder.lock()
+    with pytest.raises(ConfigError, match=r"runs the study study, and uses its cores already"):
+        StudyFolder(folder.path).lock()
+    folder.unlock()
 
 
 def test_a_setting_that_is_gone_makes_no_other_study():

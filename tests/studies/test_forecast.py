@@ -291,11 +291,16 @@ def test_a_replay_that_memory_cannot_hold_is_refused():
     check_memory(_with_replay(), SPEC, None)
 
 
-@pytest.mark.parametrize("setting", ["training.num_envs=1_000_000_000", "agent.widths=[9e5,9e5]"])
-def test_a_member_that_memory_cannot_hold_is_refused(setting):
+@pytest.mark.parametrize(
+    ("setting", "main"),
+    [("training.num_envs=1_000_000_000", "rollouts"), ("agent.widths=[9e5,9e5]", "networks")],
+)
+def test_a_member_that_memory_cannot_hold_is_refused(setting, main):
     base, study, space = prepare("cartpole", parse_overrides([setting]), {})
     path = setting.partition("=")[0]
-    with pytest.raises(ResourceError, match=rf"One member of the study needs .*{path} to \d"):
+    with pytest.raises(
+        ResourceError, match=rf"One member of the study needs .* of it for its {main}.*{path} to \d"
+    ):
         check_memory(StudyPlan(base, study, space, 3, None), SPEC, None)
 
 

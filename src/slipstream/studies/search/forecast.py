@@ -101,27 +101,41 @@ def check_memory(
         memory: bytes that it may have; those that are free unless given.
 
     Raises:
-        ResourceError: with the size and what to lower.
+        ResourceError: with the size, its main term and what to lower.
     """
     free = psutil.virtual_memory().available if memory is None else memory
-    kept = max(kept_bytes(config, spec, observed) for config in plan.draws)
-    alone = _member_bytes(plan, spec, observed)
+    terms = max(_each_terms(plan, spec, observed), key=lambda one: sum(one.values()))
+    alone, main = sum(terms.values()), max(terms, key=lambda name: terms[name])
     if alone > free:
         sizes = (*(AGENT + name for name in plan.base.agent.SIZES), NUM_ENVS)
         found = plan.mends(sizes, lambda less: _member_bytes(less, spec, observed) <= free)
-        replay = f", {kept / 2**30:,.1f} GiB of it for its replay" if kept else ""
         raise ResourceError(
-            f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies{replay}, and "
-            f"{free / 2**30:.1f} GiB of memory are free. {mended(found)} {advice}".rstrip()
+            f"One member of the study needs {alone / 2**30:,.1f} GiB with its copies, "
+            f"{terms[main] / 2**30:,.1f} GiB of it for {main}, and {free / 2**30:.1f} GiB of "
+            f"memory are free. {mended(found)} {advice}".rstrip()
         )
 
 
 def _member_bytes(plan: StudyPlan, spec: Spec, observed: int | None) -> int:
     """Of the largest member while it is trained."""
-    return max(
-        config.agent.bytes(spec, 1, config.num_envs) + kept_bytes(config, spec, observed)
-        for config in plan.draws
-    )
+    return max(sum(terms.values()) for terms in _each_terms(plan, spec, observed))
+
+
+def _each_terms(plan: StudyPlan, spec: Spec, observed: int | None) -> list[dict[str, int]]:
+    """Bytes of a member of each draw while it is trained, by what takes them."""
+    found = []
+    for config in plan.draws:
+        agent, n = config.agent, config.num_envs
+        networks = agent.bytes(spec, 1, 1)
+        found.append(
+            {
+                "its replay": kept_bytes(config, spec, observed),
+                "its networks and what an update needs": networks,
+                f"its rollouts of {agent.iteration_steps(n)} steps": agent.bytes(spec, 1, n)
+                - networks,
+            }
+        )
+    return found
 
 
 def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
