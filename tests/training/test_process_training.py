@@ -233,7 +233,7 @@ def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
 def test_what_ends_its_process_later_is_said(first, tmp_path, monkeypatch, how, words):
     """A run of one member has a child to step copies that processes are too slow for."""
     name, kwargs, who = first
-    monkeypatch.setattr(make_workers, "_THREADED", set())  # another test may have loaded torch
+    monkeypatch.setattr(make_workers, "_WITH_THREADS", set())  # another test may have loaded torch
     config = {"env": {"name": name, "kwargs": {**kwargs(how), "after": 100}}}
     with pytest.raises(SlipstreamError, match=words):
         slipstream.train(
@@ -245,7 +245,7 @@ def test_what_ends_its_process_later_is_said(first, tmp_path, monkeypatch, how, 
 @pytest.mark.long
 def test_a_lone_member_is_the_same_here_and_in_a_child(first, tmp_path, monkeypatch, capfd):
     name, kwargs, _ = first
-    monkeypatch.setattr(make_workers, "_THREADED", set())
+    monkeypatch.setattr(make_workers, "_WITH_THREADS", set())
     config = {"env": {"name": name, "kwargs": {**kwargs(""), "after": 1}}}
     runs = []
     for backend in ("auto", "serial"):

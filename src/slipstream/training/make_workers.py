@@ -16,6 +16,8 @@ from slipstream.training.processes.child import THREADED
 from slipstream.training.processes.workers import LocalWorker, ProcessWorkers, Workers, never_stop
 from slipstream.training.shard import cut
 
+_WITH_THREADS = THREADED | {"torch"}  # libraries whose threads what learns would miss in a fork
+
 
 def make_workers(
     config: RunConfig,
@@ -56,6 +58,6 @@ def _watched(config: RunConfig, environment: Environment) -> bool:
         sys.platform == "linux"
         and training.backend == "auto"
         and learner_of(training.learner, training.device, image) == "compiled"
-        and (THREADED | {"torch"}).isdisjoint(sys.modules)
+        and _WITH_THREADS.isdisjoint(sys.modules)
         and environment.endangers(int(training.num_envs))
     )
