@@ -163,7 +163,6 @@ def test_every_declared_row_has_words_for_what_it_asks(
                     assert (row.peer is None) == (row.peer_name is None)
                     assert row.holds is not None or name in (
                         "infos",
-                        "hockey_dqn_large",
                         "gpu_cappuccino",
                         "gpu_sac_64",
                     )

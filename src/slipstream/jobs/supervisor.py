@@ -110,8 +110,9 @@ class Supervisor:
         if given + wanted > len(self._cores):
             use = "uses" if len(working) == 1 else "use"
             return f"waits for {wanted} of {len(self._cores)} cores: {_names(working)} {use} them"
-        taken = sum(max(one.memory, _memory_of(one)) for one in working)
-        coming = sum(max(0, one.memory - _memory_of(one)) for one in working)  # not taken yet
+        held = [(one.memory, _memory_of(one)) for one in working]
+        taken = sum(map(max, held))
+        coming = sum(max(0, forecast - now) for forecast, now in held)  # not taken yet
         memory = psutil.virtual_memory()
         most = _MEMORY_SHARE * memory.total
         room = min(most - taken, _FREE_SHARE * memory.available - coming)

@@ -110,22 +110,22 @@ def fill_gumbel(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]
 
     argmax(logits + gumbel) is a sample.
     """
-    _compiled("gumbel_rows")(keys, counter, out)
+    _compiled(gumbel_rows)(keys, counter, out)
 
 
 def fill_normal(keys: NDArray[np.uint64], counter: int, out: NDArray[np.float32]) -> None:
     """Writes standard normal numbers into out [M, n]."""
-    _compiled("normal_rows")(keys, counter, out)
+    _compiled(normal_rows)(keys, counter, out)
 
 
 def permute(keys: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
     """Writes a permutation of 0..n-1 into each row of out [M, n] (Fisher and Yates 1938)."""
-    _compiled("permutation_rows")(keys, out)
+    _compiled(permutation_rows)(keys, out)
 
 
 def load() -> None:
     """Loads what draws weights, and with it Numba: processes forked afterwards have both."""
-    _compiled("normal_rows")
+    _compiled(normal_rows)
 
 
 _KEYS = np.zeros(1, np.uint64)
@@ -138,9 +138,9 @@ _EXAMPLES: dict[Callable[..., None], tuple[Any, ...]] = {
 
 
 @functools.cache
-def _compiled(name: str) -> Any:
+def _compiled(function: Callable[..., None]) -> Any:
     """One of the loops, each in a module of its own: a run needs one or two of them."""
-    ((function, examples),) = [one for one in _EXAMPLES.items() if one[0].__name__ == name]
+    name, examples = function.__name__, _EXAMPLES[function]
     arguments = ", ".join(f"a{i}" for i in range(len(examples)))
     text = f"def run({arguments}):\n    {name}({arguments})\n"
     bindings = {name: cast(FunctionType, function)}

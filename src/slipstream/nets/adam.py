@@ -92,6 +92,14 @@ def add_parts(weights: Any, m: int, lo: int, hi: int, lanes: Any) -> float:
     return sum_of_squares(total, lanes)
 
 
+def norm_of(squares: Any) -> float:
+    """The norm of a gradient, of the sums of squares [parts] that `add_parts` returned."""
+    total = 0.0
+    for part in range(len(squares)):
+        total += squares[part]
+    return math.sqrt(total)
+
+
 def sum_of_squares(row: Any, lanes: Any) -> float:
     """In float64, as many sums side by side: one alone would wait for itself at every element.
 

@@ -24,7 +24,7 @@ from slipstream.environments.self_play.opponents import SnapshotPool
 from slipstream.environments.self_play.ratings import load_model, rated
 from slipstream.files.best_policies import BEST
 from slipstream.files.checkpoint import STATE
-from slipstream.files.files import sha256, write_sealed
+from slipstream.files.files import write_sealed
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.runs.policies import DeployedPolicy, best_policy, deployed_folder
@@ -385,8 +385,9 @@ def write_games(run: Run, played: Sequence[Games], seed: int, member: int | None
 
 
 def _weights_of(run: Run, member: int | None = None) -> str:
-    """Which weights a member's best policy has: their file's sha256."""
-    return sha256(run.best.folder_of(run.best.highest if member is None else member) / STATE)
+    """Which weights a member's best policy has: the sha256 of their file."""
+    _, manifest = run.best.load(run.best.highest if member is None else member)
+    return str(manifest["files"][STATE]["sha256"])
 
 
 def read_games(run: Run) -> list[dict[str, Any]]:
@@ -400,7 +401,7 @@ def read_games(run: Run) -> list[dict[str, Any]]:
     """
     remedy = f"Delete it: `slipstream evaluate {run.path} --games 1000` writes it again."
     found = read_json(run.path / _FILE, CheckpointError, remedy, _SHAPE)
-    if found is None or found.get("policy", _weights_of(run)) != _weights_of(run):
+    if found is None or ("policy" in found and found["policy"] != _weights_of(run)):
         return []
     return list(found["games"])
 

@@ -11,6 +11,7 @@ import psutil
 
 from slipstream.agents.agent import AgentConfig
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.spec import Spec
 from slipstream.environments.environment import LONGEST, Environment
 from slipstream.experience.replay.plan import replay_bytes
 from slipstream.settings.config import RunConfig
@@ -206,12 +207,20 @@ def _terms(config: RunConfig, environment: Environment) -> dict[str, int]:
     """Bytes of a run by what takes them."""
     agent, members, n = config.agent, config.training.members, config.num_envs
     spec, plan = environment.spec, agent.replay(n)
-    alone = members * agent.bytes(spec, 1, 1)
     kept = f"replays of {plan.capacity:,} transitions a member" if plan else "replays"
     return {
         kept: kept_bytes(agent, environment, members, n),
-        "networks and what an update needs": alone,
-        f"rollouts of {agent.iteration_steps(n)} steps": agent.bytes(spec, members, n) - alone,
+        **agent_terms(agent, spec, members, n),
+    }
+
+
+def agent_terms(agent: AgentConfig, spec: Spec, members: int, num_envs: int) -> dict[str, int]:
+    """Bytes of an agent of M members without a replay, by what takes them."""
+    networks = members * agent.bytes(spec, 1, 1)
+    return {
+        "networks and what an update needs": networks,
+        f"rollouts of {agent.iteration_steps(num_envs)} steps": agent.bytes(spec, members, num_envs)
+        - networks,
     }
 
 

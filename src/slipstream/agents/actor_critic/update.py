@@ -22,7 +22,6 @@ their types itself, so they are annotated `Any`:
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +35,7 @@ from slipstream.nets.adam import (
     clipped_step,
     counted,
     follow,
+    norm_of,
     share_of,
     shortened,
 )
@@ -329,7 +329,7 @@ def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
     if moved:
         share(by.gate, job, m, _ACTOR, by.parts)
         share(by.gate, job, m, _NORM, by.parts)
-        if not counted(actor, m, actor_norm(by)):
+        if not counted(actor, m, norm_of(by.space.squares)):
             return
         share(by.gate, job, m, _MOVE, by.parts)
         turn(actor.weights[m], by.net.actor, by.learned.turned_actor[m])
@@ -381,18 +381,10 @@ def measure_actor(by: Any, m: int, part: int) -> None:
     by.space.squares[part] = add_parts(by.learned.actor, m, lo, hi, by.space.lanes[part])
 
 
-def actor_norm(by: Any) -> float:
-    """The norm of the actor's gradient."""
-    total = 0.0
-    for part in range(by.parts):
-        total += by.space.squares[part]
-    return math.sqrt(total)
-
-
 def move_actor(by: Any, m: int, part: int) -> None:
     """Moves some of the weights of member m's actor by their gradient."""
     settings, (lo, hi) = by.settings, share_of(by.learned.actor, part, by.parts)
-    clip = shortened(actor_norm(by), settings.max_grad_norm[m])
+    clip = shortened(norm_of(by.space.squares), settings.max_grad_norm[m])
     rate = settings.learning_rate[m]
     adam_range(by.learned.actor, m, lo, hi, clip, rate, settings.adam_eps[m])
 
@@ -406,7 +398,7 @@ def tally_update(by: Any, m: int, moved: bool) -> None:
             tally.sums[m, j] += by.statistics[part, j]
     tally.updates[m] += 1
     if moved:
-        tally.sums[m, last] += actor_norm(by)
+        tally.sums[m, last] += norm_of(by.space.squares)
         tally.moves[m] += 1
 
 

@@ -39,6 +39,7 @@ from slipstream.nets.adam import (
     add_parts,
     counted,
     follow,
+    norm_of,
     share_of,
     shortened,
 )
@@ -80,7 +81,8 @@ class Learner(NamedTuple):
         bootstrap: float64 [parts, b], values of next rows.
         turned: float32 [P]; values: float64 [parts, n]; lanes: float64 [parts, LANES]. Overwritten,
             like x.
-        seen: float64 [parts, 3], sums over a part's rows of losses and values; its squares.
+        seen: float64 [parts, 2], sums over a part's rows of losses and values.
+        squares: float64 [parts], of the gradient of a part of the weights.
         gate: where threads come by the tasks of an update, see `machine/gate.py`.
     """
 
@@ -109,6 +111,7 @@ class Learner(NamedTuple):
     values: NDArray[np.float64]
     lanes: NDArray[np.float64]
     seen: NDArray[np.float64]
+    squares: NDArray[np.float64]
     gate: NDArray[np.int64]
 
 
@@ -116,7 +119,7 @@ class Learner(NamedTuple):
 _GRADIENT, _NORM, _MOVE = 0, 1, 2
 
 # Columns of `Learner.seen`.
-_LOSS, _Q_VALUE, _SQUARES = 0, 1, 2
+_LOSS, _Q_VALUE = 0, 1
 
 
 def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
@@ -131,7 +134,7 @@ def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
     turn(by.weights.weights[m], by.table, by.turned)
     share(by.gate, job, m, _GRADIENT, by.parts)
     share(by.gate, job, m, _NORM, by.parts)
-    norm = gradient_norm(by)
+    norm = norm_of(by.squares)
     if not counted(by.weights, m, norm):
         return
     share(by.gate, job, m, _MOVE, by.parts)
@@ -159,21 +162,13 @@ def work(job: Any, m: int, phase: int, part: int) -> None:
         return
     lo, hi = share_of(by.weights, part, by.parts)
     if phase == _NORM:
-        by.seen[part, _SQUARES] = add_parts(by.weights, m, lo, hi, by.lanes[part])
+        by.squares[part] = add_parts(by.weights, m, lo, hi, by.lanes[part])
         return
     own = by.settings[m]
-    clip = shortened(gradient_norm(by), own[MAX_NORM])
+    clip = shortened(norm_of(by.squares), own[MAX_NORM])
     adam_range(by.weights, m, lo, hi, clip, own[LEARNING_RATE], own[ADAM_EPS])
     if by.weights.steps[m] % by.target_every == 0:
         follow(by.target[m, lo:hi], by.weights.weights[m, lo:hi], own[TARGET_RATE])
-
-
-def gradient_norm(by: Any) -> float:
-    """The norm of the gradient whose parts have been added up."""
-    total = 0.0
-    for part in range(by.parts):
-        total += by.seen[part, _SQUARES]
-    return math.sqrt(total)
 
 
 def add_gradient(by: Any, m: int, part: int, batch: Any, weight: Any, error: Any) -> None:
@@ -521,7 +516,8 @@ class DQN(CompiledLearning, BaseDQN):
         self._space = [zeros((parts, block * outputs)) for _ in range(3)]
         self._turned = zeros(self.policy.parameters.flat.shape[1:])
         self._bootstrap, self._values = np.zeros((parts, block)), np.zeros((parts, self.choices))
-        self._lanes, self._seen = np.zeros((parts, LANES)), np.zeros((parts, 3))
+        self._lanes, self._seen = np.zeros((parts, LANES)), np.zeros((parts, 2))
+        self._squares = np.zeros(parts)
         self._explore = loops()["explore_rows"]
         self.refresh()
 
@@ -566,6 +562,7 @@ class DQN(CompiledLearning, BaseDQN):
             values=self._values,
             lanes=self._lanes,
             seen=self._seen,
+            squares=self._squares,
             gate=self.gate,
         )
 

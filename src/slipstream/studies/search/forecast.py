@@ -23,6 +23,7 @@ from slipstream.experience.replay.plan import replay_bytes
 from slipstream.market.finding import plural
 from slipstream.settings.config import RunConfig
 from slipstream.settings.mending import mended
+from slipstream.settings.sizing import agent_terms
 from slipstream.studies.engine.batches import most_members
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.pool import Pool
@@ -125,16 +126,9 @@ def _each_terms(plan: StudyPlan, spec: Spec, observed: int | None) -> list[dict[
     """Bytes of a member of each draw while it is trained, by what takes them."""
     found = []
     for config in plan.draws:
-        agent, n = config.agent, config.num_envs
-        networks = agent.bytes(spec, 1, 1)
-        found.append(
-            {
-                "its replay": kept_bytes(config, spec, observed),
-                "its networks and what an update needs": networks,
-                f"its rollouts of {agent.iteration_steps(n)} steps": agent.bytes(spec, 1, n)
-                - networks,
-            }
-        )
+        own = agent_terms(config.agent, spec, 1, config.num_envs)
+        own["replay"] = kept_bytes(config, spec, observed)
+        found.append({f"its {what}": size for what, size in own.items()})
     return found
 
 
