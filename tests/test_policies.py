@@ -11,6 +11,8 @@ import pytest
 import slipstream
 from slipstream import portable
 from slipstream.files import checkpoint
+from slipstream.report.run.evaluation import evaluate_deployed
+from slipstream.report.run.report import build_page
 
 FOLDER = Path(__file__).parents[1] / "examples/policies"
 # Mean returns that are at least to be reached, whatever a card says.
@@ -40,6 +42,12 @@ def test_scores_are_those_of_the_card(name: str) -> None:
     headline = re.search(r"^\*\*(.*)\*\*$", (FOLDER / name / "README.md").read_text(), re.MULTILINE)
     counts = re.findall(r"(\d+) fresh", headline[1] if headline else "")
     assert sum(map(int, counts)) == len(returns)
+
+
+def test_the_report_of_a_game_says_who_is_beaten_as_its_card_does() -> None:
+    page = build_page(evaluate_deployed(FOLDER / "tictactoe"))
+    assert page.headline.startswith("Wins ") and page.headline.endswith(" against random.")
+    assert f"**{page.headline}**" in (FOLDER / "tictactoe/README.md").read_text()
 
 
 def test_hockey_is_won_against_both_bots() -> None:

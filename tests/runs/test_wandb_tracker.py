@@ -59,7 +59,7 @@ def history(session):
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_config_curves_report_and_policies_are_sent(tmp_path):
+def test_config_curves_report_episodes_and_policies_are_sent(tmp_path):
     said = []
     run = slipstream.train(
         "cartpole",
@@ -87,7 +87,7 @@ def test_config_curves_report_and_policies_are_sent(tmp_path):
     kinds = {one.request.log_artifact.artifact.type for one in session} | {
         one.artifact.type for one in session
     }
-    assert {"report", "policy"} <= kinds
+    assert {"report", "episodes", "policy"} <= kinds
 
 
 @pytest.mark.long

@@ -121,6 +121,17 @@ class CsvTable:
         )
 
 
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Writes a table that is whole at once, in place of one that was there.
+
+    Raises:
+        ResourceError: the disk is full.
+    """
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines: list[list[Any]] = [columns, *([row.get(name) for name in columns] for row in rows)]
+    write_text(path, "".join(",".join(map(_cell, line)) + "\n" for line in lines))
+
+
 def read(
     path: Path, numbers: Collection[str] = (), names: Collection[str] = ()
 ) -> dict[str, list[float | str | None]]:

@@ -174,7 +174,6 @@ class Game:
         sampled: returns of the shown member's policy when its actions are drawn; empty where the
             policy has nothing to draw from.
         longest: steps after which nothing but the evaluation ended an episode; None: no such bound.
-        outcomes: of a game of two, by opponent; empty for others.
         played: rows of `games.json`, what `slipstream evaluate --games` found.
         league: of a training against snapshots.
     """
@@ -185,7 +184,6 @@ class Game:
     budget: int = 0
     sampled: Floats = field(default_factory=lambda: np.empty(0))
     longest: int | None = None
-    outcomes: tuple[Outcomes, ...] = ()
     played: tuple[Mapping[str, Any], ...] = ()
     league: League | None = None
 
@@ -209,6 +207,7 @@ class RunEvaluation:
         stress: of the hold-out (market only).
         random_policy: returns of a uniformly random policy's episodes (without prices).
         game: how policies were chosen (without prices); None where there was no training.
+        outcomes: of a game of two, by opponent; empty for others.
         curves: learning curves.
         episodes: length and metrics of training episodes over steps.
         machine: what looks at the machine found, by column of `metrics.csv`.
@@ -235,6 +234,7 @@ class RunEvaluation:
     stress: Stress | None = None
     random_policy: Floats = field(default_factory=lambda: np.empty(0))
     game: Game | None = None
+    outcomes: tuple[Outcomes, ...] = ()
     curves: tuple[Curve, ...] = ()
     episodes: tuple[Curve, ...] = ()
     machine: Mapping[str, Floats] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from slipstream.files.files import disk_errors, write_bytes, write_text
+from slipstream.files.table import Row, write_rows
 from slipstream.report.canvas import png
 
 _TEMPLATES = Environment(
@@ -116,15 +117,20 @@ def render(page: Page) -> str:
 
 
 def write(
-    page: Page, folder: Path, name: str = "report.html", say: Callable[[str], None] | None = None
+    page: Page,
+    folder: Path,
+    name: str = "report.html",
+    say: Callable[[str], None] | None = None,
+    tables: Mapping[str, Sequence[Row]] | None = None,
 ) -> Path:
-    """Writes the page and `figures/*.png`; returns the page's path.
+    """Writes `figures/*.png`, tables and the page; returns the page's path.
 
     Args:
         page: what is written.
         folder: where.
         name: of the file.
         say: told what stands above the sections, before they are drawn into files.
+        tables: rows by the name of their file. The page is the last: what has it is reported.
 
     Raises:
         ResourceError: they cannot be written; a page that was there before is as it was.
@@ -137,5 +143,7 @@ def write(
         figures.mkdir(parents=True, exist_ok=True)
     for shown in page.pictures:
         write_bytes(figures / f"{shown.name}.png", shown.png)
+    for table, rows in (tables or {}).items():
+        write_rows(folder / table, rows)
     write_text(path, render(page))
     return path

@@ -43,6 +43,7 @@ from slipstream.settings.trust import check_trust, enter
 
 CONFIG, PROVENANCE, CHECKPOINTS = "config.yaml", "provenance.json", "checkpoints"
 RESULT, TENSORBOARD, REPORT = "result.json", "tensorboard", "report.html"
+EPISODES = "episodes.csv"  # of the report, a row each
 
 
 _SHAPES: dict[str, Any] = {

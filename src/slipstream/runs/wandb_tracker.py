@@ -1,4 +1,4 @@
-"""A run at Weights & Biases: its curves as they come, then its report and policies as artefacts."""
+"""A run at Weights & Biases: curves as they come, then report, episodes and policies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slipstream.core.reader import is_there, read_json
 from slipstream.files.files import write_json
 from slipstream.runs.listeners.events import Event, Listener, Started
 from slipstream.runs.listeners.tensorboard import TensorBoardWriter, hyper_parameters
-from slipstream.runs.run import REPORT, Run
+from slipstream.runs.run import EPISODES, REPORT, Run
 
 WANDB, TRACKED = "wandb", "wandb.json"  # what tracks, and what a run keeps of it
 
@@ -41,7 +41,8 @@ def check_tracker(name: str | None) -> None:
 def tracked(run: Run, name: str | None) -> Iterator[Sequence[Listener]]:
     """The listener that tracks a run, where one is named or tracked it before.
 
-    What the run has at the end, a report and policies, goes along; also after an interruption.
+    What the run has at the end, a report with its episodes, and policies, goes along; also after
+    an interruption.
     """
     if name is None and not is_there(run.path / TRACKED):
         yield ()
@@ -83,7 +84,7 @@ class WandbTracker(TensorBoardWriter):
         """It sends by itself."""
 
     def end(self) -> None:
-        """Adds the report and the policies, and ends the session."""
+        """Adds the report, its episodes and the policies, and ends the session."""
         if self._there is not None:
             self._safely(self._finish)
 
@@ -118,7 +119,8 @@ class WandbTracker(TensorBoardWriter):
         wandb: Any = import_module(WANDB)
         best = self._run.best.folder
         policies = [one for k in self._run.members for one in self._run.best.folder_of(k).iterdir()]
-        for kind, paths in (("report", [self._run.path / REPORT]), ("policy", policies)):
+        kinds = {"report": [self._run.path / REPORT], "episodes": [self._run.path / EPISODES]}
+        for kind, paths in (kinds | {"policy": policies}).items():
             artefact = wandb.Artifact(f"{self._there.id}-{kind}", type=kind)
             for path in filter(is_there, paths):
                 inside = path.relative_to(best) if path.is_relative_to(best) else path.name

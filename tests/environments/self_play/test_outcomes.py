@@ -1,7 +1,5 @@
 """Evaluation games by opponent: in evaluations.csv, and on the page."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -49,8 +47,7 @@ def test_curves_are_those_against_who_is_named(several, expected):
     table = {"member": [0.0], "steps": [64.0], "won": [0.75], "lost": [0.0]}
     if several:
         table |= {"won_weak": [0.25], "lost_weak": [0.5], "won_first": [1.0], "lost_first": [0.0]}
-    run = SimpleNamespace(evaluations=lambda: table)
-    (found,) = outcomes_of(run, 0, [game(1, 0, -1)], NAMES)
+    (found,) = outcomes_of(table, 0, [game(1, 0, -1)], NAMES)
     assert found.opponent == "weak" and found.shares[0, 0] == expected
 
 
@@ -104,7 +101,7 @@ def test_a_page_has_a_table_and_a_curve_for_each(tmp_path):
     evaluation = evaluate_run(found)
     assert {"won", "catches"} <= {curve.name for curve in evaluation.episodes}
     assert "opponent" not in {curve.name for curve in evaluation.episodes}
-    outcomes = evaluation.game.outcomes
+    outcomes = evaluation.outcomes
     assert [one.opponent for one in outcomes] == ["idle", "weak"]
     assert sum(one.won + one.drawn + one.lost for one in outcomes) == 12
     for one in outcomes:
@@ -124,5 +121,5 @@ def test_who_was_trained_meets_the_others_of_a_line_up():
 
 
 def test_its_fresh_games_are_those(run):
-    fresh = evaluate_run(run).game.outcomes
+    fresh = evaluate_run(run).outcomes
     assert [one.opponent for one in fresh] == ["random"]

@@ -125,8 +125,8 @@ def test_the_headline_of_several_seeds_says_how_many_learned():
 def test_a_game_of_two_is_headed_by_who_was_beaten():
     none = np.empty(0), np.empty((0, 3))
     met = (Outcomes("weak", 17, 1, 2, *none), Outcomes("strong", 8, 4, 8, *none))
-    game = Game((chosen(),), 1000, 10, outcomes=met)
-    page = game_page(evaluation(tracks(*range(40)), game=game))
+    game = Game((chosen(),), 1000, 10)
+    page = game_page(evaluation(tracks(*range(40)), game=game, outcomes=met))
     assert page.headline == (
         "Wins 85 % of 20 fresh games against weak, 40 % of 20 fresh games against strong."
     )

@@ -11,6 +11,7 @@ from slipstream import api
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.core.spec import Metric
 from slipstream.environments.factory import resolve_environment
+from slipstream.files.table import read
 from slipstream.report.inputs import Curve
 from slipstream.report.learning import curves, episode_curves, episode_sections
 from slipstream.report.run.evaluation import evaluate_run
@@ -59,6 +60,21 @@ def test_report_of_a_game(game):
     assert "Over 2 seeds" in text
     assert "Versions" in text
     assert (game / "figures" / "learning_curve.png").exists()
+
+
+def test_each_evaluation_episode_of_a_report_is_a_row_of_a_table(game, trader, tmp_path):
+    report_run(game, out=tmp_path)
+    table, found = read(tmp_path / "episodes.csv"), evaluate_run(game)
+    columns = ("member", "data", "episode", "return", "length")
+    assert list(zip(*(table[name] for name in columns), strict=True)) == [
+        (member, data, track.name, track.ret, track.length)
+        for data, members in found.tracks.items()
+        for member, tracks in zip(found.numbers, members, strict=True)
+        for track in tracks
+    ]
+    report_run(trader, out=tmp_path, count=False)  # in place of the other
+    table = read(tmp_path / "episodes.csv", numbers=("total_return", "sharpe"))
+    assert {"train", "validation", "test"} == set(table["data"])
 
 
 def test_report_of_a_run_whose_power_failed_before_its_first_rows(game, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -17,32 +17,34 @@ from slipstream.report.numbers import share
 from slipstream.report.page import KeyFigure, Section, Table, picture
 from slipstream.report.statistics import Floats
 from slipstream.runs.games import wilson
-from slipstream.runs.run import Run
+
+Column: TypeAlias = Sequence[float | str | None]  # of a run's table
 
 _COLOURS = {"won": BLUE, "drawn": GREY, "lost": VERMILION}
 
 
 def outcomes(
-    run: Run, member: int, tracks: Sequence[Track], names: Mapping[int, str]
+    columns: Mapping[str, Column], member: int, tracks: Sequence[Track], names: Mapping[int, str]
 ) -> tuple[Outcomes, ...]:
-    """Fresh games by opponent, and the run's own validations of the same member.
+    """Fresh games by opponent, and validations of the same member.
 
     Args:
-        run: with its `evaluations.csv`.
+        columns: `Run.evaluations`, or none.
         member: by its number.
         tracks: its fresh games.
         names: of the numbers in their metric `opponent`.
     """
-    met, columns = by_opponent(tracks, names), run.evaluations()
+    met = by_opponent(tracks, names)
     # Validations met several, whomever fresh games meet: `won` is over all of them.
     several = len(met) > 1 or any(f"won_{name}" in columns for name in names.values())
-    return tuple(_outcomes(run, member, name, own, several) for name, own in met.items())
+    return tuple(_outcomes(columns, member, name, own, several) for name, own in met.items())
 
 
-def _outcomes(run: Run, member: int, name: str, tracks: Sequence[Track], several: bool) -> Outcomes:
+def _outcomes(
+    table: Mapping[str, Column], member: int, name: str, tracks: Sequence[Track], several: bool
+) -> Outcomes:
     won = int(sum(track.metrics["won"] for track in tracks))
     lost = int(sum(track.metrics["lost"] for track in tracks))
-    table = run.evaluations()
     rows = [k for k, m in enumerate(table.get("member", [])) if m == member]
     columns = [f"{what}{f'_{name}' if several else ''}" for what in ("won", "lost")]
 

@@ -29,16 +29,17 @@ def game_page(run: RunEvaluation) -> Page:
     random = Measured.of(run.random_policy) if len(run.random_policy) else None
     headline = verdict(agents, run.member, random, count, _kind(run))
     warnings, sentences = [], _over_members(run, agents)
-    marked, games = [], []
+    if run.outcomes:
+        headline = _against_opponents(run.outcomes)
+    games = outcomes.sections(run.outcomes, () if game is None else game.played)
+    marked = []
     if game is not None:
-        if game.outcomes:
-            headline = _against_opponents(game.outcomes)
         warnings += _collapse(run, game, agents, random)
         warnings += _cuts(game, [track.length for track in tracks[run.member]])
         chosen = _which_policy(game, game.chosen[run.member], agent, count)
         sentences = [*chosen, *sentences, _sampling(agent, game.sampled)]
         marked = [(one.steps, one.score) for one in game.chosen]
-        games = outcomes.sections(game.outcomes, game.played) + league.sections(game.league)
+        games += league.sections(game.league)
     first = None
     if run.curves:
         drawn = learning.learning(run.curves, marked, run.member)
@@ -67,7 +68,7 @@ def _figures(
 ) -> list[KeyFigure]:
     """The row of the first screen."""
     game, agent = run.game, agents[run.member]
-    found = [outcomes.won(one) for one in (() if game is None else game.outcomes)]
+    found = [outcomes.won(one) for one in run.outcomes]
     found.append(_figure("Mean return", agent, f"{count} fresh episodes"))
     if len(agents) > 1:
         means = interval([one.mean for one in agents], max(agent.digits - 1, 0))

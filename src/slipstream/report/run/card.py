@@ -134,8 +134,8 @@ def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
         )
     if found.market is not None:
         yield "How it does on bars after those above, and with a broker whose costs are others."
-    elif found.game is not None and found.game.outcomes:
-        names = " and ".join(one.opponent for one in found.game.outcomes)
+    elif found.outcomes:
+        names = " and ".join(one.opponent for one in found.outcomes)
         yield f"How it does against anybody but {names}."
 
 

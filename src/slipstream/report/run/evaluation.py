@@ -99,11 +99,11 @@ def evaluate_run(
         return found
     shown = members[found.member]
     tracks = found.tracks[found.holdout][found.member]
-    met = outcomes(run, shown, tracks, environment.opponent_names)
+    met = outcomes(run.evaluations(), shown, tracks, environment.opponent_names)
     own = game(run, environment, members, shown)
     played = tuple(read_games(run)) if met else ()
     league = league_of(run) if met else None
-    return replace(found, game=replace(own, outcomes=met, played=played, league=league))
+    return replace(found, outcomes=met, game=replace(own, played=played, league=league))
 
 
 def evaluate_deployed(
@@ -137,7 +137,9 @@ def evaluate_deployed(
     )
     plan = EvaluationPlan.of(deployed.config, environment)
     backend = deployed.config.training.chosen_backend
-    return gather(environment, found, backend=backend, draws=draws, plan=plan)
+    found = gather(environment, found, backend=backend, draws=draws, plan=plan)
+    met = outcomes({}, 0, found.tracks[found.holdout][0], environment.opponent_names)
+    return replace(found, outcomes=met)
 
 
 def gather(

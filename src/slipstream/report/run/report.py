@@ -13,7 +13,7 @@ from slipstream.report.page import Page, write
 from slipstream.report.portfolio.page import portfolio_page
 from slipstream.report.run.evaluation import evaluate_deployed, evaluate_run
 from slipstream.runs.policies import DeployedPolicy
-from slipstream.runs.run import Run
+from slipstream.runs.run import EPISODES, Run
 
 
 def build_page(run: RunEvaluation) -> Page:
@@ -31,7 +31,7 @@ def report_run(
     say: Callable[[str], None] | None = None,
     **window: Unpack[Window],
 ) -> Path:
-    """Evaluates a run directory's best policies and writes the report.
+    """Evaluates a run directory's best policies and writes the report and `episodes.csv`.
 
     Args:
         path: the run directory, or the run.
@@ -50,7 +50,7 @@ def report_run(
     found = evaluate_run(run, count=count, **window)
     chosen = any(option is not None for option in window.values())
     folder = Path(out or (run.path / "window" if chosen else run.path))
-    return write(build_page(found), folder, say=say)
+    return _write(found, folder, say)
 
 
 def report_deployed(
@@ -60,7 +60,7 @@ def report_deployed(
     say: Callable[[str], None] | None = None,
     **window: Unpack[Window],
 ) -> Path:
-    """Scores a policy that a study deployed and writes the report.
+    """Scores a policy that a study deployed and writes the report and `episodes.csv`.
 
     Args:
         deployed: the policy.
@@ -74,4 +74,16 @@ def report_deployed(
     folder = deployed.path
     found = evaluate_deployed(deployed, **window)
     out = Path(out or folder.with_name(f"{folder.name}-window"))
-    return write(build_page(found), out, say=say)
+    return _write(found, out, say)
+
+
+def _write(found: RunEvaluation, folder: Path, say: Callable[[str], None] | None) -> Path:
+    """Writes the page, and a row for each of its evaluation episodes."""
+    rows = [
+        {"member": found.number(k), "data": data, "episode": one.name, "return": one.ret}
+        | {"length": one.length, **one.metrics}
+        for data, members in found.tracks.items()
+        for k, tracks in enumerate(members)
+        for one in tracks
+    ]
+    return write(build_page(found), folder, say=say, tables={EPISODES: rows})
