@@ -1,7 +1,12 @@
 """Limits of containers, in both versions of Linux's control groups."""
 
+from pathlib import Path
+
+import psutil
+
+import slipstream
 from slipstream.core import capacity
-from slipstream.core.capacity import cpu_limit, memory_limit
+from slipstream.core.capacity import cpu_limit, free_memory, memory_limit, total_memory
 
 
 def write(root, **files):
@@ -26,6 +31,29 @@ def test_version_1(tmp_path):
     write(tmp_path, cpu__cpu_DOT_cfs_quota_us="-1",
           memory__memory_DOT_limit_in_bytes=str(2**63 - 4096))  # fmt: skip
     assert cpu_limit(tmp_path) is None and memory_limit(tmp_path) is None
+
+
+def test_memory_is_the_containers(tmp_path):
+    """8 MiB, of which 5 are taken and 2 of these are cached files."""
+    there = psutil.virtual_memory().total
+    assert total_memory(tmp_path) == there and 0 < free_memory(tmp_path) <= there
+    stat = "anon 3145728\n{0}inactive_file 1048576\n{0}active_file 1048576\n"
+    write(tmp_path, memory_DOT_max=str(8 * 2**20), memory_DOT_current=str(5 * 2**20),
+          memory_DOT_stat=stat.format(""))  # fmt: skip
+    assert (total_memory(tmp_path), free_memory(tmp_path)) == (8 * 2**20, 5 * 2**20)
+    old = tmp_path / "old"
+    old.mkdir()
+    write(old, memory__memory_DOT_limit_in_bytes=str(8 * 2**20),
+          memory__memory_DOT_usage_in_bytes=str(9 * 2**20),
+          memory__memory_DOT_stat="inactive_file 7\n" + stat.format("total_"))  # fmt: skip
+    assert (total_memory(old), free_memory(old)) == (8 * 2**20, 2**20)
+
+
+def test_memory_is_asked_for_in_one_place():
+    """What asks the system itself does not see the container's limit."""
+    sources = Path(slipstream.__file__).parent.rglob("*.py")
+    asking = {path.name for path in sources if "virtual_memory" in path.read_text()}
+    assert asking == {"capacity.py"}
 
 
 def test_usable_cores_keep_to_the_containers_share(monkeypatch):

@@ -42,7 +42,8 @@ def test_valid():
     ("values", "message"),
     [
         ({"folder": "x", "foldr": 1}, "`env.foldr` is not a known key; did you mean `folder`?"),
-        ({"folder": "x", "zzz": 1}, "known keys: fees, folder, windows."),
+        ({"folder": "x", "zzz": 1}, "known keys: fees, folder, name, windows."),
+        ({"folder": "x", "fees": {"zzz": 1}}, "known keys: commission, spread_pips."),
         (
             {"folder": "x", "fees": {"spread_pip": 1}},
             "`env.fees.spread_pip` is not a known key; did you mean `spread_pips`?",

@@ -136,8 +136,9 @@ def test_jobs_begin_in_their_order_as_cores_become_free(queue, added, tmp_path):
 def test_who_needs_more_memory_than_there_is_waits_and_says_for_what(
     queue, added, tmp_path, monkeypatch
 ):
-    memory = SimpleNamespace(total=100 * GIB, available=10 * GIB)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    memory = SimpleNamespace(available=10 * GIB)
+    monkeypatch.setattr(supervising, "total_memory", lambda: 100 * GIB)
+    monkeypatch.setattr(supervising, "free_memory", lambda: memory.available)
     monkeypatch.setattr(supervising, "_bindable", lambda: False)  # there may be fewer cores
     first = added("a", "exec sleep 60", memory=30 * GIB)
     second = added("b", "exec sleep 60", memory=30 * GIB)
@@ -160,8 +161,9 @@ def test_who_needs_more_memory_than_there_is_waits_and_says_for_what(
 
 
 def test_a_forecast_beyond_the_machine_waits_for_all_of_it(queue, added, tmp_path, monkeypatch):
-    memory = SimpleNamespace(total=100 * GIB, available=80 * GIB)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    memory = SimpleNamespace(available=80 * GIB)
+    monkeypatch.setattr(supervising, "total_memory", lambda: 100 * GIB)
+    monkeypatch.setattr(supervising, "free_memory", lambda: memory.available)
     job = added("a", "exec sleep 60", memory=200 * GIB)
     with Supervisor(queue) as supervisor:
         supervisor.tick()

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -411,8 +410,7 @@ def test_rows_that_do_not_fit_into_memory_are_refused_before_they_are_read(
         {"time": range(1000), **dict.fromkeys(("open", "high", "low", "close"), 1.0)}
     )
     prices.write_parquet(path) if ending == "parquet" else prices.write_ipc(path)
-    free = SimpleNamespace(available=8 * 1000 * 28)
-    monkeypatch.setattr(table.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(table, "free_memory", lambda: 8 * 1000 * 28)
     for name in ("read_parquet", "read_ipc"):
         monkeypatch.setattr(table.pl, name, lambda *_, **__: pytest.fail("its rows were read"))
     with pytest.raises(ResourceError, match=r"EURUSD.*has 1,000 rows.*fewer"):

@@ -21,9 +21,11 @@ from slipstream.runs.listeners.events import (
     Evaluated,
     Failed,
     Finished,
+    Progress,
     Started,
     Updated,
 )
+from slipstream.runs.listeners.telling import phases_of
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
 from slipstream.training.make_workers import make_workers
@@ -270,4 +272,18 @@ def test_an_error_in_a_worker_reaches_the_user(tmp_path):
     run = Run.create(config, tmp_path / "run")
     with pytest.raises(Exception, match=r"NaN or infinite: environment \d+ .*last action"):
         Trainer(run.config, run).train()
+    run.close()
+
+
+def test_that_copies_will_not_help_is_said_by_the_line_beside_it(tmp_path, monkeypatch):
+    """After 40 seconds of starting, an update of a second an iteration has 90 % from 396 on."""
+    run, told = Run.create(_config(), tmp_path / "run"), []
+    monkeypatch.setattr(Run, "say", lambda _, sentence: told.append(sentence))
+    trainer = Trainer(run.config, run)
+    for k in range(1, 500):
+        spent = {"seconds_env": 0.01 * k, "seconds_update": float(k), "wall": 1.01 * k + 40.0}
+        now = Progress(10**6, k, k, k, **spent)
+        trainer._say_ceiling(now)
+        assert len(told) == (phases_of(now)["update"] >= 0.9 * now.wall) == (k >= 396)
+    assert told[0].startswith("The update takes 90% of the time: more copies will not help")
     run.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from slipstream.core.capacity import usable_cores
+from slipstream.core.capacity import free_memory, total_memory, usable_cores
 from slipstream.environments.gymnasium_environment import FOREIGN_COPIES
 from slipstream.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
 from slipstream.files import provenance
@@ -130,8 +130,7 @@ def _usable_cores() -> str:
 
 
 def _memory() -> str:
-    memory = psutil.virtual_memory()
-    return f"{memory.total / 2**30:.1f} GiB, {memory.available / 2**30:.1f} GiB free"
+    return f"{total_memory() / 2**30:.1f} GiB, {free_memory() / 2**30:.1f} GiB free"
 
 
 def _disk() -> str:

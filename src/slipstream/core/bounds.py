@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-import psutil
 from pydantic import Field
 
+from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, ResourceError
 
 Count = Annotated[int, Field(ge=1, le=10**15)]
@@ -86,7 +86,7 @@ def check_copies(copies: int, each: int = _COPY_BYTES) -> None:
     Raises:
         ResourceError: with what they take, and what is free.
     """
-    needed, free = copies * max(each, _COPY_BYTES), psutil.virtual_memory().available
+    needed, free = copies * max(each, _COPY_BYTES), free_memory()
     if needed > free:
         raise ResourceError(
             f"{copies:,} copies take {needed // 2**30:,} GiB or more, and {free / 2**30:,.1f} GiB "

@@ -32,6 +32,35 @@ def memory_limit(root: Path = _ROOT) -> int | None:
     return None
 
 
+def total_memory(root: Path = _ROOT) -> int:
+    """Bytes that this process may take: the machine's, or what its container allows."""
+    limit, there = memory_limit(root), psutil.virtual_memory().total
+    return int(there if limit is None else min(there, limit))
+
+
+def free_memory(root: Path = _ROOT) -> int:
+    """Bytes of them that nobody takes; the system gives up cached files when they are asked for."""
+    limit, free = memory_limit(root), psutil.virtual_memory().available
+    return int(free if limit is None else max(0, min(free, limit - _taken(root))))
+
+
+def _taken(root: Path) -> int:
+    """Bytes that processes of this container take, without cached files."""
+    for used, stat, cached in (
+        ("memory.current", "memory.stat", ("inactive_file", "active_file")),
+        (
+            "memory/memory.usage_in_bytes",
+            "memory/memory.stat",
+            ("total_inactive_file", "total_active_file"),
+        ),
+    ):
+        with suppress(OSError, ValueError):
+            taken = int((root / used).read_text())
+            words = dict(line.split() for line in (root / stat).read_text().splitlines())
+            return taken - sum(int(words.get(name, 0)) for name in cached)
+    return 0
+
+
 def usable_cores() -> int:
     """Physical cores this process may use: two threads on one core only take turns.
 

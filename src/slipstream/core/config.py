@@ -14,6 +14,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.text import did_you_mean
 
 _TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|dict\[.*|int|float|str|bool|none)$")
+_NAMED = ("env", "agent")  # sections whose `name` chooses the model, which has no such field
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -155,7 +156,8 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
     location = _without_tags(model, [str(part) for part in entry["loc"]])
     path = ".".join([part for part in [where, *location] if part]) or "config"
     if entry["type"] == "extra_forbidden":
-        known = sorted(_fields_at(model, location[:-1]))
+        choice = {"name"} if where in _NAMED and len(location) == 1 else set()
+        known = sorted(choice | set(_fields_at(model, location[:-1])))
         advice = did_you_mean(location[-1], known, f"known keys: {', '.join(known)}.")
         return f"`{path}` is not a known key; ", advice, ""
     if entry["type"] == "missing":

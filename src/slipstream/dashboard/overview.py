@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from slipstream.core.capacity import free_memory, total_memory
 from slipstream.core.reader import UnreadableError, is_there
 from slipstream.dashboard.appended import Mark, inside, table
 from slipstream.dashboard.news import MALFORMED
@@ -206,7 +207,7 @@ class MachineHistory:
         self._rows = deque[dict[str, Any]](maxlen=round(_HOUR / _EVERY_SECONDS))
         self._idle = _idle()
         self.cores = psutil.cpu_count() or 1
-        self.memory = psutil.virtual_memory().total
+        self.memory = total_memory()
 
     def look(self) -> None:
         """Adds a look where ten seconds have passed since the last one."""
@@ -217,7 +218,7 @@ class MachineHistory:
             {
                 "at": round(now, 1),
                 "cpu": self._percent(),
-                "memory": psutil.virtual_memory().used,
+                "memory": total_memory() - free_memory(),
                 "cards": self._cards.each(),
             }
         )
@@ -245,10 +246,10 @@ def _idle() -> tuple[float, float]:
 
 def machine_line(cards: Cards) -> str:
     """The machine in a line for terminals; processor since the line before."""
-    memory, each = psutil.virtual_memory(), cards.each()
+    total, each = total_memory(), cards.each()
     told = [
         f"CPU {psutil.cpu_percent():.0f} % of {psutil.cpu_count()} cores",
-        f"memory {memory.used / 2**30:.1f} of {memory.total / 2**30:.1f} GiB",
+        f"memory {(total - free_memory()) / 2**30:.1f} of {total / 2**30:.1f} GiB",
     ]
     for one in each:
         facts = [one["name"]]

@@ -17,9 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
-
-from slipstream.core.capacity import usable_cores
+from slipstream.core.capacity import total_memory, usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.reader import read_json
 from slipstream.files.files import disk_errors, write_sealed
@@ -159,7 +157,7 @@ def this_machine() -> dict[str, Any]:
     return {
         "processor": processor(),
         "cores": usable_cores(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "memory_gib": round(total_memory() / 2**30),
     }
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from slipstream.core.capacity import free_memory
 from slipstream.core.errors import CheckpointError, ResourceError, VersionError
 from slipstream.core.reader import UnreadableError, misfit, read_json, regular_file
 from slipstream.files.files import remove, sha256, whole_folder, write_sealed
@@ -72,7 +72,7 @@ def load(folder: Path, shape: Any = None) -> tuple[Tensors, dict[str, Any]]:
         raise CheckpointError(f"{folder / MANIFEST} cannot be used: {problem}.")
     path = folder / STATE
     try:
-        size, room = regular_file(path).st_size, psutil.virtual_memory().available
+        size, room = regular_file(path).st_size, free_memory()
         if size > room:  # hashing a sparse file of terabytes alone would take hours
             raise ResourceError(
                 f"The checkpoint {folder} has {size / 2**30:,.1f} GiB of tensors, and "

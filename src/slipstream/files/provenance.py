@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from slipstream.core.capacity import total_memory
 from slipstream.files import repository
 from slipstream.files.machine import Cards
 
@@ -74,7 +75,7 @@ def machine() -> dict[str, Any]:
         "instruction_sets": instruction_sets(),
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "threads": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gib": round(total_memory() / 2**30, 1),
         "gpus": Cards().describe(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import psutil
-
+from slipstream.core.capacity import total_memory
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import resolve_environment
 from slipstream.settings.config import RunConfig
@@ -27,7 +26,7 @@ def run_memory(config: RunConfig) -> int:
     config, _ = config.seated()
     environment = resolve_environment(config.env_name, config.env_settings)
     config, _ = resolve_num_envs(config, environment)
-    return _beside(environment) + check_memory(config, environment, psutil.virtual_memory().total)
+    return _beside(environment) + check_memory(config, environment, total_memory())
 
 
 def study_memory(
@@ -44,7 +43,7 @@ def study_memory(
     """
     survey = Pools(workers, None).survey(base, study)
     plan = StudyPlan(base, study, space, survey.folds, survey.spec.market)
-    seen, there = survey.observed_bytes, psutil.virtual_memory().total
+    seen, there = survey.observed_bytes, total_memory()
     forecast.check_memory(plan, survey.spec, seen, memory=there)
     data = _beside(resolve_environment(base.env_name, base.env_settings))
     return data + forecast.needs(plan, survey.spec, seen, workers).memory

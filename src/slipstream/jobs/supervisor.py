@@ -17,6 +17,7 @@ from subprocess import Popen
 
 import psutil
 
+from slipstream.core.capacity import free_memory, total_memory
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.process import ending
 from slipstream.files.interruption import Interruption, ask_to_stop, asked_to_stop
@@ -28,7 +29,7 @@ from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueu
 _SECONDS = 1.0  # between two looks
 _SHARE = 0.01  # of a core that looks may take: with hundreds of jobs there are fewer of them
 _LOCK = "supervisor.lock"
-_MEMORY_SHARE = 0.9  # of this machine's that jobs may take together
+_MEMORY_SHARE = 0.9  # of this machine's, or this container's, that jobs may take together
 _FREE_SHARE = 0.8  # of what is free that one may take: training refuses to begin with more
 
 
@@ -113,9 +114,8 @@ class Supervisor:
         held = [(one.memory, _memory_of(one)) for one in working]
         taken = sum(map(max, held))
         coming = sum(max(0, forecast - now) for forecast, now in held)  # not taken yet
-        memory = psutil.virtual_memory()
-        most = _MEMORY_SHARE * memory.total
-        room = min(most - taken, _FREE_SHARE * memory.available - coming)
+        most = _MEMORY_SHARE * total_memory()
+        room = min(most - taken, _FREE_SHARE * free_memory() - coming)
         # Who could never have its forecast, which is a bound, waits for the idle machine alone.
         needed = job.memory if working else min(job.memory, _FREE_SHARE * most)
         if needed > room:

@@ -8,7 +8,7 @@ from slipstream.environments.self_play.ratings import lacking
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
 
-UPDATE_SHARE = 0.95  # of training, from which on that is said
+UPDATE_SHARE = 0.9  # of a run's time, from which on that is said
 _LESS = {
     "batch": "smaller batches (agent.batch)",
     "updates_per_step": "fewer updates a step (agent.updates_per_step; train_freq elsewhere)",

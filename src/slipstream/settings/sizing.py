@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import psutil
-
 from slipstream.agents.agent import AgentConfig
+from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import LONGEST, Environment
@@ -183,7 +182,7 @@ def check_memory(config: RunConfig, environment: Environment, memory: int | None
     """
     terms = _terms(config, environment)
     size = sum(terms.values())
-    free = psutil.virtual_memory().available if memory is None else memory
+    free = free_memory() if memory is None else memory
     if size > _MEMORY_SHARE * free:
 
         def enough(path: str, most: int) -> bool:

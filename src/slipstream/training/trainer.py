@@ -47,7 +47,6 @@ from slipstream.training.processes.workers import Workers
 from slipstream.training.shard import join_states, state_of
 
 _MEASURED = 3  # iterations from which it is known where time goes
-_TRAINING_SECONDS = ("seconds_env", "seconds_policy", "seconds_update")
 
 
 def train(
@@ -138,6 +137,7 @@ class Trainer:
         self._pace = StepClock()
         self._validation_seconds: float | None = None  # that the last one took
         self._first: Progress | None = None  # after the iteration that compiled the update
+        self._ceiling_said = False
 
     @property
     def validation(self) -> str:
@@ -229,14 +229,16 @@ class Trainer:
             note(self.run, sentence)
 
     def _say_ceiling(self, now: Progress) -> None:
-        """Says once a run, after its first updates, where more copies cannot help."""
+        """Says once a run where more copies cannot help: by the shares of the line beside it."""
         if self._first is None and now.updates and not self._before.updates:
             self._first = now
-        if self._first is None or now.iterations != self._first.iterations + _MEASURED:
+        first = self._first
+        if self._ceiling_said or first is None or now.iterations < first.iterations + _MEASURED:
             return
-        spent = [getattr(now, name) - getattr(self._first, name) for name in _TRAINING_SECONDS]
-        share = spent[-1] / max(sum(spent), 1e-9)
-        if share >= UPDATE_SHARE:
+        share = now.seconds_update / now.wall  # of short runs starting and compiling take much
+        since = (now.seconds_update - first.seconds_update) / max(now.wall - first.wall, 1e-9)
+        if min(share, since) >= UPDATE_SHARE:
+            self._ceiling_said = True
             self.run.say(update_takes(self.config, share))
 
     def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:

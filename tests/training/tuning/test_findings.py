@@ -1,7 +1,5 @@
 """Knee, ceiling, memory and the fastest way, from figures by hand."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from slipstream.environments.factory import resolve_environment
@@ -83,9 +81,7 @@ def test_memory_of_a_copy_is_what_one_more_takes(found, monkeypatch):
     stepped(found, "serial", 12, 1, 10.0, memory=150e6)
     assert findings.each_copy(found, Cell("serial", 12, 1)) == pytest.approx(5e6)
     assert findings.each_copy(found, Cell("serial", 2, 1)) is None
-    free = SimpleNamespace(available=2**30)
-    monkeypatch.setattr(findings.psutil, "virtual_memory", lambda: free)
-    monkeypatch.setattr(findings, "memory_limit", lambda: 2**29)
+    monkeypatch.setattr(findings, "free_memory", lambda: 2**29)
     copies, each, bounded = findings.fitting(found)
     assert 5e6 < each < 5.1e6 and bounded == 2**29 and copies == int(0.8 * 2**29 / each)
 

@@ -73,8 +73,7 @@ def add(
 
     What it was given is fixed now: a config is copied, and changing the file changes no job.
     """
-    import psutil
-
+    from slipstream.core.capacity import total_memory
     from slipstream.jobs.process import place
     from slipstream.jobs.queue import own_queue
 
@@ -91,7 +90,7 @@ def add(
     wanted = cores or inner.params.get("cores")
     if wanted is not None and wanted > (os.cpu_count() or 1):
         raise ConfigError(f"--cores {wanted}: this machine has {os.cpu_count()}.")
-    there = psutil.virtual_memory().total / 2**30
+    there = total_memory() / 2**30
     if memory is not None and memory > there:
         raise ConfigError(f"--memory {memory:g}: this machine has {there:.1f} GiB.")
     size = memory_of(command[0], given) if memory is None else int(memory * 2**30)

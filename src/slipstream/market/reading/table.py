@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-import psutil
 
+from slipstream.core.capacity import free_memory
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.reader import UnreadableError, regular_file
 from slipstream.market import symbols
@@ -230,7 +230,7 @@ def _check_memory(scan: pl.LazyFrame, label: str) -> None:
     """
     rows = scan.select(pl.len()).collect().item()
     needed = 8 * rows * (len(scan.collect_schema()) + _NUMBERS)
-    free = psutil.virtual_memory().available
+    free = free_memory()
     if needed > free:
         raise ResourceError(
             f"{label} has {rows:,} rows, which take about {needed / 2**30:,.1f} GiB while they are "

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
-from slipstream.core.capacity import usable_cores
+from slipstream.core.capacity import free_memory, usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
 from slipstream.experience.replay.plan import replay_bytes
@@ -104,7 +103,7 @@ def check_memory(
     Raises:
         ResourceError: with the size, its main term and what to lower.
     """
-    free = psutil.virtual_memory().available if memory is None else memory
+    free = free_memory() if memory is None else memory
     terms = max(_each_terms(plan, spec, observed), key=lambda one: sum(one.values()))
     alone, main = sum(terms.values()), max(terms, key=lambda name: terms[name])
     if alone > free:

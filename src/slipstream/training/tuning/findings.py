@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-import psutil
-
-from slipstream.core.capacity import memory_limit
+from slipstream.core.capacity import free_memory
 from slipstream.environments.machine_file import FastestWays, Way
 from slipstream.settings.sizing import kept_bytes
 from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed, busy_sentence
@@ -114,7 +112,7 @@ def fitting(found: Findings) -> tuple[int, float, float] | None:
     agent, n = found.config.agent, largest.copies
     kept = [kept_bytes(agent, found.environment, 1, k * n) for k in (1, 2)]
     each = max(own + rollout_each(found, n) + (kept[1] - kept[0]) / n, 1.0)
-    free = min(psutil.virtual_memory().available, memory_limit() or 2**62)
+    free = free_memory()
     return int(_MEMORY_SHARE * free / each), each, float(free)
 
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-import psutil
 from gymnasium import spaces
 
+from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.vector.forms import ObservationForm, is_image
 from slipstream.vector.leaves import ENDLESS, describe
@@ -201,7 +201,7 @@ def flat_spaces(
         raise ConfigError(f"gym:{env_id}, observations: {ENDLESS}") from None
     if form.width == 0:
         raise ConfigError(f"gym:{env_id} shows nothing: its observation space is {observation}.")
-    free = psutil.virtual_memory().available
+    free = free_memory()
     if _SPACE_BYTES * form.width > _MEMORY_SHARE * free:  # choices: their spaces take nothing yet
         raise ResourceError(
             f"gym:{env_id}: an observation has {form.width:,} numbers (a choice of n counts n), "
@@ -322,7 +322,7 @@ def _sparing() -> Iterator[None]:
     ) -> None:
         numbers = math.prod(np.atleast_1d(shape).tolist()) if shape is not None else np.size(low)
         size = numbers * 2 * (np.dtype(dtype).itemsize + 1)  # bounds, and whether there are any
-        free = psutil.virtual_memory().available
+        free = free_memory()
         if size > _MEMORY_SHARE * free:
             raise MemoryError(
                 f"a Box of {numbers:,} numbers takes {size / 2**30:.1f} GiB for its bounds alone, "

@@ -8,9 +8,9 @@ import tempfile
 from contextlib import suppress
 from typing import Any
 
-import psutil
 from numpy.typing import NDArray
 
+from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ResourceError
 from slipstream.vector.process.layout import Layout
 
@@ -80,7 +80,7 @@ class Block:
 
 
 def _made(layout: Layout) -> int:
-    free = psutil.virtual_memory().available
+    free = free_memory()
     why = ""
     if layout.sure <= _SHARE * free:
         try:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import psutil
 
 from slipstream.core.bounds import check_count
-from slipstream.core.capacity import memory_limit, usable_cores
+from slipstream.core.capacity import total_memory, usable_cores
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.machine.cache import private_folder
 from slipstream.vector.process.crowd import Crowd
@@ -139,8 +139,7 @@ class WorkerPool(Crowd):
                 raise ConfigError(f"`{name}` takes a number from 0 on, not {much!r}.")
         super().__init__(method, kept=workers or usable_cores())
         self.max_concurrent_envs, self.wait = max_concurrent_envs, wait
-        total = min(psutil.virtual_memory().total, memory_limit() or 2**62)
-        self.memory = _SHARE * total if memory_mib is None else memory_mib * 2**20
+        self.memory = _SHARE * total_memory() if memory_mib is None else memory_mib * 2**20
         self._budget = budget or Budget()
         self._each: dict[str, float] = {}  # bytes of a copy, by environment
         self._mine = 0
