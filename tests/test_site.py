@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,23 @@ def test_guides_are_short() -> None:
     for page in (ROOT / "docs").glob("*.md"):
         if page.name not in LONGER:
             assert len(page.read_text().splitlines()) <= 300, page.name
+
+
+def test_the_reference_has_what_guides_import() -> None:
+    """A name, or its module; read as text, for without MkDocs the hook cannot be imported."""
+    held = set(re.findall(r'"(slipstream\.[\w.]+)"', (ROOT / "docs/site/hook.py").read_text()))
+    named = re.compile(
+        r"from (slipstream\.[\w.]+) import (\([^)]+\)|[\w, ]+)|import (slipstream\.[\w.]+)"
+    )
+    found = 0
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for module, names, whole in named.findall(page.read_text()):
+            for name in re.findall(r"\w+", names) or [""]:
+                place = f"{module}.{name}" if name else whole
+                inside = any(one.startswith(f"{place}.") for one in held)  # `kernel.Loaded`
+                assert inside or held & {place, module}, f"{page.name} imports {place}"
+                found += 1
+    assert found > 30
 
 
 @pytest.fixture
@@ -48,6 +67,14 @@ def test_every_example_says_what_it_shows(hook: Any) -> None:
     page = hook._examples(sorted((ROOT / "examples").rglob("*.*")))
     lines = [line for line in page.splitlines() if line.startswith("- ")]
     assert len(lines) > 10 and not [line for line in lines if line.endswith(": ")]
+
+
+def test_in_the_dark_only_drawn_pictures_are_turned_round(hook: Any) -> None:
+    """A screenshot has the scheme that it was taken in."""
+    page: Any = SimpleNamespace(file=SimpleNamespace(src_uri="dashboard.md"))
+    for path in (ROOT / "docs/figures").glob("*.png"):
+        shown = hook.on_page_markdown(f"![One](figures/{path.name})", page, None, None)
+        assert (".drawn" in shown) == (not path.name.startswith("dashboard-")), path.name
 
 
 @pytest.mark.long

@@ -22,19 +22,62 @@ ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": "index.md"} | {
     name: name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 }
-# What programs get from these calls and hand to them, besides `slipstream.NAME` itself.
+# What programs get from these calls and hand to them, besides `slipstream.NAME` itself, and whatever
+# else a guide imports.
 BESIDE = {
     "What calls give": (
-        *("slipstream.nets.policy.Policy", "slipstream.vector.vector_env.VectorEnv"),
-        *("slipstream.vector.vector_env.StepOut", "slipstream.files.track.Track"),
+        "slipstream.nets.policy.Policy",
+        "slipstream.vector.vector_env.VectorEnv",
+        "slipstream.vector.vector_env.StepOut",
+        "slipstream.files.track.Track",
         "slipstream.studies.record.folder.StudyFolder",
     ),
     "A policy without the rest": ("slipstream.portable",),
     "What listeners hear": ("slipstream.runs.listeners.events",),
-    "What a kernel declares": ("slipstream.core.spec", "slipstream.core.kernel.Loaded"),
-    "What an agent is": (
+    "What an environment of your own is made of": (
+        "slipstream.core.config.Config",
+        "slipstream.core.config.searched",
+        "slipstream.core.spec",
+        "slipstream.core.kernel.Loaded",
+        "slipstream.core.conditions.Conditions",
+        "slipstream.core.random",
+        "slipstream.core.errors",
+        "slipstream.core.discover.load_kernel",
+        "slipstream.vector.contract.check_environment",
+    ),
+    "A market of your own": (
+        "slipstream.market.folds.FoldPlan",
+        "slipstream.market.folds.make_folds",
+        "slipstream.market.folds.fold_facts",
+        "slipstream.market.planted.crypto.PlantedCrypto",
+        "slipstream.features.registry.Feature",
+        "slipstream.features.registry.window_rows",
+    ),
+    "An agent of your own": (
         "slipstream.agents.agent.Agent",
         "slipstream.agents.agent.AgentConfig",
+        "slipstream.machine.draws.member_keys",
+        "slipstream.machine.draws.own_keys",
+    ),
+    "Copies in worker processes": (
+        "slipstream.vector.foreign.foreign_env.ForeignEnv",
+        "slipstream.vector.vector_env.member_indices",
+        "slipstream.vector.process.scheduler",
+        "slipstream.vector.process.pool.WorkerPool",
+    ),
+    "As other libraries expect it": (
+        "slipstream.adapters.ids",
+        "slipstream.adapters.gymnasium_foreign.ForeignVectorFace",
+        "slipstream.adapters.elegantrl.ElegantEnv",
+        "slipstream.adapters.elegantrl.env_args",
+        "slipstream.adapters.hockey_player.HockeyPlayer",
+        "slipstream.adapters.hockey_project.vectorized_env.VectorizedHockeyEnv",
+        "slipstream.adapters.cappuccino.CryptoEnvAlpaca",
+        "slipstream.adapters.cappuccino.VectorizedCryptoEnvAlpaca",
+        "slipstream.adapters.cappuccino.VectorizedCryptoEnvAlpacaOptimized",
+        "slipstream.adapters.intraday.TrainerAgent",
+        "slipstream.adapters.intraday.TrainerCore",
+        "slipstream.adapters.intraday.EnvBuilder",
     ),
 }
 
@@ -62,8 +105,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = markdown.replace("](README.md", "](index.md")
     markdown = re.sub(r"\]\(examples\)", "](examples.md)", markdown)
 
-    # Drawn on white: in the dark site.css turns their lightness round, as reports do.
-    return re.sub(r"(!\[[^\]]*\]\([\w/-]+\.png\))", r"\1{.drawn}", markdown)
+    # Drawn on white: in the dark site.css turns their lightness round, as reports do. Screenshots
+    # of the dashboard stay, for it has a dark scheme itself.
+    drawn = r"(!\[[^\]]*\]\(figures/(?!dashboard-)[\w-]+\.png\))"
+    return re.sub(drawn, r"\1{.drawn}", markdown)
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
