@@ -11,10 +11,12 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps
 .PHONY: demo test test-all check check-cuda bench bench-loops docs site package clean
 .DEFAULT_GOAL := test
 
-$(INSTALLED): requirements.lock pyproject.toml
+$(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed; name one: make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Setting up $(VENV) (once)"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.lock
 	$(PIP) --no-build-isolation -e .
 	@touch $@
@@ -36,6 +38,11 @@ $(VENV)/.ray: $(DEV) requirements-ray.lock
 
 $(VENV)/.site: $(DEV) requirements-site.lock
 	$(PIP) -r requirements-site.lock
+	@touch $@
+
+$(VENV)/.package: requirements-package.lock | $(BIN)/python
+	@echo "Adding what builds the package (once)"
+	$(PIP) -r requirements-package.lock
 	@touch $@
 
 $(VENV)/.wandb: $(DEV) requirements-wandb.lock
@@ -83,7 +90,7 @@ docs: $(INSTALLED)  ## write the tables of docs/performance.md from results/*.js
 site: $(VENV)/.site  ## build the pages of docs/ and the reference into build/site; a broken link or an undocumented name fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-package: $(VENV)/.site  ## build the wheel and the source distribution into dist/, and check them
+package: $(VENV)/.package  ## build the wheel and the source distribution into dist/, and check them; installs nothing else
 	rm -rf build dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*

@@ -166,6 +166,7 @@ def test_the_lock_fits_the_ranges() -> None:
         ("requirements.lock", project["dependencies"]),
         ("requirements-dev.lock", (*extras["torch"], *extras["dev"])),
         ("requirements-ray.lock", extras["ray"]),
+        ("requirements-package.lock", (*PROJECT["build-system"]["requires"], *extras["package"])),
         ("requirements-site.lock", extras["site"]),
         ("requirements-live.lock", extras["live"]),
         ("requirements-wandb.lock", extras["wandb"]),
@@ -190,7 +191,7 @@ def test_the_package_has_one_version() -> None:
 def test_what_is_missing_is_installed_by_the_packages_of_an_extra() -> None:
     """A registry's `slipstream` is not this one: messages and pages name the packages."""
     extras = PROJECT["project"]["optional-dependencies"]
-    theirs = {name: tuple(extras[name]) for name in extras if name not in ("dev", "site")}
+    theirs = {name: tuple(extras[name]) for name in extras if name not in ("dev", "package", "site")}
     assert theirs == EXTRAS
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
     named = set[str]()
@@ -216,6 +217,7 @@ def test_the_product_needs_no_torch() -> None:
     [
         *("requirements.lock", "requirements-dev.lock", "requirements-ray.lock"),
         *("requirements-site.lock", "requirements-live.lock", "requirements-wandb.lock"),
+        "requirements-package.lock",
     ],
 )
 def test_the_lock_is_the_whole_closure(lock: str) -> None:
@@ -240,6 +242,12 @@ def test_the_lock_is_the_whole_closure(lock: str) -> None:
             name = canonicalize_name(needed.name)
             assert name in locked, f"{package} needs {line}"
             assert Version(locked[name]) in needed.specifier, f"{package} needs {line}"
+
+
+def test_the_package_is_made_with_few_and_with_the_same_versions() -> None:
+    few, all_ = pins("requirements-package.lock"), pins("requirements-dev.lock")
+    assert not few.keys() & {"torch", "numpy", "numba"}
+    assert {name: all_[name] for name in few.keys() & all_.keys()}.items() <= few.items()
 
 
 def test_peers_do_not_repin_the_lock() -> None:
