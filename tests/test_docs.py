@@ -25,17 +25,8 @@ PAGES = (
     "docs/migrating.md",
 )
 ALL_PAGES = (
-    *PAGES,
-    "docs/data.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "docs/glossary.md",
-    "docs/performance.md",
-    "docs/learners.md",
-    "docs/rules.md",
-    "docs/pruning.md",
-    "docs/policies.md",
-    "docs/troubleshooting.md",
+    *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"),
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 )
 BLOCK = re.compile(r"(?:<!-- file: (?P<file>[\w.]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
 

@@ -191,7 +191,9 @@ def test_the_package_has_one_version() -> None:
 def test_what_is_missing_is_installed_by_the_packages_of_an_extra() -> None:
     """A registry's `slipstream` is not this one: messages and pages name the packages."""
     extras = PROJECT["project"]["optional-dependencies"]
-    theirs = {name: tuple(extras[name]) for name in extras if name not in ("dev", "package", "site")}
+    theirs = {
+        name: tuple(extras[name]) for name in extras if name not in ("dev", "package", "site")
+    }
     assert theirs == EXTRAS
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
     named = set[str]()

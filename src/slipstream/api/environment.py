@@ -65,7 +65,7 @@ def make_vec(
         target: as for `train`.
         num_envs: how many.
         seed: their random streams follow from it and their index.
-        backend: auto, serial, compiled or process; see docs/start.md.
+        backend: auto, serial, compiled or process; see docs/workers.md.
         **env: fields of the environment's Config; ``kwargs={...}`` for ``gym:ID``.
 
     Returns:
