@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +18,8 @@ from slipstream.cli import main
 from slipstream.core.errors import ResourceError
 from slipstream.environments.factory import resolve_environment
 from slipstream.files import yaml_file
+from slipstream.market.config import DataConfig
+from slipstream.market.market import load_market
 from slipstream.settings.config import resolve
 from slipstream.settings.sections import TrainingConfig
 from slipstream.studies.config import StudyConfig
@@ -423,6 +427,15 @@ def test_data_check_says_what_is_odd(slipstream, prices):
     assert outcome.code == 0
     assert "Data check of" in outcome.out
     assert "Loadable" in outcome.out
+
+
+def test_the_data_check_that_a_note_names_has_the_configs_settings(slipstream):
+    """The demo's own prices are refused without their time zone."""
+    text = (files("slipstream") / "demo/demo.yaml").read_text("utf-8")
+    data = yaml_file.parse(text, "demo.yaml")["env"]["data"]
+    (note,) = (one for one in load_market(DataConfig(**data)).notes if "says where" in one)
+    outcome = slipstream(*shlex.split(note.split("`")[1])[1:])
+    assert outcome.code == 0 and "1 hole of 1 missing bar" in outcome.out
 
 
 def test_data_check_of_refused_data_is_exit_code_2_as_in_training(slipstream):

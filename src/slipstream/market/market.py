@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -111,8 +112,19 @@ def _refuse(found: Check) -> None:
         told.append(f"And {plural(len(sentences) - _TOLD, 'other error')}.")
     if found.ways:
         told.append(advice(found.ways))
-    folder = printable(found.config.folder)
-    raise DataError(" ".join([*told, f"`slipstream data check {folder}` lists everything."]))
+    raise DataError(" ".join([*told, f"{_check_command(found.config)} lists everything."]))
+
+
+def _check_command(config: DataConfig) -> str:
+    """The data check with the settings of this section, without which it may find other things."""
+    words = [config.folder, *(f"--column={one}={ours}" for one, ours in config.columns.items())]
+    kept = config.model_dump(exclude_defaults=True, exclude={"folder", "files", "columns"})
+    for key, value in kept.items():
+        if isinstance(value, dict):
+            value = [f"{symbol}={number}" for symbol, number in value.items()]
+        text = ",".join(value) if isinstance(value, list | tuple) else value
+        words.append(f"--{key.replace('_', '-')}={text}")
+    return f"`slipstream data check {printable(shlex.join(words))}`"
 
 
 def _mended(found: Check) -> list[str]:
@@ -138,10 +150,7 @@ def _odd_notes(found: Check) -> list[str]:
     if not counts:
         return []
     listed = ", ".join(kind if n == 1 else f"{kind} ({n})" for kind, n in counts.items())
-    return [
-        f"The data check warns of {listed}: `slipstream data check "
-        f"{printable(found.config.folder)}` says where."
-    ]
+    return [f"The data check warns of {listed}: {_check_command(found.config)} says where."]
 
 
 def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
