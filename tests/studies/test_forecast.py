@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections import namedtuple
 from dataclasses import replace
 
@@ -151,6 +152,35 @@ def test_a_market_without_equal_weight_tells_how_a_bar_moves(tmp_path):
     del facts["bar_move"]
     told = forecast(setup, SPEC, SliceSpeed(1e5, 0.1, None, 12), facts, tmp_path).sentences
     assert not any("breaks even" in one for one in told)
+
+
+class TimedPool(FakePool):
+    """Its clock goes on by 0.2 s a stretch, 0.1 s a test pass and so many seconds an iteration."""
+
+    def __init__(self, iteration):
+        super().__init__()
+        self.iteration, self.now, self.spent, self.at = iteration, 0.0, {}, 0
+
+    def submit(self, members, until):
+        more, tested = until[0] - self.at, any(member.test for member in members)
+        self.spent = {"update": more * self.iteration, "evaluate": 0.1 * tested, "overhead": 0.2}
+        self.now += sum(self.spent.values())
+        self.at = until[0]
+        super().submit(members, until)
+
+    def _outcome(self, member, milestone):
+        return replace(super()._outcome(member, milestone), seconds=self.spent)
+
+
+@pytest.mark.parametrize(("iteration", "measured"), [(0.02, 4), (0.5, 2), (3.0, 1)])
+def test_what_a_stretch_takes_beside_its_iterations_is_told_apart(monkeypatch, iteration, measured):
+    """A second of training is measured, and at most the 4 iterations of a first stretch."""
+    pool, setup = TimedPool(iteration), plan(n_trials=2)
+    monkeypatch.setattr(time, "perf_counter", lambda: pool.now)
+    speed = measure(pool, setup)
+    assert speed.steps == pytest.approx(6 * 64 / iteration)
+    assert speed.test_seconds == pytest.approx(0.3 / 6)
+    assert pool.at == 2 + measured and speed.shares["update"] == 1.0
 
 
 def test_measuring_can_be_left(tmp_path):

@@ -26,6 +26,7 @@ from slipstream.settings.sizing import agent_terms
 from slipstream.studies.engine.batches import most_members
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.pool import Pool
+from slipstream.studies.engine.stretch import SPENT_ON
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
@@ -44,7 +45,8 @@ _ON_DISK = (
     *("study.confirmation.seeds", "agent.widths", "agent.replay_size"),
 )
 MIN_UPDATES = 50  # optimiser updates per member, below which little is learned
-_WARM, _MEASURED = 1, 2  # milestones of the measured slice
+_WARM, _FIRST = 1, 2  # iterations of the slice before it is measured
+_MEASURED_SECONDS = 1.0  # of training, where a stretch of the study takes as long
 _WORK = ("env", "policy", "update")  # phases of training
 _OUTCOME_BYTES = 900  # a row of the ledger without its days
 _PAGE_BYTES = 4_096  # of SQLite: what is longer than a row's share of one takes whole ones
@@ -160,11 +162,12 @@ class SliceSpeed:
 
     Attributes:
         steps: environment steps of training per second, all members together.
-        test_seconds: of one member's test pass, when tested beside others.
+        test_seconds: of one member's stretch without its training: it is put together with others,
+            scored and saved.
         passes: the pass of one member, for what it says about the market.
         members: how many were trained side by side.
         shares: of the training time by env, policy, update.
-        state: bytes on the disk of the member that had most there, after these iterations.
+        state: bytes on the disk of the member that had most there, after `_FIRST` iterations.
     """
 
     steps: float
@@ -230,9 +233,10 @@ class Forecast:
 
 
 def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None) -> SliceSpeed:
-    """Trains a slice: as many members as the study has in flight, two iterations, one test pass.
+    """Trains a slice: as many members as the study has in flight, a stretch or a second of one.
 
-    Its members are none of the study's and are forgotten.
+    What a stretch takes beside its iterations is told apart: short iterations are over in
+    milliseconds. Its members are none of the study's and are forgotten.
 
     Args:
         pool, plan: of the study.
@@ -241,33 +245,52 @@ def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
     count = min(plan.study.trials_in_flight, plan.study.n_trials) * plan.folds
     slots = [Slot("measure", k // plan.folds, 0, k % plan.folds) for k in range(count)]
     members = [plan.member(slot, plan.base) for slot in slots]
-    _until(pool, members, _WARM, tick)  # with its test pass: what is compiled once is not measured
-    began = time.perf_counter()
-    trained = _until(pool, [replace(member, test=None) for member in members], _MEASURED, tick)
-    seconds = time.perf_counter() - began
-    began = time.perf_counter()
-    tested = _until(pool, members, _MEASURED, tick)
-    test_seconds = (time.perf_counter() - began) / count
+    _stretch(pool, members, _WARM, tick)  # with its test pass: what is compiled is not measured
+    bare = [replace(member, test=None) for member in members]
+    first = _stretch(pool, bare, _FIRST, tick).training
     state = max(pool.state_bytes(member.name) for member in members)
+    own = plan.stages(plan.base).milestones[0]  # iterations of the study's first stretches
+    more = max(1, min(own, round(_MEASURED_SECONDS / max(first, 1e-9))))
+    found = _stretch(pool, members, _FIRST + more, tick)
     for member in members:
         pool.drop(member.name)
-    steps = count * plan.base.iteration_steps * (_MEASURED - _WARM) / max(seconds, 1e-9)
-    spent = {kind: sum(one.seconds.get(kind, 0.0) for one in trained) for kind in _WORK}
-    total = sum(spent.values())
-    shares = {kind: value / total for kind, value in spent.items()} if total else {"env": 1.0}
-    passes = next((one.passes for one in tested), None)
-    return SliceSpeed(steps, test_seconds, passes, count, shares, state)
+    steps = count * plan.base.iteration_steps * more / max(found.training, 1e-9)
+    work = sum(found.spent[kind] for kind in _WORK)
+    shares = {kind: found.spent[kind] / work for kind in _WORK} if work else {"env": 1.0}
+    passes = next((one.passes for one in found.outcomes), None)
+    return SliceSpeed(steps, (found.wall - found.training) / count, passes, count, shares, state)
 
 
-def _until(
+@dataclass(frozen=True)
+class _Stretch:
+    """Members that went on to a milestone: seconds until all were there, and what came of them."""
+
+    wall: float
+    outcomes: list[Outcome]
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Workers' seconds, by kind."""
+        return {kind: sum(one.seconds.get(kind, 0.0) for one in self.outcomes) for kind in SPENT_ON}
+
+    @property
+    def training(self) -> float:
+        """Seconds of `wall` in which workers trained."""
+        spent = self.spent
+        total = sum(spent.values())
+        return self.wall * sum(spent[kind] for kind in _WORK) / total if total else self.wall
+
+
+def _stretch(
     pool: Pool, members: list[Member], milestone: int, tick: Callable[[], None]
-) -> list[Outcome]:
+) -> _Stretch:
+    began = time.perf_counter()
     pool.submit(members, [milestone] * len(members))
     found: list[Outcome] = []
     while len(found) < len(members):
         tick()
         found += pool.collect(_POLL_SECONDS)
-    return found
+    return _Stretch(time.perf_counter() - began, found)
 
 
 def confirm_members(plan: StudyPlan, trials: int) -> int:
@@ -504,7 +527,7 @@ def needs(
         search = _search_minutes(plan, plan.base, spec, speed)
         confirm = confirmed * (train + test) / 60
         days = 32 * len(speed.passes.days) if speed.passes is not None else 0
-        measured = _MEASURED * plan.base.iteration_steps
+        measured = _FIRST * plan.base.iteration_steps
         beside = max(0, speed.state - _state_bytes(plan.base, spec, observed, measured))
     state = max(
         _state_bytes(config, spec, observed, steps_of(config))
