@@ -42,14 +42,15 @@ def define(module: Any, kind: str, name: str) -> None:
     # Registers: 32 of 16 numbers, or 16 of 8. A tile takes half of them.
     wide = binding.get_host_cpu_features().get("avx512f", False)
     lanes = 16 if wide else 8
-    tall = ((2, lanes), (1, 8))  # vectors across, numbers in each
-    flat = ((4, lanes), *tall)  # a few rows keep as many sums under way by going further across
+    # Vectors across, numbers in each, rows.
+    tall = ((2, lanes, (8, 4) if wide else (4,)), (1, 8, (8, 4)))
+    # A few rows keep as many sums under way by going further across.
+    flat = tuple((*strip, (2, 1)) for strip in ((4, lanes), (2, lanes), (1, 8)))
     many = builder.and_(rows, integer(-4))
     panel = _Panel(builder, 2 * lanes, b_row, rows, depth)
-    parts = ((tall, (8, 4) if wide else (4,), integer(0), many), (flat, (2, 1), many, rows))
-    for strips, heights, begin, end in parts:
+    for strips, begin, end in ((tall, integer(0), many), (flat, many, rows)):
         first = integer(0)
-        for vectors, lanes in strips:
+        for vectors, lanes, heights in strips:
             width = vectors * lanes
             with _steps(builder, first, columns, integer(width)) as (j, first):
                 strip, strip_row = builder.gep(b, [j]), b_row

@@ -187,10 +187,11 @@ def keep_rows(table: Any, b: int, kept: Any, space: Any) -> None:
         return
     for i in range(len(table)):
         place, width = table[i, PLACE], table[i, OUTPUTS]
+        y, to = matrix(space, b * place, b, width), matrix(space, n * place, n, width)
         for r in range(n):  # forward in memory: nothing is overwritten before it was moved
-            to, source = n * place + r * width, b * place + kept[r] * width
-            for j in range(width):
-                space[to + j] = space[source + j]
+            line, source = to[r], y[kept[r]]
+            for j in range(len(line)):
+                line[j] = source[j]
 
 
 def to_below(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:

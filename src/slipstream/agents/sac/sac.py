@@ -62,7 +62,7 @@ class SACOwn(NamedTuple):
     Attributes:
         temperature: a group of which only the first number, log alpha, counts.
         entropy: what is wanted of it.
-        drawn: float64 [2, B, K], noise and u of the policy's own actions tanh(u).
+        drawn: float64 [2, B, K], noise and the policy's own actions that came of it.
         log_prob: float64 [B], of them.
         value: float64 [2, B], both critics' values of them.
         d_action: float32 [B, K], the smaller one's derivatives with respect to them.
@@ -87,7 +87,7 @@ def explore(
 
 
 NOISE = 0  # of `SACOwn.drawn`
-SQUASHED = 1
+ACTION = 1
 _LEARN = np.uint64(LEARN)
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -190,7 +190,7 @@ def head_gradient(by: Any, alpha: float, first: int, last: int, y: Any, d: Any) 
     for i in range(first, last):
         at = place + (i - first) * width
         for j in range(k):
-            action, noise = math.tanh(drawn[SQUASHED, i, j]), drawn[NOISE, i, j]
+            noise, action = drawn[NOISE, i, j], drawn[ACTION, i, j]
             slope = float(by.own.d_action[i, j])
             pull = (2.0 * alpha * action - (1.0 - action * action) * slope) / rows
             d[at + j] = pull
@@ -217,8 +217,8 @@ def draw_actions(by: Any, m: int, obs: Any, first: int, last: int, kind: int, pl
             log_std = bounded_log_std(float(y[at + k + j]))
             u, density = draw_component(float(y[at + j]), log_std, noise)
             own.drawn[NOISE, i, j] = noise
-            own.drawn[SQUASHED, i, j] = u
-            to[j] = math.tanh(u)
+            own.drawn[ACTION, i, j] = math.tanh(u)
+            to[j] = own.drawn[ACTION, i, j]
             total += density
         own.log_prob[i] = total
     place_rows(by, kind, first, last)

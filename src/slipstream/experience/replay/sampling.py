@@ -73,20 +73,29 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
     if ring.tree.shape[1] > 0:
         _draw_by_priority(ring, m, key, beta, index, weight)
         return
-    slots, span = ring.rows.shape[1], ring.span[m]
-    counter = 0
+    slots, counter = ring.rows.shape[1], 0
+    ending = ring.rows.shape[2] - 1
+    for b in range(len(index)):  # all are on their way before the first one is looked at
+        n, slot = _place(ring, m, key, b)
+        prefetch(ring.rows[m * ring.copies + n], slot, ending)
     for b in range(len(index)):
         searching = True
         while searching:
-            bits = word(key, np.uint64(counter))
+            n, slot = _place(ring, m, key, counter)
             counter += 1
-            place = int(float(bits >> _SHIFT_11) * _TO_UNIT * float(ring.copies * span))
-            n = place // span
-            slot = place - n * span
             if ring.rows[m * ring.copies + n, slot, ENDING] != NONE:
                 index[b] = n * slots + slot
                 weight[b] = 1.0
                 searching = False
+
+
+def _place(ring: Any, m: int, key: Any, counter: int) -> tuple[int, int]:
+    """Any slot that member m has used, the copy's first."""
+    span = ring.span[m]
+    u = float(word(key, np.uint64(counter)) >> _SHIFT_11) * _TO_UNIT
+    place = int(u * float(ring.copies * span))
+    n = place // span
+    return n, place - n * span
 
 
 def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> None:
