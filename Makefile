@@ -55,7 +55,7 @@ demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2
 test: $(DEV)  ## everything but long learning and long fault tests (6 minutes on 2 cores, a third of them compiling)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=30 --durations-min=4 $(ARGS)
 
-test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb $(VENV)/.site  ## everything, with Ray, the peers and the tracker; results/test-all.json says when it last passed
+test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb $(VENV)/.site $(VENV)/.package  ## everything, with Ray, the peers and the tracker; results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" --all-packages $(ARGS)
 	$(BIN)/python -m benchmarks.passed results/test-all.json "make test-all"
 
