@@ -10,10 +10,13 @@ from benchmarks.declared import declared_row
 from benchmarks.race import race
 from benchmarks.row import Row
 from benchmarks.suite import SuiteOptions, specs_of
+from benchmarks.suites.gym_defaults import MARGIN, interval
 from benchmarks.suites.train import products, update_seconds
+from benchmarks.worker import run_worker
 from slipstream.market.finding import plural
 
 _TESTS = 25  # of a training that stops at a score
+_TIMEOUT = 3600.0
 
 
 def sac_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
@@ -73,3 +76,31 @@ def dqn_time_to_score(settings: SuiteOptions) -> Iterable[Row]:
 
 
 sac_time_to_score = dqn_time_to_score
+
+
+def bfloat16_cartpole(settings: SuiteOptions) -> Iterable[Row]:
+    """Scores of eight members with hidden products of bfloat16, beside the same in float32."""
+    spec = settings.spec
+    bfloat16, float32 = (
+        run_worker(
+            "ours.precision.scores",
+            {"config": spec["config"], "precision": precision},
+            threads=1,
+            timeout=_TIMEOUT,
+        )
+        for precision in ("bfloat16_products", "float32")
+    )
+    ours, peer = bfloat16["scores"], float32["scores"]
+    low, high = interval([a - b for a, b in zip(ours, peer, strict=True)])
+    row = Row(
+        ours=statistics.mean(ours),
+        peer=statistics.mean(peer),
+        runs=len(ours),
+        goal="interval above -5 % of the range",
+        holds=MARGIN.holds(100.0 * low / (spec["high"] - spec["low"])),
+        cells=({"seeds": "0 to 7", "bfloat16_products": ours, "float32": peer},),
+    )
+    yield settings.told(row, below=low, above=high, steps=bfloat16["steps"], **spec)
+
+
+bfloat16_pendulum = bfloat16_forex = bfloat16_cartpole

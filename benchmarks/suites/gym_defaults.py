@@ -27,7 +27,7 @@ from slipstream.machine.cache import cache_folder
 from slipstream.settings.config import resolve
 
 SEEDS = (1, 2, 3, 4, 5)
-_MARGIN = Goal(">=", -5.0)  # % of the score's range
+MARGIN = Goal(">=", -5.0)  # % of the score's range
 _TIMEOUT = 6 * 3600.0
 
 
@@ -186,7 +186,7 @@ def _row(
         differences = [ours - peer for ours, peer in whole]
         low, high = interval(differences)
         if not missing:
-            holds = _MARGIN.holds(100.0 * low / (game.high - game.low))
+            holds = MARGIN.holds(100.0 * low / (game.high - game.low))
         unit += f"; difference {statistics.mean(differences):.3g}, 95 % interval over seeds "
         unit += f"{low:.3g} to {high:.3g} on a range of {game.low:g} to {game.high:g}"
     row = Row(

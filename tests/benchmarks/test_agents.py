@@ -12,7 +12,7 @@ from benchmarks.declared import Side, declared_row
 from benchmarks.race import Race
 from benchmarks.row import Ratio, Row, cells
 from benchmarks.suite import FULL, QUICK, SuiteOptions, cases_of, specs_of
-from benchmarks.suites import SUITES
+from benchmarks.suites import SUITES, agents
 
 
 def of_case(suite: str, name: str, options: SuiteOptions) -> list[Row]:
@@ -80,6 +80,23 @@ def test_a_seed_that_never_reaches_the_score_takes_for_ever() -> None:
     far = row(side(1, 1, 1), side(4, 6, None)).as_json()
     assert far["ratio"] == {"median": 6, "min": 4, "max": None}
     assert cells(far)[3] == "6 (4 to -)"
+
+
+def test_learning_in_bfloat16_is_judged_by_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = 20.0
+
+    def answer(worker: str, asked: dict[str, Any], **_: object) -> dict[str, Any]:
+        assert asked["config"]["training"]["total_steps"] == 150_000
+        less = lost if asked["precision"] == "bfloat16_products" else 0.0
+        return {"scores": [480.0 - less, 490.0, *[500.0] * 6], "steps": 150_000}
+
+    monkeypatch.setattr(agents, "run_worker", answer)
+    (row,) = of_case("agents", "bfloat16_cartpole", FULL)
+    assert (row.ours, row.peer, row.runs, row.holds) == (493.75, 496.25, 8, True)
+    assert "by seed: -8.41 to 3.41 (95 % interval) on a range of 0 to 500" in row.unit
+    lost = 200.0
+    (row,) = of_case("agents", "bfloat16_cartpole", FULL)
+    assert row.holds is False
 
 
 def test_a_race_without_a_peer_is_judged_by_its_seconds() -> None:

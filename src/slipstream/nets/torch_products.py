@@ -28,13 +28,23 @@ class Products(NamedTuple):
     convolve: Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 
+def _factor(x: Tensor) -> Tensor:
+    """Rounded; on a processor again float32 numbers, whose products are the same and sums float32.
+
+    torch's own of bfloat16 take a processor without such instructions 3 to 70 times as long, and
+    sum gradients of kernels in bfloat16.
+    """
+    rounded = x.bfloat16()
+    return rounded.float() if x.device.type == "cpu" else rounded
+
+
 def _rounded_dense(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    return bias + torch.bmm(x.bfloat16(), weight.bfloat16()).float()
+    return bias + torch.bmm(_factor(x), _factor(weight)).bfloat16().float()
 
 
 def _rounded_convolve(images: Tensor, kernels: Tensor, bias: Tensor, stride: int) -> Tensor:
-    rounded = F.conv2d(images.bfloat16(), kernels.bfloat16(), stride=stride)
-    return rounded.float() + bias[:, None, None]
+    rounded = F.conv2d(_factor(images), _factor(kernels), stride=stride)
+    return rounded.bfloat16().float() + bias[:, None, None]
 
 
 FLOAT32 = Products(torch.baddbmm, F.conv2d)

@@ -1,0 +1,48 @@
+"""Whether an agent learns as well from other products: scores of eight members in torch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from slipstream.environments.factory import resolve_environment
+from slipstream.market.planted.forex import NOISE_COLUMNS, PlantedForex
+from slipstream.settings.config import resolve
+from slipstream.training.processes.workers import make_shard
+
+_MEMBERS, _EPISODES, _FRESH = 8, 100, 7_000_003
+_BARS = 60_000
+
+
+def scores(config: Mapping[str, Any], precision: str) -> dict[str, Any]:
+    """Test scores of members with the seeds 0 to 7, by their last policies.
+
+    The members are calculated all at once, as a card does, here by a processor.
+
+    Args:
+        config: sections of a run's config; forex gets a planted market.
+        precision: of `training`.
+    """
+    from slipstream.agents import torch_agent  # half of the benchmarks needs no torch
+
+    vars(torch_agent)["together"] = lambda members, _: [slice(0, members)]
+    everyone = range(_MEMBERS)
+    with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
+        env = dict(config["env"])
+        if env["name"] == "forex":
+            PlantedForex().write(folder, _BARS, 1)
+            noise = [f"noise_{i}" for i in range(NOISE_COLUMNS)]
+            env |= {"data": {"folder": folder, "spread_pips": 0.0}, "features": ["signal", *noise]}
+        own = {"members": _MEMBERS, "seed": 0, "learner": "torch", "precision": precision}
+        training = {**config.get("training", {}), **own}
+        run, _ = resolve({**config, "env": env, "training": training}).seated()
+        steps, copies = int(run.training.total_steps), int(run.training.num_envs)
+        environment = resolve_environment(run.env_name, run.env_settings)
+        shard = make_shard(run, environment, everyone, lambda: None)
+        shard.reset()
+        for spent in range(0, steps, run.agent.iteration_steps(copies) * copies):
+            shard.iterate(spent / steps)
+        found = shard.evaluate("test", _EPISODES, _FRESH)
+    assert found is not None
+    return {"scores": found.mean(axis=1).tolist(), "steps": steps}
