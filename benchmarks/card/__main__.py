@@ -20,6 +20,7 @@ STEPS = {  # seconds that each may take
     "resume": 240,
     "graph": 60,
     "minibatch": 420,
+    "halves": 120,
     "suite": 420,
 }
 

@@ -17,11 +17,14 @@ import gymnasium
 import numpy as np
 import torch
 
+from benchmarks.ours.device import phases
+from slipstream.agents.ppo import torch_form
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.agents.ppo.torch_form import Coefficients, Rows, TorchPPO, learn
 from slipstream.agents.torch_group import TorchGroup
 from slipstream.core.spec import Spec
 from slipstream.files import checkpoint
+from slipstream.market.planted.forex import PlantedForex
 from slipstream.nets.torch_device import device_of
 from slipstream.nets.torch_distributions import distribution
 
@@ -30,6 +33,7 @@ _COMMAND = (sys.executable, "-c", "from slipstream.cli import main; main()")
 _TESTS = (
     *("test_device_meta", "test_torch_draws", "test_two_forms", "test_dqn_forms"),
     *("test_actor_critic_forms", "test_population_bits", "test_precision", "test_card_memory"),
+    "test_card_halves",
 )
 _CHOICES, _INPUTS, _ROWS = 3, 32, 512
 
@@ -235,6 +239,33 @@ def _milliseconds(call: Callable[[], Any], seconds: float, device: str) -> float
         calls += 10
         wait()
     return 1e3 * (time.perf_counter() - began) / calls
+
+
+def halves(
+    device: str, out: str, copies: int = 16_384, horizon: int = 64, seconds: float = 5.0
+) -> Answer:
+    """Steps per second of PPO on planted prices, with one half of the copies stepped while a card
+    acts for the other (see `TorchPPO.halves`), and without.
+    """
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="slipstream-card-") as folder:
+        PlantedForex().write(folder, 60_000, 1)
+        env = {"name": "forex", "data": {"folder": folder, "spread_pips": 0.5}}
+        agent = {"widths": [256, 256], "horizon": horizon, "epochs": 1}
+        for members in (1, 16):
+            training = {"num_envs": copies // members, "members": members}
+            config = {"env": env, "agent": agent, "training": training}
+            figure = {"members": members, "copies": copies // members}
+            for name, least in (("halves", 2), ("whole", 1 << 40)):
+                vars(torch_form)["_HALVED"] = least
+                figure[name] = phases(config, seconds, device)["steps_per_second"]
+            figures.append(figure)
+    told = [
+        f"M={f['members']} N={f['copies']}: {f['halves']:,.0f} steps/s in halves, "
+        f"{f['whole']:,.0f} at once"
+        for f in figures
+    ]
+    return {"told": "\n".join(told), "figures": figures}
 
 
 def suite(device: str, out: str) -> Answer:

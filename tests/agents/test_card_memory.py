@@ -46,7 +46,7 @@ def memory(monkeypatch):
         return call
 
     monkeypatch.setattr(
-        TorchGroup, "inputs", guarded(TorchGroup.inputs, lambda group, obs: group.count)
+        TorchGroup, "inputs", guarded(TorchGroup.inputs, lambda group, *_: group.count)
     )
     for form in (ppo_form, off_policy_form):
         gradient = guarded(form.differentiate, lambda group, loss: len(loss))

@@ -2,8 +2,8 @@
 
 The torch forms run with the device's tensors on torch's `meta`, which has shapes and no numbers: it
 refuses `.item()`, `bool(tensor)`, `.cpu()` and boolean indices, all of which would wait for a card.
-What is left is `TorchGroup.told`, whose calls are counted. A copy to the device from memory that is
-not pinned waits as well; each must be said to be `non_blocking`.
+What is left is `TorchGroup.telling`, whose answers are counted. A copy to the device from memory
+that is not pinned waits as well; each must be said to be `non_blocking`.
 """
 
 import forms
@@ -49,12 +49,15 @@ def waits(monkeypatch):
     forms.move(monkeypatch, "meta")
     counted = []
 
-    def told(group, *tensors):
-        counted.append(len(tensors))
-        assert all(tensor.device.type == "meta" for tensor in tensors)
-        return [torch.zeros(tensor.shape, dtype=tensor.dtype).numpy() for tensor in tensors]
+    def telling(group, *tensors):
+        def told():
+            counted.append(len(tensors))
+            return [torch.zeros(tensor.shape, dtype=tensor.dtype).numpy() for tensor in tensors]
 
-    monkeypatch.setattr(TorchGroup, "told", told)
+        assert all(tensor.device.type == "meta" for tensor in tensors)
+        return told
+
+    monkeypatch.setattr(TorchGroup, "telling", telling)
     return counted
 
 
@@ -80,6 +83,21 @@ def test_ppo_waits_once_a_step_and_once_an_update(
         assert len(waits) == STEPS
         agent.update(rollout)
     assert len(waits) == STEPS + 1
+
+
+def test_a_half_is_waited_for_when_the_other_one_is_under_way(experience, waits):
+    spec = experience.spec(action="box")
+    agent = TorchPPO(PPOConfig(horizon=STEPS, minibatch=16), spec, range(MEMBERS), COPIES)
+    rollout = Rollout(spec, STEPS, MEMBERS, COPIES)
+    experience.fill(agent, rollout, act=False)
+    with CopiesDoNotWait():
+        for t in range(STEPS):
+            halves = [agent.begin_act(rollout, t, lo, hi) for lo, hi in ((0, 4), (4, 12))]
+            assert len(waits) == 2 * t
+            for half in halves:
+                half()
+        agent.update(rollout)
+    assert len(waits) == 2 * STEPS + 1
 
 
 @pytest.mark.parametrize("prioritised", [False, True])

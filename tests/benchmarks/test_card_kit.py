@@ -9,6 +9,7 @@ import torch
 from benchmarks.card import steps
 from benchmarks.card.__main__ import STEPS, run_steps
 from benchmarks.card.pack import missing, pins
+from slipstream.agents.ppo import torch_form
 
 
 @pytest.mark.long
@@ -32,6 +33,14 @@ def test_a_minibatch_is_timed_and_what_needs_a_card_is_said() -> None:
     assert (one["members"], two["members"]) == (1, 2) and min(one["eager"], two["eager"]) > 0
     assert "graph" not in one and one["failed"]
     assert answer["told"].splitlines()[0].startswith("M=1 8x8: ")
+
+
+@pytest.mark.long
+def test_copies_are_timed_in_halves_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_form, "_HALVED", 0)
+    answer = steps.halves("cpu", "", copies=32, horizon=8, seconds=0.0)
+    assert [figure["copies"] for figure in answer["figures"]] == [32, 2]
+    assert answer["told"].startswith("M=1 N=32: ") and min(answer["figures"][1].values()) > 0
 
 
 @pytest.mark.long

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from slipstream.agents.member_config import MemberConfig
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from slipstream.core.spec import Spec
     from slipstream.experience.replay.replay import Replay
+    from slipstream.experience.rollout import Rollout
     from slipstream.machine.gate import RunTasks
     from slipstream.vector.kernel.fused import Acting
 
@@ -106,6 +109,24 @@ class AgentOptions:
         block of experience; None where only `act` can.
         """
         return None
+
+    def halves(self) -> list[tuple[int, int]]:
+        """Ranges lo..hi of environments to step in turn: a card acts for one meanwhile.
+
+        None where `act` is to be called for all at once.
+        """
+        return []
+
+    def begin_act(
+        self, experience: Rollout, t: int, lo: int, hi: int
+    ) -> Callable[[], NDArray[Any]]:
+        """Begins to act for one of the `halves`.
+
+        Returns:
+            What waits for it and does the rest of `act`. It returns what environments receive,
+            [E, K], where rows lo..hi are valid until it is called for them again.
+        """
+        raise NotImplementedError  # of an agent that has halves
 
     def learning(self, replay: Replay) -> Learning | None:
         """The compiled counterpart of `learn`.

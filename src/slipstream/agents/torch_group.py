@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from slipstream.nets.observations import LIMIT
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_adam import Group, Moving
-from slipstream.nets.torch_device import carried, told
+from slipstream.nets.torch_device import carried, telling
 from slipstream.nets.torch_networks import make_network, named
 from slipstream.nets.torch_products import FLOAT32, Products
 
@@ -106,16 +106,21 @@ class TorchGroup:
         return carried(np.ascontiguousarray(array), self.device)
 
     def told(self, *tensors: Tensor) -> list[NDArray[Any]]:
-        """Arrays of tensors: the one place where the processor waits for the device."""
-        return told(tensors, self.device)
+        """Arrays of tensors."""
+        return self.telling(*tensors)()
+
+    def telling(self, *tensors: Tensor) -> Callable[[], list[NDArray[Any]]]:
+        """What gives arrays of tensors: the one place where the processor waits for the device."""
+        return telling(tensors, self.device)
 
     def column(self, array: NDArray[Any]) -> Tensor:
         """Their part of a setting [M], float32 or bool."""
         own = array[self.members]
         return self.carried(own if own.dtype == np.bool_ else own.astype(np.float32))
 
-    def inputs(self, obs: Tensor) -> Tensor:
-        """What the networks take of observations [g, R, ...]."""
+    def inputs(self, obs: Tensor, members: slice = slice(None)) -> Tensor:
+        """What the networks take of observations [g, R, ...] of these among the members."""
         if self._policy.scale is None:
             return obs
-        return ((obs.flatten(2) - self._mean) * self._inverse_std).clamp(-LIMIT, LIMIT)
+        mean, inverse = self._mean[members], self._inverse_std[members]
+        return ((obs.flatten(2) - mean) * inverse).clamp(-LIMIT, LIMIT)

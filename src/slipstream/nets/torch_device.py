@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,15 +73,24 @@ def carried(array: NDArray[np.generic], device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def told(tensors: Sequence[Tensor], device: torch.device) -> list[NDArray[Any]]:
-    """Arrays of the device's tensors: themselves on a processor, else copied, in one wait.
+def telling(tensors: Sequence[Tensor], device: torch.device) -> Callable[[], list[NDArray[Any]]]:
+    """What gives arrays of the device's tensors: themselves on a processor, else copied.
 
-    Whatever else asks for a number of a card makes the processor wait for all that was queued.
+    A card's copies, into pinned memory, are queued here. The call waits for what was queued before
+    them, not for what came after; whatever else asks for a number of a card waits for all.
     """
     here = [tensor.detach().to("cpu", non_blocking=True) for tensor in tensors]
+    copied: Any = None  # Event has no types
     if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    return [tensor.numpy() for tensor in here]
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record(torch.cuda.current_stream(device))
+
+    def told() -> list[NDArray[Any]]:
+        if copied is not None:
+            copied.synchronize()
+        return [tensor.numpy() for tensor in here]
+
+    return told
 
 
 @contextmanager

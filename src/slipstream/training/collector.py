@@ -134,6 +134,9 @@ class Collector:
     def _filling(self, i: int, loop: FusedLoop | None) -> Callable[[], None]:
         """What fills the rollout's rows of a slice."""
         if loop is None:
+            env, halves = self.envs[i], self.agent.halves()
+            if halves and isinstance(env, KernelVectorEnv):
+                return partial(self._collect_halves, env, halves)
             return partial(self._collect_slice, i)
         # Before the threads begin: two that run Python at once wait for each other.
         acting = self.agent.acting(*self._ranges[i])
@@ -155,6 +158,20 @@ class Collector:
     def _collect_slice(self, i: int) -> None:
         times = np.array([self._collect_row(i, t) for t in range(len(self.experience.reward))])
         self._count_seconds(*times.sum(0).tolist())
+
+    def _collect_halves(self, env: KernelVectorEnv, halves: list[tuple[int, int]]) -> None:
+        """Steps one half of the copies while a card calculates the other one's actions."""
+        rollout, agent, stepped = self.experience, self.agent, 0.0
+        began = time.perf_counter()
+        acting = [agent.begin_act(rollout, 0, lo, hi) for lo, hi in halves]
+        for t in range(len(rollout.reward)):
+            for i, (lo, hi) in enumerate(halves):
+                actions, acted = acting[i](), time.perf_counter()
+                env.step_rows(actions, rollout.step_out(t), t, lo, hi)
+                stepped += time.perf_counter() - acted
+                if t + 1 < len(rollout.reward):
+                    acting[i] = agent.begin_act(rollout, t + 1, lo, hi)
+        self._count_seconds(time.perf_counter() - began - stepped, stepped)
 
     def _collect_row(self, i: int, t: int) -> tuple[float, float]:
         """Seconds of acting and of stepping a slice."""

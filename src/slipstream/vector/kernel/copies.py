@@ -229,9 +229,17 @@ class KernelVectorEnv(VectorEnv):
                 first = word(streams, np.uint64(0)) % longest
                 self.book["limit"] = 1 + np.asarray(first, dtype=np.int64)
 
-    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+    def step_rows(
+        self,
+        actions: NDArray[Any],
+        out: StepOut,
+        t: int = 0,
+        lo: int = 0,
+        hi: int | None = None,
+    ) -> None:
+        """Steps the copies lo..hi-1, by default all; the rows are those of all."""
         obs, reward, terminated, truncated, valid, mask = out
-        counts, e = self.counts, self.num_envs
+        counts, hi = self.counts, self.num_envs if hi is None else hi
         shapes = (actions.shape, obs.shape, reward.shape, terminated.shape, truncated.shape)
         if shapes != self._shapes:
             refuse_misfits((actions, *out[:4]), self._shapes, self._dtypes)
@@ -245,9 +253,9 @@ class KernelVectorEnv(VectorEnv):
         try:
             if self.backend == "serial":
                 with np.errstate(**_WRAPS):
-                    self._loop.advance(0, e, t, self._at_end, self._batch, rows)
+                    self._loop.advance(lo, hi, t, self._at_end, self._batch, rows)
             else:
-                self._loop.advance(0, e, t, self._at_end, self._batch, rows)
+                self._loop.advance(lo, hi, t, self._at_end, self._batch, rows)
         except Exception as error:
             refuse_misfits((actions, *out[:4]), self._shapes, self._dtypes)
             raise self.named(error, actions) from error
