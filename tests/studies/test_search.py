@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ from slipstream.core.errors import ConfigError, ResourceError, VersionError
 from slipstream.report.study.tables import failed
 from slipstream.studies.record.ledger import Ledger, best_trials, counts_of
 from slipstream.studies.record.storage import Mirror, begun_trial, open_storage, storage_url
+from slipstream.studies.search import asker
 from slipstream.studies.search.asker import Asker, check_sampler
 from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.search import Search
@@ -343,6 +345,40 @@ def test_a_sampler_suggests_the_same_wherever_it_was_stopped(tmp_path, name):
     drawn = Asker(setup.space, setup.study.model_copy(update={"sampler": "random"}))
     random = [drawn.ask(trial) for trial in range(14)]
     assert (asked == random) == (name == "random")
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("tpe", {"consider_prior"}),  # one value is left
+        ("gp", set()),
+        ("cmaes", {"x0", "source_trials", "restart_strategy", "inc_popsize"}),
+        ("qmc", set()),
+        ("random", set()),
+    ],
+)
+def test_other_defaults_of_a_sampler_would_change_nothing(monkeypatch, name, left):
+    """Whatever Optuna lets one say is said."""
+    given = {}
+    setup = plan(sampler=name)
+    sampler = type(Asker(setup.space, setup.study)._sampler(0))
+    known = set(inspect.signature(sampler.__init__).parameters) - {"self"}
+
+    class Recording(sampler):
+        def __init__(self, **settings):
+            given.update(settings)
+            super().__init__(**settings)
+
+    monkeypatch.setattr(asker, sampler.__name__, Recording)
+    Asker(setup.space, setup.study)
+    assert known - given.keys() == left
+
+
+def test_what_tpe_takes_for_good_is_ours(monkeypatch, tmp_path):
+    setup = plan(sampler="tpe")
+    before = run(tmp_path / "a", trials=30, setup=setup, store=False)[0]
+    monkeypatch.setattr(optuna.samplers._tpe.sampler, "default_gamma", lambda trials: trials // 2)
+    assert run(tmp_path / "b", trials=30, setup=setup, store=False)[0] == before
 
 
 def test_a_sampler_that_suggests_otherwise_by_now_is_refused(tmp_path):

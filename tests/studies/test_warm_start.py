@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from fake_pool import SPACE
@@ -95,6 +96,16 @@ def test_constraints_are_of_the_new_study(source, tmp_path):
         ConfigError, match=r"first does not report\. It reports mean_exposure, fills"
     ):
         taken(source, SPACE, tmp_path, constraints={"drawdown": 0.2})
+
+
+def test_few_trials_told_do_not_bring_back_what_the_other_study_drew(source, tmp_path):
+    """The sampler draws at random until it knows ten trials: both studies have the same seed."""
+    space, found = SearchSpace.from_mapping(SPACE, source.base), taken(source, SPACE, tmp_path)
+    asker = Asker(space, source.study, replace(found, trials=found.trials[:4]))
+    asked = [asker.ask(trial) for trial in range(6)]
+    drawn = [dict(one.ask.params) for one in trials_of(source)[0]]
+    assert not any(params in drawn for params in asked)
+    assert Asker(space, source.study).ask(0) == drawn[0]
 
 
 def test_studies_that_cannot_tell_are_refused(source, tmp_path):

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import optuna
+from numpy.typing import NDArray
 from optuna.distributions import CategoricalDistribution
 from optuna.samplers import (
     BaseSampler,
@@ -47,7 +49,7 @@ class Asker:
 
     The study it samples from is rebuilt from the ledger, never read from a storage: what a
     storage rounds, delays or lets others write cannot reach a suggestion. The sampler is made anew
-    for each trial, from the study's seed and the trial's number.
+    for each trial, from the study's seed, what it was told before trial 0, and the trial's number.
 
     Args:
         space: what is searched.
@@ -61,6 +63,8 @@ class Asker:
         self._space, self._config = space, config
         self._starts = space.starts(config.start_with)
         self._excess: dict[int, Sequence[float]] = {}
+        # Of a study that was told of another one: the other's draws are not to come again.
+        self._stream = ("sampler",) if warm_start is None else ("sampler", warm_start.digest)
         self._study = optuna.create_study(
             sampler=self._sampler(0), direction="maximize", pruner=optuna.pruners.NopPruner()
         )
@@ -118,11 +122,13 @@ class Asker:
             self._study.tell(self._first + trial, score)
 
     def _sampler(self, trial: int) -> BaseSampler:
-        """The sampler of one trial: a function of the study's seed and the trial's number.
+        """The sampler of one trial: what of it Optuna takes as an argument is said here.
 
-        What decides a suggestion is said here, so that other defaults of Optuna's change nothing.
-        It has Optuna's own but for TPE's `group`, and that points of `qmc` are scrambled (Owen
-        1998), without which all studies would have the same ones.
+        So other defaults of Optuna's change nothing. What is said is what its defaults were when
+        this was written, but for TPE's `group` and points of `qmc` that are scrambled (Owen 1998),
+        without which all studies would have the same ones. What cannot be said follows Optuna's
+        version: the kernel of `gp` and how its maximum is found, and that `cmaes` begins in the
+        middle of the ranges (its `x0` would be rounded where a setting is a whole number).
         """
 
         def excess(told: FrozenTrial) -> Sequence[float]:
@@ -130,10 +136,11 @@ class Asker:
 
         config = self._config
         limits = excess if config.constraints else None
-        seed = seed_of(config.seed, "sampler", trial) % _SEEDS
+        seed = seed_of(config.seed, *self._stream, trial) % _SEEDS
         random = RandomSampler(seed=seed)
         with warnings.catch_warnings():
             # `group` is marked experimental since 2021; 4.9 knows constraints by a function alone.
+            # What is deprecated without a successor goes with Optuna 6.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             warnings.simplefilter("ignore", FutureWarning)
             if config.sampler == "tpe":
@@ -145,6 +152,12 @@ class Asker:
                     group=True,
                     constant_liar=True,
                     constraints_func=limits,
+                    gamma=_good,
+                    weights=_weights,
+                    prior_weight=1.0,
+                    consider_magic_clip=True,
+                    consider_endpoints=False,
+                    warn_independent_sampling=False,
                 )
             if config.sampler == "gp":
                 return GPSampler(
@@ -160,6 +173,7 @@ class Asker:
                     seed=seed,
                     independent_sampler=random,
                     n_startup_trials=1,
+                    sigma0=1 / 6,
                     popsize=4 + math.floor(3 * math.log(_dimensions(self._space))),
                     consider_pruned_trials=False,
                     use_separable_cma=False,
@@ -169,7 +183,7 @@ class Asker:
                 )
             if config.sampler == "qmc":
                 return QMCSampler(
-                    seed=seed_of(config.seed, "sampler") % _SEEDS,  # one sequence for all trials
+                    seed=seed_of(config.seed, *self._stream) % _SEEDS,  # one sequence for all trials
                     independent_sampler=random,
                     qmc_type="sobol",
                     scramble=True,
@@ -177,6 +191,17 @@ class Asker:
                     warn_independent_sampling=False,
                 )
         return random
+
+
+def _good(trials: int) -> int:
+    """How many of the finished trials TPE takes for good ones."""
+    return min(math.ceil(0.1 * trials), 25)
+
+
+def _weights(trials: int) -> NDArray[np.float64]:
+    """TPE's weights of trials, oldest first: the last 25 count whole."""
+    old = max(trials - 25, 0)
+    return np.concatenate([np.linspace(1.0 / max(trials, 1), 1.0, old), np.ones(trials - old)])
 
 
 def _one_thread() -> AbstractContextManager[None]:
