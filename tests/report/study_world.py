@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from fake_pool import MARKET, SPACE, FakePool
 
+from slipstream.core.spec import Metric
 from slipstream.environments.factory import resolve_environment
 from slipstream.settings.config import resolve
 from slipstream.studies.config import StudyConfig, seed_of
@@ -85,7 +86,9 @@ class Machinery:
         pool.benchmark = market is None or market.benchmark
 
     def survey(self, base, study):
-        spec = replace(resolve_environment("cartpole", {}).spec, market=self._market)
+        metrics = (Metric("mean_exposure", "share"), Metric("fills", "orders"))
+        spec = resolve_environment("cartpole", {}).spec
+        spec = replace(spec, market=self._market, metrics=metrics if self._market else ())
         facts = {"market_sha256": "ab" * 32, "folds": fold_facts()} if self._market else {}
         notes = ("A note on the data.",)
         return Survey(spec, 6, facts, notes, prices=lambda: self._prices)

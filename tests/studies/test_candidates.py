@@ -32,7 +32,7 @@ from slipstream.studies.record.folder import (
 from slipstream.studies.record.ledger import Ledger, Slot, Verdict, ranked
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics import bootstrap
-from slipstream.studies.statistics.returns import FoldMap
+from slipstream.studies.statistics.returns import FoldMap, closest
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 
@@ -149,6 +149,11 @@ def test_a_candidate_beyond_a_constraint_in_one_block_cannot_win(tmp_path):
     )
     assert found.best == 7 and found.candidates[0]["excluded"] == (
         "fold 2 of seed 1 violates a constraint: max_drawdown is 0.31 (at most 0.2)"
+    )
+    none = confirm(setup, [4], {4: 2.0}, outcomes, FACTS, {}, 9)
+    assert none.closest == "trial 4 comes closest, whose max_drawdown is 0.31 (at most 0.2)"
+    assert closest({4: {"x": (3.0, 2.0)}, 5: {"x": (2.5, 2.0), "y": (0.0, 0.0)}, 6: {}}) == (
+        "trial 5 comes closest, whose x is 2.5 (at most 2)"
     )
 
 

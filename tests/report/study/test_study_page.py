@@ -601,6 +601,18 @@ def test_steps_that_were_trained_are_told_where_whole_rollouts_are_more(skilled,
     assert "640 (whole iterations; 600 asked for) steps a member" in told
 
 
+def test_a_constraint_that_no_trial_keeps_within_is_to_be_loosened(tmp_path):
+    """With the figure of the trial that was the least beyond it."""
+    limits = {"constraints": {"fills": 100.0, "mean_exposure": 0.5}}
+    folder = study_world.run_study(tmp_path / "strict", trials=4, study=limits)
+    near = "whose fills is 400 (at most 100), mean_exposure is 0.6 (at most 0.5)"
+    reason, advice = folder.result["sentences"][1:3]
+    assert reason.endswith(f"within the constraints; trial 0 comes closest, {near}.")
+    assert advice.startswith("What to do now: a new study with looser `study.constraints`, on ")
+    with pytest.raises(CheckpointError, match=r"trial 0 comes closest.* looser `study\.constr"):
+        best_config(folder)
+
+
 def test_a_study_whose_trials_hardly_trade_has_a_page_and_no_best_trial(tmp_path):
     folder = study_world.run_study(tmp_path / "idle", trials=4, idle=range(4))
     assert folder.result["winner"] is None and folder.result["best"] is None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slipstream.studies.config import ConfirmationConfig, seed_of
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.outcome.sentences import chances
-from slipstream.studies.record.ledger import Slot, ranked
+from slipstream.studies.record.ledger import Slot, closest_of, ranked
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
@@ -24,10 +24,12 @@ from slipstream.studies.statistics.returns import (
     FoldMap,
     backtest_paths,
     beyond,
+    closest,
     constrained,
     fold_score,
     sharpe,
     side_by_side,
+    worst,
 )
 
 Floats = NDArray[np.float64]
@@ -50,6 +52,8 @@ class Confirmed:
             `full` ones that ran their whole budget, and p that so many would show as much without
             skill, `excess` over equal weight where there is one, and `own`; None without such one.
         reason: why there is no winner.
+        closest: where nothing was left to choose from, which trial is the least beyond a
+            constraint; empty where none is beyond one.
     """
 
     winner: int | None
@@ -58,6 +62,7 @@ class Confirmed:
     cash: float | None = None
     chance: Mapping[str, Any] | None = None
     reason: str = ""
+    closest: str = ""
 
 
 def confirm_best(
@@ -81,9 +86,9 @@ def confirm_best(
         session.pool.drop(slot.name)
     scores = {trial: search.verdicts[trial].score for trial in chosen}
     full = {} if plan.market is None else session.ledger.whole_passes()
-    return confirm(
-        plan, chosen, scores, outcomes, fold_facts, full, len(search.asked()) + plan.behind
-    )
+    begun = len(search.asked()) + plan.behind
+    found = confirm(plan, chosen, scores, outcomes, fold_facts, full, begun)
+    return found if chosen else replace(found, closest=closest_of(search.verdicts.values()))
 
 
 def confirmation_slots(plan: StudyPlan, chosen: Sequence[int]) -> list[Slot]:
@@ -129,7 +134,8 @@ def confirm(
     if not kept:
         reason = "no candidate trained well and traded on every fresh seed"
         reason += ", within the constraints" * bool(plan.study.constraints)
-        return Confirmed(None, None, list(rows.values()), reason=reason)
+        near = closest({trial: _figures(plan, trial, outcomes) for trial in chosen})
+        return Confirmed(None, None, list(rows.values()), reason=reason, closest=near)
     passes = {trial: _by_seed(plan, trial, outcomes) for trial in kept}
     if plan.market is None or facts is None:
         return _confirm_games(plan, kept, rows, passes)
@@ -274,6 +280,14 @@ def _why_not(plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]) -> s
             if violates:
                 return f"fold {fold} of seed {repeat} violates a constraint: {violates}"
     return ""
+
+
+def _figures(
+    plan: StudyPlan, trial: int, outcomes: Mapping[Slot, Outcome]
+) -> dict[str, tuple[float, float]]:
+    """The largest figures of constrained metrics on fresh seeds, where they are known."""
+    every = [p for seed in _by_seed(plan, trial, outcomes) for p in seed]
+    return worst(constrained(one, plan.study.constraints) for one in every)
 
 
 def _seed(plan: StudyPlan) -> int:

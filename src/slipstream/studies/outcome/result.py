@@ -30,12 +30,14 @@
                                own ones, `of`: "excess" or "own" (where there is no equal weight)
     confirmation               {seeds, bootstrap, level, candidates: [{trial, search_score, value,
                                lcb, own_lcb, seeds: [...], excluded}], cash, winner, best,
-                               chance: {trial, trials, full, excess, own} | null, reason}
+                               chance: {trial, trials, full, excess, own} | null, reason,
+                               closest}
                                value: information ratio against equal weight, or else cash;
                                games: mean return; lcb: its lower bound, none of few days;
                                own_lcb: of the Sharpe ratio itself, where there is equal weight;
                                chance: p that so many trials without skill would show as much as
-                               the best candidate
+                               the best candidate; closest: which trial is the least beyond a
+                               constraint, where no candidate is left
     winner                     {trial, params, overrides, forced} | null
     holdout                    {opening, before, looks, unknown (which opening of these days, after
                                which studies and looks, or why that is not known), fresh_days,
@@ -124,7 +126,7 @@ def result_of(
         "confirmation": {
             **_fields(confirmation, "seeds", "bootstrap", "level"),
             "candidates": [dict(one) for one in confirmed.candidates],
-            **_fields(confirmed, "cash", "chance", "winner", "best", "reason"),
+            **_fields(confirmed, "cash", "chance", "winner", "best", "reason", "closest"),
         },
         "winner": _winner(chosen, deployed),
         "holdout": deployed.holdout,

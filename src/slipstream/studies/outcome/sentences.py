@@ -61,12 +61,17 @@ def no_winner(result: Mapping[str, Any]) -> str:
 def why_none(result: Mapping[str, Any]) -> list[str]:
     """Why nothing is recommended, and what to do now."""
     told, study = result["confirmation"], result["handle"]
-    found = [f"Reason: {told['reason']}."] if told["reason"] else []
+    near = told.get("closest")
+    reason = f"{told['reason']}; {near}" if near else told["reason"]
+    found = [f"Reason: {reason}."] if reason else []
     if not result["market"]:
-        return [*found, "What to do now: train longer (--total-steps), or search other settings."]
+        loosen = "loosen `study.constraints`, " * bool(near)
+        other = "train longer (--total-steps), or search other settings."
+        return [*found, f"What to do now: {loosen}{other}"]
+    looser = " with looser `study.constraints`," * bool(near)
     advice = (
-        "What to do now: a new study on more data, where smaller ratios can be confirmed, with "
-        "other features, or with lower costs (fewer trades, a longer bar)."
+        f"What to do now: a new study{looser} on more data, where smaller ratios can be confirmed, "
+        "with other features, or with lower costs (fewer trades, a longer bar)."
     )
     newer = f"`slipstream evaluate {study} --from {result['ends']}` scores it on later bars."
     if result["winner"] is not None:

@@ -8,7 +8,6 @@ is written once, in a transaction that is on disk before anything is built on it
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from slipstream.files.database import ChangedError, open_to_read
 from slipstream.files.files import plain
 from slipstream.settings.trust import names_code
 from slipstream.studies.engine.member import DailyReturns, Outcome
+from slipstream.studies.statistics.returns import beyond, closest, worst
 
 FORMAT = 1
 CONSTRAINED = "constrained"  # of a fold: figure and limit of each constrained metric
@@ -142,19 +142,15 @@ class Verdict:
     @property
     def constrained(self) -> dict[str, tuple[float, float]]:
         """The largest figure of each constrained metric over the folds, and its limit."""
-        found: dict[str, tuple[float, float]] = {}
-        for fold in self.folds:
-            for name, (figure, most) in fold.get(CONSTRAINED, {}).items():
-                found[name] = max(found.get(name, (-math.inf, most)), (figure, most))
-        return found
+        return worst(fold.get(CONSTRAINED, {}) for fold in self.folds)
 
     @property
     def standing(self) -> str:
         """Its kind; of complete trials ``inactive`` and ``violating`` ones, which cannot win."""
         if self.kind == "complete" and self.inactive:
             return "inactive"
-        violates = any(figure > most for figure, most in self.constrained.values())
-        return "violating" if self.kind == "complete" and violates else self.kind
+        violates = self.kind == "complete" and beyond(self.constrained)
+        return "violating" if violates else self.kind
 
     @property
     def able(self) -> bool:
@@ -218,6 +214,11 @@ def best_trials(trials: Sequence[Trial]) -> list[Trial]:
     """Trials that can win, see `ranked`."""
     by_number = {trial.number: trial for trial in trials}
     return [by_number[one.trial] for one in ranked(trial.last for trial in trials)]
+
+
+def closest_of(verdicts: Iterable[Verdict]) -> str:
+    """Which of the trials that only a constraint keeps from winning is the least beyond it."""
+    return closest({one.trial: one.constrained for one in verdicts if one.standing == "violating"})
 
 
 def counts_of(verdicts: Iterable[Verdict]) -> dict[str, int]:

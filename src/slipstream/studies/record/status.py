@@ -24,7 +24,7 @@ from slipstream.files.lock import is_locked
 from slipstream.files.status import CURRENT, STUDY, Status, read_status
 from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.studies.record.ledger import Ledger, Trial, best_trials, counts_of
+from slipstream.studies.record.ledger import Ledger, Trial, best_trials, closest_of, counts_of
 
 DEPLOYMENTS, VERSIONS = "deployments", "versions"
 FORMATS = ("csv", "json")
@@ -78,9 +78,11 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
             ranked = best_trials(list(trials.values()))
             if not ranked and any(trial.state == "complete" for trial in trials.values()):
                 within = " within its constraints" * bool(folder.study.constraints)
+                near = closest_of(trial.last for trial in trials.values())
+                loosen = f"{near}: begin a study with looser `study.constraints`, or " * bool(near)
                 raise CheckpointError(
                     f"No trial of {folder.name} ended with policies that trade in every fold"
-                    f"{within}, so none is best; print any with `slipstream study best "
+                    f"{within}, so none is best; {loosen}print any with `slipstream study best "
                     f"{folder.handle} --trial N`."
                 )
             if not ranked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
@@ -14,10 +14,10 @@ from slipstream.settings.config import RunConfig
 from slipstream.settings.target import read_config
 from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.record.folder import StudyFolder, read_section
-from slipstream.studies.record.ledger import CONSTRAINED, Ledger, Slot, Trial
+from slipstream.studies.record.ledger import Ledger, Slot, Trial
 from slipstream.studies.record.status import lookup
 from slipstream.studies.space.space import SearchSpace, encode
-from slipstream.studies.statistics.returns import check_constraints, constrained
+from slipstream.studies.statistics.returns import check_constraints, constrained, worst
 
 FACT = "warm_start"  # of the ledger
 
@@ -159,6 +159,6 @@ def _excess(ledger: Ledger, trial: Trial, constraints: Mapping[str, float]) -> l
         if outcome is not None and outcome.passes is not None:
             reported = outcome.passes.metrics[0]
             check_constraints(constraints, list(reported), f"the study in {ledger.path.parent}")
-            folds.append({CONSTRAINED: constrained(outcome.passes, constraints)})
-    figures = replace(trial.last, folds=folds).constrained.values()
+            folds.append(constrained(outcome.passes, constraints))
+    figures = worst(folds).values()
     return [figure - most for figure, most in figures if math.isfinite(figure)]

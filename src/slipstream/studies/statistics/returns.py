@@ -148,6 +148,15 @@ def constrained(
     }
 
 
+def worst(found: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tuple[float, float]]:
+    """The largest figure of each constrained metric over several folds, and its limit."""
+    largest: dict[str, tuple[float, float]] = {}
+    for figures in found:
+        for name, (figure, most) in figures.items():
+            largest[name] = max(largest.get(name, (-math.inf, most)), (figure, most))
+    return largest
+
+
 def beyond(figures: Mapping[str, Sequence[float]]) -> str:
     """Which constrained metrics are larger than they may be, in words; empty where none is."""
     return ", ".join(
@@ -155,6 +164,23 @@ def beyond(figures: Mapping[str, Sequence[float]]) -> str:
         for name, (figure, most) in figures.items()
         if figure > most
     )
+
+
+def closest(trials: Mapping[int, Mapping[str, Sequence[float]]]) -> str:
+    """Which of the trials beyond a constraint is the least beyond, in words; empty without one.
+
+    Args:
+        trials: by number what `worst` finds; a metric is compared in parts of its limit.
+    """
+    over = {
+        number: max((figure - most) / (abs(most) or 1.0) for figure, most in figures.values())
+        for number, figures in trials.items()
+        if beyond(figures)
+    }
+    if not over:
+        return ""
+    nearest = min(over, key=over.__getitem__)
+    return f"trial {nearest} comes closest, whose {beyond(trials[nearest])}"
 
 
 def trial_score(scores: Sequence[float], penalty: float = 0.1) -> float:
