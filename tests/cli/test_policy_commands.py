@@ -91,10 +91,17 @@ def test_what_a_study_deploys_is_shown_and_exported(slipstream, run, tmp_path):
         "trial": 7,
         "id": "a",
         "forced": True,
+        "overrides": {
+            "agent.learning_rate": 0.003,
+            "agent.widths": [8, 8],
+            "env.self": {"a": None},
+        },
     }
     folder = checkpoint.save(tmp_path / "policy", tensors, {**facts, "policy": own["policy"]})
     done = slipstream("policy", "show", folder)
     assert done.code == 0, done.err
+    told = " ".join(done.out.split())
+    assert "agent.learning_rate 0.003, agent.widths 8 8, env.a.b none" in told
     for words in ("ppo, seed 0", "first", "deployed by force", own["policy"]["hash"]):
         assert words in done.out, done.out
     if importlib.util.find_spec("onnx"):
@@ -118,6 +125,7 @@ def test_a_market_policy_shows_its_prices_and_costs(slipstream, tmp_path):
     assert done.code == 0, done.err
     for words in ("feature rsi_14", "n 14", "slippage_pips 0.25", "3600", "EURUSD", "next_open"):
         assert words in done.out, done.out
+    assert not any(word in done.out for word in ("None", "True", "False", "': "))
     for words in ("train bars", "test bars", "training data", "mean log return", "validation"):
         assert words in done.out, done.out
     if importlib.util.find_spec("onnx"):

@@ -116,7 +116,8 @@ def test_any_game_of_two_is_played(other_game):
     # Nothing is drawn where both take their likeliest move: every game is the same one, and what
     # the beginner gets in it the other one loses.
     assert set(self.result[self.left] + self.result[~self.left][0]) == {0}
-    assert self.as_dict()["two"] == "run"
+    assert self.as_dict()["two"] == "run" and self.alike and not random.alike
+    assert len(set(self.shares()["drawn"])) == 1 and len(set(random.shares()["drawn"])) > 1
 
 
 def test_a_policys_own_folder_is_an_opponent(other_game):
@@ -124,6 +125,10 @@ def test_a_policys_own_folder_is_an_opponent(other_game):
     [games] = slipstream.evaluate_games(other_game, [str(folder)], games=4)
     [run] = slipstream.evaluate_games(other_game, [str(other_game.path)], games=4)
     assert np.array_equal(games.result, run.result) and games.two == "run/member-000"
+    [own] = slipstream.evaluate_games(folder, games=4)
+    assert own.one == "run/member-000" and read_games(other_game)[0]["two"] == "random"
+    with pytest.raises(ConfigError, match="games=0: give 1"):
+        slipstream.exploit(other_game, games=0)
 
 
 def test_a_policy_that_was_handed_on_plays_the_same_games(other_game, tmp_path):

@@ -37,7 +37,7 @@ def exploit(
     may win more. It goes into `games.json` of the response's run.
 
     Args:
-        path: a run, or a policy that `write_card` handed on.
+        path: a run, a folder in its `best`, or a policy that `write_card` handed on.
         steps: that the response is trained for; as the policy was unless given.
         games: played in the end, from both sides.
         seed: of the games; one that chose no policy unless given.
@@ -60,6 +60,7 @@ def exploit(
     from slipstream.runs import games as whole
 
     config, two = whole.learner_of(path, member, trust)
+    whole.check_game(config.env_name, games)
     assert two.place is not None
     whole.game_against(config.env_name, config.env_settings, 0, two)  # refused before training
     changes: dict[str, Any] = {} if steps is None else {"training.total_steps": steps}

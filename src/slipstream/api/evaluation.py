@@ -81,7 +81,8 @@ def evaluate_games(
     """Whole games of a policy for two, from both sides; a run's are written to its `games.json`.
 
     Args:
-        path: a run, for its best policy; or a policy that `write_card` handed on.
+        path: a run, for its best policy; a folder in its `best`; or a policy that `write_card`
+            handed on.
         opponents: names of the game's bots (`random` in any game), directories of other runs,
             policies' folders, ONNX files, `snapshots` of the run's own; all bots unless given.
         games: against each.
@@ -109,7 +110,7 @@ def evaluate_games(
     asked: Any = {"settings": settings, "backend": config.training.chosen_backend}
     played = [whole.play(name, one, two, games, number, **asked) for two in others]
     if one.run is not None:
-        whole.write_games(one.run, played, number, member)
+        whole.write_games(one.run, played, number, one.member)
     return played
 
 

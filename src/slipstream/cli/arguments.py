@@ -107,6 +107,9 @@ Target = Annotated[
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="Run directory.", autocompletion=runs)]
+RunOrPolicy = Annotated[
+    Path, typer.Argument(help="Run directory, or a policy's folder.", autocompletion=runs)
+]
 RunOrStudy = Annotated[
     str,
     typer.Argument(

@@ -283,6 +283,14 @@ class Environment(ABC):
         return {}
 
     @property
+    def repeated(self) -> frozenset[str]:
+        """Opponents in evaluations against whom all games from one side are the same game.
+
+        Neither they nor the game draw anything, and nor may the policy that meets them.
+        """
+        return frozenset()
+
+    @property
     def folds(self) -> int | None:
         """How many its data are divided into; None: they are not."""
         return None

@@ -17,6 +17,7 @@ from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import check_account
+from slipstream.core.random import word
 from slipstream.core.reader import seal
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec
@@ -42,6 +43,7 @@ from slipstream.environments.suggested import for_gymnasium
 from slipstream.experience.replay.kernel_fields import kept_bytes
 from slipstream.files.files import plain
 from slipstream.machine.cache import cannot_write, private_folder
+from slipstream.machine.reached import calls
 from slipstream.market.config import DataConfig
 from slipstream.market.folds import FoldPlan
 from slipstream.market.reading.source import price_files
@@ -263,6 +265,14 @@ class KernelEnvironment(Environment):
         own = {-number: name for number, name in enumerate(players)}
         seats = met.self_play
         return own if seats is None else own | seats.evaluation.settled().short_names
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        seats, kernel = (self.judge or self).self_play, self.kernel
+        if seats is None or any(calls(one, word) for one in (kernel.reset, kernel.step)):
+            return frozenset()
+        met = seats.evaluation.settled()
+        return frozenset(met.short_names[k] for k, one in met.networks.items() if not one.drawn)
 
     @property
     def folds(self) -> int | None:

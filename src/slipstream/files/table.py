@@ -11,6 +11,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from slipstream.core.reader import UnreadableError, content, is_there
 from slipstream.files.files import AppendedFile, disk_errors, write_text
 
 Row = Mapping[str, Any]
+Columns = Mapping[str, Sequence[float | str | None]]  # of a table, by name
 _LIMIT = 1 << 33  # bytes of a table
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
 
 
 class CsvTable:
@@ -121,15 +124,24 @@ class CsvTable:
         )
 
 
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Writes a table that is whole at once, in place of one that was there.
+def csv_text(rows: Sequence[Row]) -> str:
+    """A table that is whole at once, with every column that a row has.
 
-    Raises:
-        ResourceError: the disk is full.
+    A text that a spreadsheet would run as a formula has an apostrophe before it.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines: list[list[Any]] = [columns, *([row.get(name) for name in columns] for row in rows)]
-    write_text(path, "".join(",".join(map(_cell, line)) + "\n" for line in lines))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(_guarded, line) for line in lines)
+    return text.getvalue()
+
+
+def _guarded(value: Any) -> Any:
+    """Finite numbers as they are; text, such as a choice or a reason, never as a formula."""
+    if isinstance(value, Real):
+        return value if math.isfinite(value) else None
+    told = "" if value is None else str(value)
+    return f"'{told}" if told.startswith(_FORMULA) else told
 
 
 def read(

@@ -21,6 +21,17 @@ _OPEN_MODULES = (math, np)
 Decorator = Callable[[FunctionType], Any]
 
 
+def calls(function: Callable[..., Any], wanted: Callable[..., Any]) -> bool:
+    """Whether a plain function calls `wanted`, itself or by way of helpers."""
+    left, seen = list[Any]([function]), set[Any]()
+    while left:
+        one = left.pop()
+        if isinstance(one, FunctionType) and one not in seen:
+            seen.add(one)
+            left += [one.__globals__.get(name) for name in _global_names(one.__code__)]
+    return wanted in seen
+
+
 class Reachable:
     """All that a function reaches through its globals: helper functions, constants, their modules.
 

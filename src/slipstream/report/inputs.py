@@ -139,6 +139,7 @@ class Outcomes:
         won, drawn, lost: fresh games of the policy that is shown.
         steps: [k], of the validations; shares: [k, 3], won, drawn and lost of the same member in
             them, NaN where it was not met.
+        alike: all fresh games of a side are the same one.
     """
 
     opponent: str
@@ -147,6 +148,7 @@ class Outcomes:
     lost: int
     steps: Floats
     shares: Floats
+    alike: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.spec import Spec
+from slipstream.files.table import Columns
 from slipstream.report.canvas import (
     BLUE,
     GREY,
@@ -51,7 +52,7 @@ def curves(run: Run, market: bool) -> tuple[Curve, ...]:
     return tuple(curve for curve in found if not np.isnan(curve.score).all())
 
 
-def numbers_of(table: Mapping[str, Sequence[float | str | None]], column: str) -> Floats:
+def numbers_of(table: Columns, column: str) -> Floats:
     """A column of a run's table; NaN where a cell is empty.
 
     Raises:
@@ -67,13 +68,7 @@ def numbers_of(table: Mapping[str, Sequence[float | str | None]], column: str) -
     return np.array(cells, dtype=np.float64)
 
 
-def _curve(
-    name: str,
-    table: Mapping[str, Sequence[float | str | None]],
-    members: int,
-    unit: str,
-    column: str = "score",
-) -> Curve:
+def _curve(name: str, table: Columns, members: int, unit: str, column: str = "score") -> Curve:
     """Rows of (member, steps, `column`) as one column a member, thinned."""
     steps, score = numbers_of(table, "steps"), numbers_of(table, column)
     member = numbers_of(table, "member").astype(int)

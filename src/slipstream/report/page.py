@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from slipstream.files.files import disk_errors, write_bytes, write_text
-from slipstream.files.table import Row, write_rows
+from slipstream.files.table import Row, csv_text
 from slipstream.report.canvas import png
 
 _TEMPLATES = Environment(
@@ -144,6 +144,6 @@ def write(
     for shown in page.pictures:
         write_bytes(figures / f"{shown.name}.png", shown.png)
     for table, rows in (tables or {}).items():
-        write_rows(folder / table, rows)
+        write_text(folder / table, csv_text(rows))
     write_text(path, render(page))
     return path

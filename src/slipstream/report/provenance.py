@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.files.machine import COLUMNS, WALL
+from slipstream.files.table import Columns
 from slipstream.report.canvas import BLUE, canvas
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.learning import episode_sections
@@ -18,7 +19,7 @@ _LABELS = ("processor\n(% of a core)", "memory (GiB)", "GPU (%)", "VRAM (GiB)", 
 _UNITS = ((7_200.0, 3_600.0, "hours"), (120.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
 
-def machine_columns(table: Mapping[str, Sequence[float | str | None]]) -> dict[str, Floats]:
+def machine_columns(table: Columns) -> dict[str, Floats]:
     """What looks at the machine found, by column; empty with fewer than two looks.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +9,9 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import kind_of
+from slipstream.files.table import Columns
 from slipstream.runs.run import Run
 from slipstream.settings.sections import EvaluationConfig
-
-Columns = Mapping[str, Sequence[float | str | None]]
 
 _LABELS = {
     "env": "environments",

@@ -20,7 +20,7 @@ from slipstream.core.text import did_you_mean
 from slipstream.environments.environment import LONGEST
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig, is_game
-from slipstream.environments.self_play.opponents import SnapshotPool
+from slipstream.environments.self_play.opponents import SnapshotPool, short_name
 from slipstream.environments.self_play.ratings import load_model, rated
 from slipstream.files.best_policies import BEST
 from slipstream.files.checkpoint import STATE
@@ -33,6 +33,7 @@ from slipstream.settings.config import RunConfig
 from slipstream.vector.vector_env import VectorEnv, blank
 
 COPIES = 1_024  # at once; their number changes nothing but speed
+ALIKE = "all games of a side are the same one, as neither the game nor the players draw anything"
 _SIDES = ("left", "right")
 _FILE = "games.json"
 _POOL = "opponents.pool."  # in a checkpoint
@@ -54,7 +55,7 @@ class Player:
     Attributes:
         name: in tables.
         policy: whose games are counted; the second player needs none.
-        run: of the policy.
+        run: of the policy; member: of the run, None for the best one.
         place: of a policy on disk; None for a bot.
         pool: of a run's snapshots, where those play.
     """
@@ -64,6 +65,7 @@ class Player:
     run: Run | None = None
     place: str | None = None
     pool: SnapshotPool | None = None
+    member: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Games:
         result: int64 [J]: 1 won, 0 drawn, -1 lost.
         left: bool [J], where `one` played.
         length: int64 [J], steps.
+        alike: all games of a side are the same one, as neither the game nor the players draw.
     """
 
     one: str
@@ -82,12 +85,14 @@ class Games:
     result: NDArray[np.int64]
     left: NDArray[np.bool_]
     length: NDArray[np.int64]
+    alike: bool = False
 
     def shares(self) -> dict[str, tuple[float, float, float]]:
-        """Share of games won, drawn and lost, each with its 95 % interval (Wilson)."""
+        """Share of games won, drawn and lost, each with the ends of `share_of`."""
         names = {"won": 1, "drawn": 0, "lost": -1}
         counts = {name: int((self.result == value).sum()) for name, value in names.items()}
-        return {name: wilson(count, len(self.result)) for name, count in counts.items()}
+        total = len(self.result)
+        return {name: share_of(count, total, self.alike) for name, count in counts.items()}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a file."""
@@ -101,6 +106,7 @@ class Games:
             **{n: float((self.result[at] == 1).mean()) for n, at in sides.items() if at.any()},
             "decided_per_1000_steps": 1000.0 * decided / steps,
             "mean_length": float(self.length.mean()),
+            "alike": self.alike,
         }
 
 
@@ -113,12 +119,19 @@ def wilson(count: int, total: int, z: float = 1.959964) -> tuple[float, float, f
     return share, max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
+def share_of(count: int, total: int, alike: bool = False) -> tuple[float, float, float]:
+    """A share of games and the ends of its 95 % interval (Wilson): itself where all are `alike`."""
+    return (count / total,) * 3 if alike else wilson(count, total)
+
+
 def player_of(path: str | Path | Run, member: int | None = None) -> Player:
-    """The policy that validation chose in a run."""
+    """The policy that validation chose in a run, of the best member unless one is given."""
     run = path if isinstance(path, Run) else Run.open(path)
-    chosen = run.best.highest if member is None else member
-    place = str(run.best.folder_of(chosen))
-    return Player(run.path.name, best_policy(run, chosen), run, place)
+    if member is None:
+        return Player(run.path.name, best_policy(run, run.best.highest), run, str(run.path))
+    folder = run.best.folder_of(member)
+    name = f"{run.path.name}/{folder.name}"
+    return Player(name, best_policy(run, member), run, str(folder), member=member)
 
 
 def learner_of(
@@ -127,22 +140,25 @@ def learner_of(
     """A policy for two, of a run or handed on by one, and the config that it was trained under.
 
     Args:
-        path: a run, or the folder of a policy.
+        path: a run, a folder in its `best`, or the folder of a policy that has a config.
         member: of the run; the best one's policy unless given.
         trust: as for `Run.open`.
 
     Raises:
-        ConfigError: it is no policy for two.
+        ConfigError: it is no policy for two, or a member is named of what is one policy.
         CheckpointError: there is no policy yet, or it is damaged.
     """
-    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
+    run, own = (path, None) if isinstance(path, Run) else run_of(path, trust) or (None, None)
+    deployed = None if run is not None else deployed_folder(Path(str(path)))
+    if member is not None and (own is not None or deployed is not None):
+        raise ConfigError(f"{path} is one policy: leave out --member, or give its run's directory.")
     if deployed is not None:
         found = DeployedPolicy.open(deployed, trust)
         check_game(found.config.env_name)
         return found.config, Player(deployed.absolute().name, found.policy, place=str(deployed))
-    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
+    run = run or Run.open(str(path))  # says what is wrong with it
     check_game(run.config.env_name)
-    return run.config, player_of(run, member)
+    return run.config, player_of(run, own if member is None else member)
 
 
 def bots(env_name: str) -> list[str]:
@@ -204,22 +220,18 @@ def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
         )
     found = run_of(text, trust)
     if found is None:
-        return Player(Path(text).stem, place=text)
-    run, member = found
-    player = player_of(run, member)
-    if member is None:
-        return player
-    return replace(player, name=f"{run.path.name}/{run.best.folder_of(member).name}")
+        return Player(short_name(text), place=text)
+    return player_of(*found)
 
 
-def run_of(text: str, trust: bool = False) -> tuple[Run, int | None] | None:
+def run_of(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | None:
     """The run that a path means, and the member whose own folder it is; None where it means none.
 
     Args:
-        text: a run's directory (no member), or a folder in its `best`.
+        path: a run's directory (no member), or a folder in its `best`.
         trust: see `Run.open`.
     """
-    folder = Path(text).expanduser().absolute()
+    folder = Path(path).expanduser().absolute()
     if (folder / CONFIG).is_file():
         return Run.open(folder, trust=trust), None
     if folder.parent.name != BEST or not (folder.parents[1] / CONFIG).is_file():
@@ -249,12 +261,14 @@ def exploiting(config: RunConfig, place: str, drawn: bool) -> dict[str, Any]:
     return {name: section for name, section in values.items() if name != "curriculum"}
 
 
-def check_game(env_name: str) -> None:
-    """Refuses what is no game of two.
+def check_game(env_name: str, games: int = 1) -> None:
+    """Refuses what is no game of two, and to play none of it.
 
     Raises:
-        ConfigError: nobody can act in a second seat of it.
+        ConfigError: nobody can act in a second seat of it, or `games` is below 1.
     """
+    if games < 1:
+        raise ConfigError(f"--games {games}: give 1 or more.")
     if not bots(env_name):
         raise ConfigError(
             f"`{env_name}` is no game for two: `slipstream evaluate RUN` without --games and "
@@ -293,26 +307,25 @@ def play(
     Raises:
         ConfigError: no game is asked for, or a player does not fit the game.
     """
-    if games < 1:
-        raise ConfigError(f"--games {games}: give 1 or more.")
-    check_game(env_name)
+    check_game(env_name, games)
     assert one.policy is not None
     trained = {} if one.run is None else one.run.config.env_settings
     base = settings if settings is not None else trained
     result, length = np.zeros(games, np.int64), np.zeros(games, np.int64)
-    numbers = np.arange(games)
+    numbers, alike = np.arange(games), False
     for seat in range(2):
         own = numbers[numbers % 2 == seat]
         if not len(own):
             continue
         environment = game_against(env_name, base, seat, two, drawn)
         _check_fit(environment, one)
+        alike = bool(environment.repeated)
         size = min(copies, len(own))
         with environment.evaluation("train", size, 1, backend, LONGEST) as env:
             for first in range(0, len(own), size):
                 part = own[first : first + size]
                 result[part], length[part] = _block(env, one.policy, part, seed)
-    return Games(one.name, two.name, result, numbers % 2 == 0, length)
+    return Games(one.name, two.name, result, numbers % 2 == 0, length, alike)
 
 
 def game_against(

@@ -93,11 +93,9 @@ def _conditions(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     }
     for key, name in words.items():
         if key in known:
-            value = known[key]
-            yield name, ", ".join(value) if isinstance(value, list) else str(value)
+            yield name, _words(known[key])
     for one in known.get("features", ()):
-        own = ", ".join(f"{key} {value}" for key, value in one.items() if key != "name")
-        yield f"feature {one['name']}", own
+        yield f"feature {one['name']}", _listed({k: v for k, v in one.items() if k != "name"})
     settings = known.get("settings", {})
     costs = {key: settings[key] for key in settings if any(part in key for part in _COSTS)}
     for name, chosen in (
@@ -105,7 +103,27 @@ def _conditions(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ("settings", {k: settings[k] for k in settings if k not in costs}),
     ):
         if chosen:
-            yield name, ", ".join(f"{key} {value}" for key, value in chosen.items())
+            yield name, _listed(chosen)
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    """Values by dotted name, however deep they lie."""
+    found = [
+        _listed({f"{name}.{key}": one for key, one in value.items()})
+        if isinstance(value, Mapping) and value
+        else f"{name} {_words(value)}"
+        for name, value in values.items()
+    ]
+    return ", ".join(found)
+
+
+def _words(value: Any) -> str:
+    """A plain value without Python's brackets and quotes."""
+    if value is None or value in ([], {}):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(map(_words, value)) if isinstance(value, list) else str(value)
 
 
 def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -123,9 +141,11 @@ def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple
         if isinstance(test.get("score"), float):
             yield "test", f"{what} {test['score']:.6g} on {test.get('test_is')}"
         return
-    for key, name in (("label", "chosen by"), ("trial", "trial"), ("overrides", "found")):
-        if own.get(key) not in (None, {}):
+    for key, name in (("label", "chosen by"), ("trial", "trial")):
+        if own.get(key) is not None:
             yield name, str(own[key])
+    if own.get("overrides"):
+        yield "found", _listed(own["overrides"])
     if own.get("forced"):
         yield "recommended", "no: it was deployed by force"
     for gate in own.get("gates", ()):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunFolder, Trust, console
-from slipstream.cli.output import show_table
+from slipstream.cli.arguments import RunOrPolicy, Trust, console
+from slipstream.cli.output import show_table, tell
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ WORKS = ("evaluate",)
 # Long: a line for each option.
 @app.command()
 def evaluate(
-    run: RunFolder,
+    run: RunOrPolicy,
     data: Annotated[Path | None, typer.Option(help="Folder of other prices to score.")] = None,
     symbols: Annotated[
         str | None, typer.Option(help="Only these of the prices, separated by commas.")
@@ -109,11 +109,13 @@ def _show_games(
 
 def _print_table(played: list[Games]) -> None:
     """A row for each opponent."""
+    from slipstream.runs.games import ALIKE
+
     rows = []
     for games in played:
         facts = games.as_dict()
         shares = [
-            f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+            f"{100 * share:.1f}" + f" [{100 * low:.1f}, {100 * high:.1f}]" * (not games.alike)
             for share, low, high in games.shares().values()
         ]
         sides = [facts.get(name) for name in ("won_left", "won_right")]
@@ -122,6 +124,8 @@ def _print_table(played: list[Games]) -> None:
     columns = ("opponent", "won %", "drawn %", "lost %", "won left | right %", "mean length")
     title = f"{played[0].one}, {len(played[0].result):,} games each, from both sides"
     show_table(columns, rows, title, numbers=True)
+    if alike := [games.two for games in played if games.alike]:
+        tell(f"Without an interval, against {' and '.join(alike)}: {ALIKE}.")
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -24,6 +24,7 @@ from slipstream.environments.self_play.networks import (
 )
 from slipstream.environments.self_play.onnx_file import read_onnx
 from slipstream.environments.self_play.ratings import Ratings
+from slipstream.files.best_policies import BEST
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.vector.vector_env import Episodes
@@ -84,7 +85,7 @@ class LineUp:
     @property
     def short_names(self) -> dict[int, str]:
         """Names for tables by kind, numbered where two would be the same."""
-        short = [re.sub(r"[^\w.-]+", "-", Path(name).stem) for name in self.names]
+        short = [re.sub(r"[^\w.-]+", "-", short_name(name)) for name in self.names]
         return {
             kind: name if short.count(name) == 1 else f"{name}-{kind}"
             for kind, name in enumerate(short)
@@ -110,6 +111,13 @@ class LineUp:
     def random(self) -> int:
         """Which kind is the player that does anything allowed; -1: it does not play."""
         return self.names.index(RANDOM) if RANDOM in self.names else -1
+
+
+def short_name(text: str) -> str:
+    """What a run, a policy's folder or an ONNX file is called; before a member's name its run's."""
+    path = Path(text).absolute()
+    own = path.parent.name == BEST
+    return f"{path.parents[1].name}/{path.name}" if own else path.name.removesuffix(".onnx")
 
 
 def is_file(name: str) -> bool:

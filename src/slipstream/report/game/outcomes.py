@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from slipstream.environments.evaluation import by_opponent
+from slipstream.files.table import Columns
 from slipstream.files.track import Track
 from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
 from slipstream.report.inputs import Outcomes
@@ -16,15 +18,17 @@ from slipstream.report.learning import numbers_of
 from slipstream.report.numbers import share
 from slipstream.report.page import KeyFigure, Section, Table, picture
 from slipstream.report.statistics import Floats
-from slipstream.runs.games import wilson
-
-Column: TypeAlias = Sequence[float | str | None]  # of a run's table
+from slipstream.runs.games import ALIKE, share_of
 
 _COLOURS = {"won": BLUE, "drawn": GREY, "lost": VERMILION}
 
 
 def outcomes(
-    columns: Mapping[str, Column], member: int, tracks: Sequence[Track], names: Mapping[int, str]
+    columns: Columns,
+    member: int,
+    tracks: Sequence[Track],
+    names: Mapping[int, str],
+    repeated: Collection[str] = (),
 ) -> tuple[Outcomes, ...]:
     """Fresh games by opponent, and validations of the same member.
 
@@ -33,15 +37,17 @@ def outcomes(
         member: by its number.
         tracks: its fresh games.
         names: of the numbers in their metric `opponent`.
+        repeated: those among them against whom all games of a side were the same one.
     """
     met = by_opponent(tracks, names)
     # Validations met several, whomever fresh games meet: `won` is over all of them.
     several = len(met) > 1 or any(f"won_{name}" in columns for name in names.values())
-    return tuple(_outcomes(columns, member, name, own, several) for name, own in met.items())
+    found = [_outcomes(columns, member, name, own, several) for name, own in met.items()]
+    return tuple(replace(one, alike=one.opponent in repeated) for one in found)
 
 
 def _outcomes(
-    table: Mapping[str, Column], member: int, name: str, tracks: Sequence[Track], several: bool
+    table: Columns, member: int, name: str, tracks: Sequence[Track], several: bool
 ) -> Outcomes:
     won = int(sum(track.metrics["won"] for track in tracks))
     lost = int(sum(track.metrics["lost"] for track in tracks))
@@ -59,14 +65,16 @@ def _outcomes(
 def won(met: Outcomes) -> KeyFigure:
     """The key figure that says how often one opponent was beaten."""
     games = met.won + met.drawn + met.lost
-    low, high = (f"{100 * end:.0f}" for end in wilson(met.won, games)[1:])
-    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), f"{low} to {high} %")
+    low, high = (f"{100 * end:.0f}" for end in share_of(met.won, games)[1:])
+    note = f"{games} games, all alike" if met.alike else f"{low} to {high} %"
+    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), note)
 
 
 def whole_games(played: Mapping[str, Any]) -> tuple[str, str]:
     """A row of `games.json` in words: who was met, and what came of it."""
-    shares = [f"{what} {_share(*played[what])}" for what in ("won", "drawn", "lost")]
-    return f"{played['games']:,} whole games against {played['two']}", ", ".join(shares)
+    shares = ", ".join(f"{what} {_share(*played[what])}" for what in ("won", "drawn", "lost"))
+    alike = f"; {ALIKE}" * played.get("alike", False)
+    return f"{played['games']:,} whole games against {played['two']}", shares + alike
 
 
 def sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> list[Section]:
@@ -85,14 +93,14 @@ def _fresh(found: Sequence[Outcomes]) -> Table:
     rows = []
     for one in found:
         counts = (one.won, one.drawn, one.lost)
-        shares = [_share(*wilson(n, sum(counts))) for n in counts]
+        shares = [_share(*share_of(n, sum(counts), one.alike)) for n in counts]
         rows.append([one.opponent, str(sum(counts)), *shares])
     return Table(
         "Fresh games by opponent",
         ("", "games", "won", "drawn", "lost"),
         rows,
         note="shares with 95 % intervals (Wilson); `slipstream evaluate RUN --games 1000` plays "
-        "more, from both sides",
+        f"more, from both sides{_alike(one.alike for one in found)}",
     )
 
 
@@ -103,10 +111,17 @@ def _played(played: Sequence[Mapping[str, Any]]) -> Table:
         length = f"{one['mean_length']:.0f}"
         rows.append([str(one["two"]), f"{one['games']:,}", *shares, length])
     columns = ("", "games", "won", "drawn", "lost", "mean length")
-    return Table("Whole games from both sides (games.json)", columns, rows)
+    note = _alike(one.get("alike") for one in played).removeprefix(". ")
+    return Table("Whole games from both sides (games.json)", columns, rows, note=note)
+
+
+def _alike(flags: Iterable[bool | None]) -> str:
+    return f". Without an interval: {ALIKE}" if any(flags) else ""
 
 
 def _share(share: float, low: float, high: float) -> str:
+    if low == high:
+        return f"{100 * share:.1f} %"
     return f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 

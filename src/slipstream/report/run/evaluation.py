@@ -99,7 +99,8 @@ def evaluate_run(
         return found
     shown = members[found.member]
     tracks = found.tracks[found.holdout][found.member]
-    met = outcomes(run.evaluations(), shown, tracks, environment.opponent_names)
+    alike = () if run.config.evaluation.drawn else environment.repeated
+    met = outcomes(run.evaluations(), shown, tracks, environment.opponent_names, alike)
     own = game(run, environment, members, shown)
     played = tuple(read_games(run)) if met else ()
     league = league_of(run) if met else None
@@ -138,7 +139,9 @@ def evaluate_deployed(
     plan = EvaluationPlan.of(deployed.config, environment)
     backend = deployed.config.training.chosen_backend
     found = gather(environment, found, backend=backend, draws=draws, plan=plan)
-    met = outcomes({}, 0, found.tracks[found.holdout][0], environment.opponent_names)
+    tracks = found.tracks[found.holdout][0]
+    alike = () if deployed.config.evaluation.drawn else environment.repeated
+    met = outcomes({}, 0, tracks, environment.opponent_names, alike)
     return replace(found, outcomes=met)
 
 

@@ -5,8 +5,6 @@ Where it stands, its best config, its trials as a table, to stop it.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +20,13 @@ from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lines import folder_lines, number, run_lines
 from slipstream.files.lock import is_locked
 from slipstream.files.status import CURRENT, STUDY, Status, read_status
+from slipstream.files.table import csv_text
 from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials, closest_of, counts_of
 
 DEPLOYMENTS, VERSIONS = "deployments", "versions"
 FORMATS = ("csv", "json")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
 _SHOWN = 5
 
 
@@ -119,21 +117,7 @@ def export_text(folder: StudyFolder, kind: str) -> str:
     if kind == "json":
         rows = {"study": folder.name, "trials": [_record(trial) for trial in trials]}
         return json.dumps(plain(rows), indent=2, allow_nan=False) + "\n"
-    records = [_row(trial) for trial in trials]
-    names = list(dict.fromkeys(name for record in records for name in record))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([_guarded(name) for name in names])
-    writer.writerows([[_guarded(record.get(name)) for name in names] for record in records])
-    return text.getvalue()
-
-
-def _guarded(value: Any) -> Any:
-    """Numbers as they are; text, such as a choice or a reason, never as a formula."""
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    told = str(value)
-    return f"'{told}" if told.startswith(_FORMULA) else told
+    return csv_text([_row(trial) for trial in trials])
 
 
 def _facts(trial: Trial) -> dict[str, Any]:
