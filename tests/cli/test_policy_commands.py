@@ -91,11 +91,7 @@ def test_what_a_study_deploys_is_shown_and_exported(slipstream, run, tmp_path):
         "trial": 7,
         "id": "a",
         "forced": True,
-        "overrides": {
-            "agent.learning_rate": 0.003,
-            "agent.widths": [8, 8],
-            "env.self": {"a": None},
-        },
+        "overrides": {"agent.learning_rate": 0.003, "agent.widths": [8, 8], "env.a": {"b": None}},
     }
     folder = checkpoint.save(tmp_path / "policy", tensors, {**facts, "policy": own["policy"]})
     done = slipstream("policy", "show", folder)

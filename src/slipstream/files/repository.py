@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ _PATIENCE_SECONDS = 5.0
 _LINKS = 5  # from one reference to another
 _SETTINGS = "[core]\n\trepositoryformatversion = {}\n\tbare = false\n\tfsmonitor = false\n"
 _SHA256 = "[extensions]\n\tobjectformat = sha256\n"
+
+
+def commit_words(found: Mapping[str, Any] | None) -> str:
+    """What `describe` found, in words; empty where there is no commit."""
+    found = found or {}
+    return str(found.get("commit", "")) + ", with local changes" * bool(found.get("dirty"))
 
 
 def describe(folder: Path) -> dict[str, Any] | None:

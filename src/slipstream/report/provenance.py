@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.files.machine import COLUMNS, WALL
+from slipstream.files.repository import commit_words
 from slipstream.files.table import Columns
 from slipstream.report.canvas import BLUE, canvas
 from slipstream.report.inputs import RunEvaluation
@@ -62,7 +63,6 @@ def origin(
         work: what was done: label and text.
         config, data: sha256.
     """
-    git = (facts.get("git") or {}).get("slipstream") or {}
     versions, machine = facts.get("versions") or {}, facts.get("machine") or {}
     parts = (
         machine.get("processor"),
@@ -77,7 +77,7 @@ def origin(
         **work,
         "Config": f"sha256 {config}" if config else "",
         "Data": f"sha256 {data}" if data else "",
-        "Commit": git.get("commit", "") + (", with local changes" if git.get("dirty") else ""),
+        "Commit": commit_words((facts.get("git") or {}).get("slipstream")),
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
         "Machine": ", ".join(str(part) for part in parts if part) if machine else "",
     }

@@ -11,6 +11,7 @@ from slipstream.core.reader import read_json
 from slipstream.core.text import percent, printable
 from slipstream.files import checkpoint
 from slipstream.files.best_policies import BEST
+from slipstream.files.repository import commit_words
 from slipstream.market.finding import stamp
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
@@ -175,6 +176,5 @@ def _origin(own: Mapping[str, Any], made: Mapping[str, Any]) -> Iterator[tuple[s
     for key in ("command", "started"):
         if key in made:
             yield key, printable(str(made[key]))
-    commit = (made.get("git") or {}).get("slipstream")
-    if commit:
-        yield "commit", str(commit)
+    if commit := commit_words((made.get("git") or {}).get("slipstream")):
+        yield "commit", printable(commit)
