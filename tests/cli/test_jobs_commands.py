@@ -1,6 +1,7 @@
 """`slipstream jobs`, `--background`, `--replace`, `--cores`; runs and studies found by name."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from slipstream.files.lock import is_locked
+from slipstream.files.lock import is_locked, take_lock
 from slipstream.files.status import read_status
 from slipstream.jobs.queue import own_queue
 
@@ -42,6 +43,7 @@ def test_a_training_in_the_background_is_found_watched_and_stopped_by_name(slips
     assert told.code == 0, told.err
     status = read_status(tmp_path / "night")
     assert status.phase == "training" and f"Process {status.pid}" in told.out
+    assert not list((tmp_path / "state").rglob("*.txt"))  # its log has what it says from here on
     assert os.getsid(status.pid) == status.pid  # a session of its own: no terminal ends it
     assert f"slipstream stop {tmp_path}/night" in told.out
     listed = slipstream("jobs")
@@ -87,6 +89,32 @@ def test_a_start_that_fails_is_said_at_once_with_its_own_words(slipstream, tmp_p
     assert told.code == 2 and "nope" in told.err and "Traceback" not in told.err
     told = slipstream("train", *SHORT, "--log", "out.txt")
     assert told.code == 2 and "add --background" in told.err
+
+
+def test_what_has_ended_is_not_stopped_and_what_is_complete_not_tried_again(slipstream, tmp_path):
+    assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a b").code == 0
+    with own_queue() as queue:
+        queue.end(queue.job(1), "failed", "no such environment.")
+    told = slipstream("jobs", "stop", "1")
+    assert told.code == 2 and "Job 1 is failed (no such environment): there is" in told.err
+    assert "no such environment" in slipstream("jobs", "--all").out
+    with own_queue() as queue:
+        queue.end(queue.job(1), "complete")
+    told = slipstream("jobs", "retry", "1")
+    assert told.code == 2 and "Job 1 is complete: there is nothing to do." in told.err
+    another = shlex.split(told.err.split("`")[1])  # which works when pasted
+    assert another[:2] == ["slipstream", "jobs"] and slipstream(*another[1:]).code == 0
+    with own_queue() as queue:
+        assert queue.job(2).folder == str(tmp_path / "a b-again")
+        assert queue.job(2).command[-1] == "cartpole"
+
+
+def test_a_job_that_is_stopped_while_another_process_has_its_folder_says_so(slipstream, tmp_path):
+    assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a").code == 0
+    (tmp_path / "a").mkdir()
+    with take_lock(tmp_path / "a", "held"):
+        told = slipstream("jobs", "stop", "a").out
+    assert "does not begin until" in told and f"`slipstream stop {tmp_path}/a` stops" in told
 
 
 @pytest.mark.long

@@ -256,6 +256,16 @@ def test_an_interrupted_study_says_how_to_go_on_and_ends_the_same(slipstream, ma
     assert again == whole
 
 
+def test_a_study_that_is_stopped_before_its_forecast_is_listed_with_its_trials(
+    slipstream, machinery, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    machinery.interrupt_after = 1
+    assert tune(slipstream).code == 130
+    assert "one   study  stopped  0 of 8 trials  " in slipstream("jobs").out
+    assert "0 of 8 trials" in slipstream("status", "one").out
+
+
 def test_stop_cuts_the_search_and_goes_on_to_the_end(slipstream, machinery, tmp_path, monkeypatch):
     collect = FakePool.collect
 

@@ -162,6 +162,21 @@ def test_a_killed_process_is_gone_and_the_next_one_notes_it(tmp_path):
     assert read_events(tmp_path)[2]["pid"] == status.pid
 
 
+def test_a_full_disk_that_took_its_last_event_alone_is_no_kill(tmp_path):
+    now = time.time()
+    left = Status("run", pid=2**22 + 1, host=platform.node(), started=now, updated=now)
+    (tmp_path / STATUS).write_text(json.dumps(left.as_dict()))
+    told = {"at": now + 1.0, "event": "failed", "reason": "The disk is full."}
+    (tmp_path / EVENTS).write_text(json.dumps(told) + "\n")
+    assert read_status(tmp_path).judged() == "failed"
+    lines = run_lines(tmp_path)
+    assert lines[1].startswith("It failed: The disk is full. Mend it, then go on with `slipstream")
+    assert "gone" not in " ".join(lines)
+    told["at"] = now - 1.0  # of the session before
+    (tmp_path / EVENTS).write_text(json.dumps(told) + "\n")
+    assert read_status(tmp_path).judged() == "gone"
+
+
 def test_what_cannot_be_known_is_not_claimed():
     now = time.time()
     mine = Status("run", pid=os.getpid(), host=platform.node(), started=now, updated=now)

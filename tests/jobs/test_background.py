@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.files.lock import take_lock
 from slipstream.files.status import Status
 from slipstream.jobs import background
-from slipstream.jobs.background import make_room
+from slipstream.jobs.background import in_background, make_room
 from slipstream.studies.record.status import at_work
 
 
@@ -48,3 +48,20 @@ def test_a_process_that_the_clock_makes_a_later_one_is_at_work_by_its_lock(folde
     assert left.judged() == "gone" and not at_work(folder)
     with take_lock(folder, "held"):
         assert at_work(folder)
+
+
+def test_a_log_makes_its_folder_and_what_was_read_is_removed(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho no luck\nexit 2\n")
+    program.chmod(0o755)
+    where = {"python": str(program), "cwd": str(tmp_path), "variables": {"PATH": "/bin"}}
+    monkeypatch.setattr(background, "here", lambda: where)
+    log = tmp_path / "logs" / "deep" / "one.txt"
+    for output in (None, log):
+        with pytest.raises(ConfigError, match="It ended before it began: no luck"):
+            in_background(["train"], folder, output, print)
+    assert log.read_text() == "no luck\n"
+    assert not [one for one in (tmp_path / "state").rglob("*") if one.is_file()]
+    with pytest.raises(ResourceError, match=r"one.txt may not be written \(File exists\)"):
+        in_background(["train"], folder, log / "two.txt", print)

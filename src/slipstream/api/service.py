@@ -17,7 +17,7 @@ from slipstream.jobs.memory import run_memory
 from slipstream.jobs.overview import state_of
 from slipstream.jobs.process import let_go, place, start
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
-from slipstream.jobs.supervisor import is_supervised, stop_process
+from slipstream.jobs.supervisor import is_supervised, stop
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig, named, resolve
 from slipstream.settings.vectorized import VectorizedEnvConfig
@@ -122,10 +122,10 @@ class AgentTrainingService:
             found = self._open_job(job)
             self._queue.replace(
                 found,
-                self._command(config, Path(found.folder)),
-                ["resume", f"--num-envs={num_envs}", found.folder],
-                {**found.place, "vectorized": vectorized.model_dump()},
                 memory,
+                command=self._command(config, Path(found.folder)),
+                again=["resume", f"--num-envs={num_envs}", found.folder],
+                place={**found.place, "vectorized": vectorized.model_dump()},
             )
         finally:
             os.close(handle)
@@ -160,9 +160,7 @@ class AgentTrainingService:
         """Stops a job at a checkpoint; `retry` goes on with it."""
         found = self._queue.job(job)
         if not found.ended:
-            self._queue.want(found, STOPPED)
-            if self._queue.held(found):
-                stop_process(found)
+            stop(self._queue, found)
 
     def retry(self, job: int) -> None:
         """Wants a job again that failed or was cancelled; it goes on where it was."""

@@ -19,7 +19,7 @@ from slipstream.dashboard.appended import Mark, inside, table
 from slipstream.dashboard.news import MALFORMED
 from slipstream.files.machine import Cards
 from slipstream.files.status import MARKS
-from slipstream.jobs.overview import JobLine, overview
+from slipstream.jobs.overview import OVER, JobLine, overview
 from slipstream.jobs.process import status_of
 from slipstream.jobs.queue import JobQueue, own_queue
 from slipstream.runs.listeners.metrics import METRICS
@@ -37,7 +37,6 @@ _ENDED = 40  # rows of what has ended, the newest first, and all of named folder
 _SPARKS = 60  # rows with a small curve
 _POINTS = 40  # of it
 _KEPT = 2_000  # small curves that are remembered while their files are the same
-_OVER = ("complete", "failed", "unknown")
 
 
 class Places:
@@ -178,8 +177,8 @@ def rows_of(places: Places, sparks: Sparks) -> tuple[list[dict[str, Any]], int]:
         The rows, and how many older ones have none.
     """
     lines = places.lines()
-    going = [one for one in lines if one.state not in _OVER]
-    over = sorted((one for one in lines if one.state in _OVER), key=lambda one: one.since)[::-1]
+    going = [one for one in lines if one.state not in OVER]
+    over = sorted((one for one in lines if one.state in OVER), key=lambda one: one.since)[::-1]
     shown = [one for k, one in enumerate(over) if k < _ENDED or places.named(one.folder)]
     found = []
     for place, line in enumerate([*going, *shown]):
@@ -193,7 +192,7 @@ def rows_of(places: Places, sparks: Sparks) -> tuple[list[dict[str, Any]], int]:
                 "phase": status.phase if status is not None else "",
                 "best": status.best.get("score") if status is not None else None,
                 "spark": sparks.of(line) if place < _SPARKS else [],
-                "ended": line.state in _OVER,
+                "ended": line.state in OVER,
             }
         )
     return found, len(over) - len(shown)

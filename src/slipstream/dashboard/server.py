@@ -44,7 +44,7 @@ from slipstream.files.status import DEPLOYMENT, RUN, STUDY
 from slipstream.jobs.background import in_background
 from slipstream.jobs.overview import JobLine, state_of
 from slipstream.jobs.queue import FAILED, STOPPED
-from slipstream.jobs.supervisor import is_supervised, stop_process
+from slipstream.jobs.supervisor import is_supervised, stop
 from slipstream.live.limits import KILL, kill
 from slipstream.runs.run import REPORT
 from slipstream.studies.record.status import stop as ask_to_stop
@@ -225,11 +225,7 @@ class Dashboard:
         with self._places.open_queue() as queue:
             job = queue.job(int(line.job))
             if action == "stop":
-                if job.ended:
-                    raise ConfigError(f"Job {job.id} is {job.ended}: there is nothing to stop.")
-                queue.want(job, STOPPED)
-                if queue.held(job):
-                    stop_process(job)
+                stop(queue, job)
                 return f"Job {job.id} ends at a checkpoint, or does not begin."
             state = state_of(queue, job)
             if state not in (STOPPED, FAILED):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.reader import is_there
 from slipstream.files.files import disk_errors
 
 LOCK = ".lock"
@@ -56,7 +57,7 @@ def is_locked(folder: Path) -> bool:
 
 def is_held(path: Path) -> bool:
     """Whether some process holds the lock of this file now."""
-    if not path.exists():
+    if not is_there(path):
         return False
     with _open(path, os.O_RDONLY) as file:
         try:

@@ -10,7 +10,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ class Status:
 
 
 def read_status(folder: Path) -> Status | None:
-    """What was last written; None where nothing was, or a power cut took it.
+    """What was last said; None where nothing was, or a power cut took it.
 
     Raises:
         CheckpointError: the file is damaged.
@@ -144,7 +144,12 @@ def read_status(folder: Path) -> Status | None:
     if found is None:
         return None
     known = {one.name for one in fields(Status)}
-    return Status(**{name: value for name, value in found.items() if name in known})
+    status = Status(**{name: value for name, value in found.items() if name in known})
+    # A full disk may have had room for its last event alone.
+    last = read_events(folder, 1) if status.judged() == "gone" else []
+    if last and last[0]["event"] == "failed" and last[0]["at"] >= status.started:
+        status = replace(status, state="failed", reason=str(last[0].get("reason")))
+    return status
 
 
 def read_events(folder: Path, last: int | None = None) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
-from slipstream.files.files import disk_errors, sync_folder
+from slipstream.files.files import disk_errors, make_folder, sync_folder
 from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lock import is_locked
 from slipstream.files.register import id_of, known, state_folder
@@ -31,26 +31,32 @@ def in_background(arguments: Sequence[str], folder: Path, log: Path | None, say:
     Args:
         arguments: of `slipstream`.
         folder: of the run or study that it works on.
-        log: also gets everything that it prints; a file of the state folder unless given.
+        log: also gets everything that it prints.
         say: told its number, where its log is, and how to watch and stop it.
 
     Raises:
         ConfigError: it ended before that, with its own words.
+        ResourceError: `log` cannot be written; its folder is made where it is missing.
     """
     output = log or state_folder("background") / f"{folder.name}-{os.getpid()}.txt"
+    make_folder(output.parent)
     with disk_errors(output):
         before = output.stat().st_size if output.exists() else 0
-    process = start(arguments, output, here())
-    while (code := process.poll()) is None:
-        status = status_of(folder)
-        if status is not None and status.pid == process.pid and status.phase not in _BEFORE:
-            break
-        time.sleep(_SECONDS)
-    if code:
-        with disk_errors(output), output.open("rb") as file:
-            file.seek(before)
-            words = " ".join(file.read().decode(errors="replace").split())
-        raise ConfigError(f"It ended before it began: {words or 'it said nothing.'}")
+    try:
+        process = start(arguments, output, here())
+        while (code := process.poll()) is None:
+            status = status_of(folder)
+            if status is not None and status.pid == process.pid and status.phase not in _BEFORE:
+                break
+            time.sleep(_SECONDS)
+        if code:
+            with disk_errors(output), output.open("rb") as file:
+                file.seek(before)
+                words = " ".join(file.read().decode(errors="replace").split())
+            raise ConfigError(f"It ended before it began: {words or 'it said nothing.'}")
+    finally:
+        if log is None:  # nobody reads it later: the folder's log has what is said from here on
+            output.unlink(missing_ok=True)
     let_go(process)
     done = f"Process {process.pid} works on {folder}" if code is None else f"{folder} is complete"
     say(f"{done}; log: {folder / LOG}" + (f", output: {output}" if log else ""))

@@ -12,8 +12,12 @@ from slipstream.core.reader import is_there
 from slipstream.files import register
 from slipstream.files.lines import clock, short, stamp
 from slipstream.files.status import DEPLOYMENT, MARKS, Status
-from slipstream.jobs.process import status_of
+from slipstream.jobs.process import other_in, status_of
 from slipstream.jobs.queue import COMPLETE, STOPPED, JobQueue, QueuedJob
+from slipstream.jobs.supervisor import is_supervised
+
+_WORKING = ("running", "stopping")
+OVER = ("complete", "failed", "unknown")
 
 
 @dataclass(frozen=True)
@@ -59,15 +63,25 @@ def overview(
     Returns:
         A line for each, and how many others are not where they were.
     """
-    lines, known = list[JobLine](), set[str]()
-    for job in queue.jobs():
+    lines, known, first = list[JobLine](), set[str](), 0
+    jobs, supervised = queue.jobs(), is_supervised(queue)
+    newest = {job.folder: job.id for job in jobs}
+    for job in jobs:
         known.add(job.folder)
-        if ended or not job.ended:
-            status = status_of(Path(job.folder))
-            state = state_of(queue, job)
-            own = status.judged() if status and state in ("waiting", STOPPED) else ""
-            state = own if own in ("running", COMPLETE) else state  # it was resumed by hand
-            lines.append(_line(job.folder, job.kind, job.added, state, status, job))
+        folder, state, reason = Path(job.folder), state_of(queue, job), job.reason
+        status = status_of(folder)
+        if state not in (*_WORKING, COMPLETE) and newest[job.folder] == job.id:
+            if other := other_in(folder, status):
+                reason = f"{'waits for' if state == 'waiting' else 'begun by hand:'} {other}"
+                state = "running"
+            elif not job.ended and status is not None and status.state == COMPLETE:
+                state = COMPLETE  # it was resumed by hand
+        if state == "waiting":
+            nobody = "" if supervised else "waits for `slipstream jobs run`"
+            reason = f"waits behind job {first}" if first else nobody or reason
+            first = first or job.id
+        if ended or state not in OVER:
+            lines.append(_line(job.folder, job.kind, job.added, state, status, str(job.id), reason))
     made = register.entries()
     by_hand = [(one.kind, one.path, one.began) for one in made if one.present]
     absent = len(made) - len(by_hand)
@@ -78,10 +92,12 @@ def overview(
             began = status.started if status else folder.lstat().st_mtime
             by_hand.append((kind, str(folder), began))
     for kind, path, began in by_hand:
+        if path in known:
+            continue
+        known.add(path)
         status = status_of(Path(path))
         state = "unknown" if status is None else status.judged()
-        if path not in known and (ended or state not in ("complete", "failed", "unknown")):
-            known.add(path)
+        if ended or state not in OVER:
             lines.append(_line(path, kind, began, state, status))
     return lines, absent
 
@@ -101,12 +117,13 @@ def _line(
     since: float,
     state: str,
     status: Status | None,
-    job: QueuedJob | None = None,
+    job: str = "",
+    reason: str = "",
 ) -> JobLine:
-    now = status if state in ("running", "stopping", "silent") else None
+    now = status if state in (*_WORKING, "silent") else None
     memory = now.machine.get("memory") if now else None
     return JobLine(
-        job=str(job.id) if job else "",
+        job=job,
         name=Path(folder).name,
         kind=kind,
         state=state,
@@ -117,11 +134,13 @@ def _line(
         memory=f"{memory / 2**30:.1f} GiB" if memory else "",
         since=stamp(since),
         folder=folder,
-        reason=(job.reason if job else "") or (status.reason if status else ""),
+        reason=reason or (status.reason if status else ""),
     )
 
 
 def _far(status: Status) -> str:
+    if not status.done and not status.of and status.kind != DEPLOYMENT:  # nothing is known yet
+        return ""
     of = f" of {status.of:,}" if status.of or status.kind != DEPLOYMENT else ""
     return f"{status.done:,}{of} {status.unit}"
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.reader import is_there
 from slipstream.files import checkpoint
 from slipstream.files.files import disk_errors
+from slipstream.files.lock import is_locked
 from slipstream.files.status import Status, read_status
 from slipstream.jobs import VARIABLE
 from slipstream.jobs.queue import COMPLETE, FAILED, JobQueue, QueuedJob
@@ -37,10 +38,9 @@ def place() -> dict[str, Any]:
     return {**here(), "variables": kept}
 
 
-def here(folder: Path | None = None) -> dict[str, Any]:
-    """Where a process of this moment runs: in a folder, else in the working one."""
-    cwd = os.getcwd() if folder is None else str(folder)
-    return {"python": sys.executable, "cwd": cwd, "variables": dict(os.environ)}
+def here() -> dict[str, Any]:
+    """Where this process runs."""
+    return {"python": sys.executable, "cwd": os.getcwd(), "variables": dict(os.environ)}
 
 
 def status_of(folder: Path) -> Status | None:
@@ -49,6 +49,17 @@ def status_of(folder: Path) -> Status | None:
         return read_status(folder)
     except (CheckpointError, ResourceError):
         return None
+
+
+def other_in(folder: Path, status: Status | None = None) -> str:
+    """Who works in the folder of a job on which no process of its queue works; empty: nobody."""
+    with suppress(ResourceError):  # else it may not be looked at, which the job will say itself
+        status = status or status_of(folder)
+        if status is not None and status.judged() == "running":
+            return f"process {status.pid}, which works in its folder"
+        if is_locked(folder):
+            return "another process, which works in its folder"
+    return ""
 
 
 def begun(job: QueuedJob) -> bool:
@@ -134,14 +145,17 @@ def as_job() -> Iterator[Callable[[int], None]]:
     Yields:
         To be called with the exit code.
     """
-    folder, _, number = os.environ.pop(VARIABLE).rpartition(":")  # processes of this are no jobs
-    with JobQueue(Path(folder)) as queue:
+    path, _, number = os.environ.pop(VARIABLE).rpartition(":")  # processes of this are no jobs
+    with JobQueue(Path(path)) as queue:
         job = queue.job(int(number))
+        folder = Path(job.folder)
         queue.at_work(job, os.getpid())
 
         def ended(code: int) -> None:
             if code == 0:
                 queue.end(job, COMPLETE)
+            elif code == _USER_ERROR and is_locked(folder):  # somebody else was faster
+                queue.waits(job, f"waits for {other_in(folder)}", tries=0)
             elif code == _USER_ERROR:
                 queue.end(job, FAILED, last_words(queue.output(job)))
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -180,16 +181,8 @@ class JobQueue:
         """From now on the job is to be ``complete`` or ``stopped``; tries count anew."""
         self._set(job, wanted=wanted, reason="", tries=0)
 
-    def replace(
-        self,
-        job: QueuedJob,
-        command: Sequence[str],
-        again: Sequence[str],
-        place: Mapping[str, Any],
-        memory: int,
-    ) -> None:
-        """Wants the job with other commands from now on; arguments as the fields of `QueuedJob`."""
-        said = {"command": list(command), "again": list(again), "place": dict(place)}
+    def replace(self, job: QueuedJob, memory: int, **said: Any) -> None:
+        """Wants a job with another `command`, `again` and `place` from now on, as `QueuedJob`."""
         texts = {name: json.dumps(value) for name, value in said.items()}
         self._set(job, **texts, memory=memory, wanted=COMPLETE, reason="", tries=0, progress=-1)
 
@@ -197,8 +190,16 @@ class JobQueue:
         """Wants a job again that failed or was stopped.
 
         Raises:
-            ConfigError: another job writes its folder by now.
+            ConfigError: it is complete, or another job writes its folder by now.
         """
+        if job.ended == COMPLETE:
+            named = f"={job.folder}"
+            words = [word.replace(named, f"{named}-again") for word in job.command]
+            another = f" To begin another one: `slipstream jobs add -- {shlex.join(words)}`."
+            raise ConfigError(
+                f"Job {job.id} is complete: there is nothing to do."
+                + another * (words != job.command)  # `resume` begins none
+            )
         try:
             self._set(job, wanted=COMPLETE, ended="", reason="", tries=0, progress=-1)
         except sqlite3.IntegrityError:
@@ -214,10 +215,10 @@ class JobQueue:
         """The process that works on it has said its number."""
         self._set(job, pid=pid)
 
-    def waits(self, job: QueuedJob, reason: str) -> None:
-        """What it waits for."""
-        if reason != self.job(job.id).reason:  # else each look would be written to the disk
-            self._set(job, reason=reason)
+    def waits(self, job: QueuedJob, reason: str, **more: int) -> None:
+        """What it waits for; `more` as the fields of `QueuedJob`."""
+        if reason != job.reason:  # else each look would be written to the disk
+            self._set(job, reason=reason, **more)
 
     def end(self, job: QueuedJob, ended: str, reason: str = "") -> None:
         """It is over: ``complete`` or ``failed``, and why."""
@@ -268,7 +269,6 @@ class JobQueue:
             ) from error
 
 
-_FIELDS = [one.name for one in fields(QueuedJob)]
 _LISTS = ("command", "again", "place")
 
 
@@ -278,5 +278,4 @@ def own_queue() -> JobQueue:
 
 
 def _job(row: sqlite3.Row) -> QueuedJob:
-    values = {name: row[name] for name in _FIELDS}
-    return QueuedJob(**{**values, **{name: json.loads(row[name]) for name in _LISTS}})
+    return QueuedJob(**{**row, **{name: json.loads(row[name]) for name in _LISTS}})

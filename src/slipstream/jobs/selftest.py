@@ -83,7 +83,7 @@ def optional() -> list[tuple[str, str]]:
 def _run(folder: Path, name: str, *command: str) -> None:
     """A command to its end."""
     output = folder / f"{name}.txt"
-    process = start(command, output, here(folder))
+    process = start(command, output, {**here(), "cwd": folder})
     try:
         code = process.wait(_SECONDS)
     except subprocess.TimeoutExpired:
@@ -99,7 +99,7 @@ def _run(folder: Path, name: str, *command: str) -> None:
 def _kill(folder: Path) -> None:
     """Trains into ``killed`` and kills the process once there is a checkpoint."""
     output = folder / "killed.txt"
-    process = start((*_TRAIN, "--out=killed"), output, here(folder))
+    process = start((*_TRAIN, "--out=killed"), output, {**here(), "cwd": folder})
     deadline = time.monotonic() + _SECONDS
     try:
         while not checkpoint.checkpoints(folder / "killed" / CHECKPOINTS):

@@ -18,12 +18,21 @@ from subprocess import Popen
 import psutil
 
 from slipstream.core.capacity import free_memory, total_memory
-from slipstream.core.errors import SlipstreamError
+from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.process import ending
+from slipstream.files.files import disk_errors
 from slipstream.files.interruption import Interruption, ask_to_stop, asked_to_stop
 from slipstream.files.lock import is_held, is_locked, take_lock
 from slipstream.jobs import VARIABLE
-from slipstream.jobs.process import begun, last_words, let_go, progress_of, start, status_of
+from slipstream.jobs.process import (
+    begun,
+    last_words,
+    let_go,
+    other_in,
+    progress_of,
+    start,
+    status_of,
+)
 from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
 
 _SECONDS = 1.0  # between two looks
@@ -94,8 +103,10 @@ class Supervisor:
                 stop_process(job)
         waiting = [job for job in jobs if job.wanted == COMPLETE and job not in working]
         for job in waiting:
-            reason = self._in_the_way(job, working)
-            if reason:
+            if other := other_in(Path(job.folder)):  # begun by hand: holds up nobody else
+                self._queue.waits(job, f"waits for {other}")
+                continue
+            if reason := self._in_the_way(job, working):
                 self._queue.waits(job, reason)
                 break  # who came first begins first, also where a later one would fit
             shares = shared([*working, job], self._cores)
@@ -109,8 +120,7 @@ class Supervisor:
         given = sum(least_cores(one) for one in working)
         wanted = min(least_cores(job), len(self._cores))
         if given + wanted > len(self._cores):
-            use = "uses" if len(working) == 1 else "use"
-            return f"waits for {wanted} of {len(self._cores)} cores: {_names(working)} {use} them"
+            return f"waits for {wanted} of {len(self._cores)} cores, taken by {_names(working)}"
         held = [(one.memory, _memory_of(one)) for one in working]
         taken = sum(map(max, held))
         coming = sum(max(0, forecast - now) for forecast, now in held)  # not taken yet
@@ -120,10 +130,8 @@ class Supervisor:
         needed = job.memory if working else min(job.memory, _FREE_SHARE * most)
         if needed > room:
             whose = _names(working) or "other programs"
-            return (
-                f"waits for {needed / 2**30:.1f} GiB of memory: {whose} leave "
-                f"{max(0.0, room) / 2**30:.1f}"
-            )
+            there = f"beside {whose} there are {max(0.0, room) / 2**30:.1f}"
+            return f"waits for {needed / 2**30:.1f} GiB of memory: {there}"
         return ""
 
     def _start(self, job: QueuedJob, cores: Sequence[int]) -> bool:
@@ -135,7 +143,8 @@ class Supervisor:
             job = self._queue.job(job.id)  # as it is now that nobody else may begin it
             if job.wanted != COMPLETE or job.ended:
                 return False
-            there = progress_of(Path(job.folder), job.kind)
+            with disk_errors(Path(job.folder)):
+                there = progress_of(Path(job.folder), job.kind)
             tries = job.tries + 1 if there <= job.progress else 0
             if tries > MOST_TRIES:
                 words = job.reason or last_words(self._queue.output(job))
@@ -178,10 +187,12 @@ class Supervisor:
             if process.poll() is None:
                 continue
             self._children.remove((process, job))
-            now, how = self._queue.job(job.id), f"its process {ending(process.returncode)}"
+            now = self._queue.job(job.id)
+            # Its reason, where there is one by now, is what the process itself has said.
+            how = now.reason or f"its process {ending(process.returncode)}"
             ended = now.ended or (STOPPED if now.wanted == STOPPED else "")
             if not ended:
-                self._queue.waits(job, how)
+                self._queue.waits(now, how)
             self._say(f"Job {job.id} ({job.name}): {ended or how}.")
 
 
@@ -239,10 +250,26 @@ def process_of(job: QueuedJob) -> psutil.Process | None:
         return None
 
 
+def stop(queue: JobQueue, job: QueuedJob) -> bool:
+    """Nobody is to work on a job from now on; whether one does, and is asked to end.
+
+    Raises:
+        ConfigError: it has ended.
+    """
+    if job.ended:
+        why = f" ({job.reason.rstrip('.')})" if job.reason else ""
+        raise ConfigError(f"Job {job.id} is {job.ended}{why}: there is nothing to stop.")
+    queue.want(job, STOPPED)
+    if held := queue.held(job):
+        stop_process(job)
+    return held
+
+
 def stop_process(job: QueuedJob) -> None:
     """Asks the process that works on a job to end: at a checkpoint, once there can be one."""
-    folder = Path(job.folder)
-    if is_locked(folder):
+    folder, status = Path(job.folder), status_of(Path(job.folder))
+    # Where another process has the folder, this one is about to find out, and is no such request's.
+    if is_locked(folder) and (status is None or status.pid == job.pid):
         if not asked_to_stop(folder):
             ask_to_stop(folder)
         return
@@ -255,9 +282,8 @@ def stop_process(job: QueuedJob) -> None:
 def _memory_of(job: QueuedJob) -> int:
     """Bytes that a job's process last said it takes."""
     status = status_of(Path(job.folder))
-    if status is None or status.pid != job.pid:  # of one that died
-        return 0
-    return int(status.machine.get("memory") or 0)
+    mine = status is not None and status.pid == job.pid  # not that of one that died
+    return int(status.machine.get("memory") or 0) if status and mine else 0
 
 
 def _bindable() -> bool:

@@ -145,9 +145,9 @@ class Study:
         self.say(sentence)
         self._logbook.say(sentence)
 
-    def _enter(self, phase: str) -> None:
-        """Tells what begins and has no counts."""
-        status = Status("study", phase=phase)
+    def _enter(self, phase: str, trials: int = 0) -> None:
+        """Tells what begins, and how many trials are to come where none was asked before."""
+        status = Status("study", phase=phase, of=trials, unit="trials")
         self.show(status)
         self._logbook.show(status, at_once=True)
 
@@ -325,7 +325,7 @@ class Study:
         if told is None:
             # What cannot even be measured; the rest is refused with what would fit beside it.
             check_memory(plan.of([plan.base]), survey.spec, survey.observed_bytes)
-            self._enter("measuring")
+            self._enter("measuring", self.config.n_trials)
             self._tell(
                 "Training a slice to forecast minutes, memory and disk; what is compiled for the "
                 "first time takes up to a minute."

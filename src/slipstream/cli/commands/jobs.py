@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,17 +112,18 @@ def add(
 @app.command()
 def stop(job: JobOrFolder) -> None:
     """Stops a job at a checkpoint; it stays in the queue until `retry`."""
-    from slipstream.jobs.queue import STOPPED, own_queue
-    from slipstream.jobs.supervisor import stop_process
+    from slipstream.jobs.process import other_in
+    from slipstream.jobs.queue import own_queue
+    from slipstream.jobs.supervisor import stop as stop_job
 
     with own_queue() as queue:
         found = _find(queue, job)
-        queue.want(found, STOPPED)
-        if queue.held(found):
-            stop_process(found)
+        if stop_job(queue, found):
             tell(f"Job {found.id} ends after the iteration under way; `slipstream jobs retry` it.")
-        else:
-            tell(f"Job {found.id} does not begin until `slipstream jobs retry {found.id}`.")
+            return
+        tell(f"Job {found.id} does not begin until `slipstream jobs retry {found.id}`.")
+        if other := other_in(Path(found.folder)):
+            tell(f"`slipstream stop {shlex.quote(found.folder)}` stops {other}.")
 
 
 @app.command()
@@ -160,8 +162,7 @@ def _find(queue: Any, name: str) -> Any:
     """A job by its number, its folder, or its name where only one has it."""
     if name.isdigit():
         return queue.job(int(name))
-    path = str(Path(name).expanduser().absolute())
-    found = [one for one in queue.jobs() if name == one.name or path == one.folder]
+    found = called(queue, name)
     going = [one for one in found if not one.ended] or found[-1:]
     if len(going) != 1:
         several = "; ".join(f"{one.id} is {one.folder}" for one in going)
@@ -171,6 +172,12 @@ def _find(queue: Any, name: str) -> Any:
             else f"No job is called {name}: `slipstream jobs --all` lists them."
         )
     return going[0]
+
+
+def called(queue: Any, name: str) -> list[Any]:
+    """Jobs of a name or folder."""
+    path = str(Path(name).expanduser().absolute())
+    return [one for one in queue.jobs() if name == one.name or path == one.folder]
 
 
 def _fixed(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, Any]]:

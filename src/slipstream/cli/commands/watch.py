@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -87,14 +86,10 @@ def stop(name: RunOrStudy) -> None:
     try:
         folder, _ = lookup(name)
     except CheckpointError:  # a job has no folder before it begins
-        path = str(Path(name).expanduser().absolute())
         with own_queue() as queue:
-            found = [
-                one for one in queue.jobs(ended=False) if name == one.name or path == one.folder
-            ]
-        if len(found) != 1:
-            raise
-        jobs.stop(str(found[0].id))
+            if not jobs.called(queue, name):
+                raise
+        jobs.stop(name)
         return
     with own_queue() as queue:  # else its supervisor would go on with it
         for job in queue.jobs(ended=False):
