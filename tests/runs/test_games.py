@@ -182,6 +182,15 @@ def test_a_game_must_say_who_won(tmp_path):
         slipstream.evaluate_games(run, games=2)
 
 
+def test_the_same_game_again_makes_no_rating_surer(other_game):
+    pytest.importorskip("openskill")
+    names = [str(other_game.path), str(other_game.best.folder_of(0))]
+    assert round_robin(names, 200, 0) == round_robin(names, 2, 0)
+    with_random = [str(other_game.path), "random"]
+    few, many = (round_robin(with_random, games, 0)[0].uncertainty for games in (2, 50))
+    assert many < few
+
+
 def test_what_cannot_be_played_is_refused(other_game):
     assert bots("cartpole") == [] and bots("gym:CartPole-v1") == []
     assert bots("tictactoe") == ["random"]

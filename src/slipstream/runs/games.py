@@ -442,7 +442,8 @@ def round_robin(
 ) -> list[PlayerRating]:
     """Everybody against everybody, from both sides; the best first.
 
-    Two bots do not meet. Games count in an order drawn from `seed`, for a rating depends on it.
+    Two bots do not meet. Games count in an order drawn from `seed`, for a rating depends on it;
+    those that are all alike count once from each side.
 
     Args:
         names: directories of runs of one game or folders in their `best`, and names of its bots.
@@ -488,7 +489,9 @@ def _rated(
 ) -> list[PlayerRating]:
     model = load_model()
     ratings = [model.rating(name=player.name) for player in players]
-    order = [(pair, g) for pair, table in tables.items() for g in range(len(table.result))]
+    # The same game again is no news: one from each side counts where all are alike.
+    count = {pair: len(t.result[:2] if t.alike else t.result) for pair, t in tables.items()}
+    order = [(pair, g) for pair, games in count.items() for g in range(games)]
     np.random.default_rng(seed).shuffle(order)
     for (one, two), g in order:
         result = int(tables[one, two].result[g])

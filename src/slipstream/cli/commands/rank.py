@@ -16,7 +16,7 @@ app = typer.Typer()
 @app.command()
 def rank(
     runs: Annotated[
-        list[str], typer.Argument(help="Run directories and names of bots, two or more.")
+        list[str], typer.Argument(help="Runs, policies' folders and names of bots, two or more.")
     ],
     games: Annotated[int, typer.Option(help="Of every pair.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Of the games.")] = 0,
