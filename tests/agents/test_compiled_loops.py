@@ -15,7 +15,7 @@ from slipstream.agents.ppo.update import (
 from slipstream.core.spec import Spec
 from slipstream.experience.compiled import compile_loops
 from slipstream.nets import compiled as nets_compiled
-from slipstream.nets.layers import hyperbolic_tangent
+from slipstream.nets.layers import BLOCK, hyperbolic_tangent
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
 
@@ -97,7 +97,7 @@ def compiled(function, *examples):
 
 def gradient(policy, case, x, m, p, order):
     """What `member_gradient` gives for a part of a minibatch that has two; its statistics."""
-    own = ppo._rows_of(policy, R, 1)._replace(
+    own = ppo._rows_of(policy, R, 1, BLOCK)._replace(
         x=x[m], packed=case["packed"][m], mask=case["mask"][m]
     )
     normalisation, statistics = np.zeros(3), np.full(8, np.nan)
@@ -106,7 +106,7 @@ def gradient(policy, case, x, m, p, order):
     given = (
         *(ppo._net_of(policy, policy.network), policy.parameters.arrays, own, m, p, half),
         *(normalisation, np.array([CLIP, ENTROPY, CRITIC]), statistics),
-        ppo._space_of(policy, policy.network, 2),
+        ppo._space_of(policy, policy.network, 2, BLOCK),
     )
     compiled(member_gradient, *given)(*given)
     return statistics[:5]

@@ -9,6 +9,8 @@ from slipstream.machine.products import (
     add_product,
     add_transposed_product,
     fused,
+    gated_product,
+    layer_product,
     transpose,
 )
 
@@ -28,6 +30,8 @@ def compiled():
             multiply_add: (row, row, row, row),
             add_product: (apart, matrix, matrix),
             add_transposed_product: (apart, matrix, matrix),
+            layer_product: (apart, matrix, row, np.float32(0.0), matrix),
+            gated_product: (apart, matrix, matrix, matrix),
             transpose: (matrix, matrix),
         },
     )
@@ -54,6 +58,33 @@ def test_products_are_those_of_the_definition(compiled, rows, columns, depth):
         left = a if name == "add_product" else a.T
         exact = start + left.astype(np.float64) @ b.astype(np.float64)
         np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(17, 24, 1040), (3, 8, 512), (2, 16, 600)])
+def test_sums_in_pieces_begin_and_end_once(compiled, rows, columns, depth):
+    """A sum of many terms rests in c meanwhile, which holds anything before: here NaN."""
+    rng = np.random.default_rng(rows)
+    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+    a, b, start, gate = draw(rows, depth), draw(depth, columns), draw(columns), draw(rows, columns)
+    gate[0, :3] = np.nan, -np.inf, np.inf
+    ends = (start, np.float32(0.1)), (start[:0], np.float32(-np.inf)), (gate,)
+    for name, end in zip(("layer_product", "layer_product", "gated_product"), ends, strict=True):
+        ours, theirs = (np.full((rows, columns), np.nan, np.float32) for _ in range(2))
+        compiled[name](a, b, *end, ours)
+        getattr(products, name)(a, b, *end, theirs)
+        assert ours.tobytes() == theirs.tobytes(), name
+
+
+@pytest.mark.parametrize(("rows", "depth"), [(136, 8), (144, 130), (12, 16)])
+def test_columns_of_a_transposed_matrix_are_copied(compiled, rows, depth):
+    rng = np.random.default_rng(rows)
+    a, b = (rng.standard_normal((depth, width)).astype(np.float32) for width in (rows, 128))
+    whole, one = (np.zeros((rows, 128), np.float32) for _ in range(2))
+    compiled["add_transposed_product"](a, b, whole)
+    for i in range(rows):  # a lone row is not copied
+        compiled["add_transposed_product"](np.ascontiguousarray(a[:, i : i + 1]), b, one[i : i + 1])
+    assert whole.tobytes() == one.tobytes()
+    np.testing.assert_allclose(whole, a.T.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
 
 
 def test_an_elements_bits_do_not_depend_on_the_rows_beside_it(compiled):

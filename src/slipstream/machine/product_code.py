@@ -1,12 +1,14 @@
 """Matrix products in LLVM's language, for `products.py`: tiles whose sums stay in registers.
 
 The columns of a large matrix that a tile needs are first copied side by side: rows a power of two
-apart would push each other out of the nearest memory.
+apart would push each other out of the nearest memory. Sums of more terms than fit there are made in
+pieces; between two of them a sum rests in c, where it loses no bit.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -14,6 +16,9 @@ from typing import Any
 
 KINDS = ("add_product", "add_transposed_product", "layer_product", "gated_product", "transpose")
 
+_DEPTH = 512  # rows of b that a piece of a sum goes over at most
+_TURNED = 128  # where a is transposed: that many, and that many rows of c at once
+_ENDLESS = 2**62
 _SQUARE = 8  # numbers of a side
 _LINE = 16  # numbers of a cache line
 
@@ -33,12 +38,9 @@ def define(module: Any, kind: str, name: str) -> None:
     if kind == "transpose":
         _define_transpose(function)
         return
-    a, b, c, a_row, b_row, c_row, rows, depth, columns, *rest = function.args
-    integer = rows.type
-    one = integer(1)
-    row, step = (one, a_row) if kind == "add_transposed_product" else (a_row, one)
+    a, b, c, a_row, b_row, c_row, all_rows, all_depth, columns, *rest = function.args
+    integer, transposed = all_rows.type, kind == "add_transposed_product"
     builder = ir.IRBuilder(function.append_basic_block())
-    ends = _Ends(builder, kind, c, c_row, rest)
     # Registers: 32 of 16 numbers, or 16 of 8. A tile takes half of them.
     wide = binding.get_host_cpu_features().get("avx512f", False)
     lanes = 16 if wide else 8
@@ -46,26 +48,39 @@ def define(module: Any, kind: str, name: str) -> None:
     tall = ((2, lanes, (8, 4) if wide else (4,)), (1, 8, (8, 4)))
     # A few rows keep as many sums under way by going further across.
     flat = tuple((*strip, (2, 1)) for strip in ((4, lanes), (2, lanes), (1, 8)))
-    many = builder.and_(rows, integer(-4))
-    panel = _Panel(builder, 2 * lanes, b_row, rows, depth)
-    for strips, begin, end in ((tall, integer(0), many), (flat, many, rows)):
-        first = integer(0)
-        for vectors, lanes, heights in strips:
-            width = vectors * lanes
-            with _steps(builder, first, columns, integer(width)) as (j, first):
-                strip, strip_row = builder.gep(b, [j]), b_row
-                if strips is tall and width == panel.width:
-                    strip, strip_row = panel.fill(strip)
-                top = begin
-                for height in heights:
-                    with _steps(builder, top, end, integer(height)) as (i, top):
-                        if strips is tall and width == panel.width:
-                            panel.ask(builder.gep(b, [j]), columns, j, i, height, many)
-                        _emit_tile(
-                            *(builder, (height, vectors, lanes), depth),
-                            *(builder.gep(a, [builder.mul(i, row)]), row, step),
-                            *(strip, strip_row, ends, i, j),
-                        )
+    most = (_TURNED, _TURNED) if transposed else (_DEPTH, _ENDLESS)
+    with (
+        _pieces(builder, all_depth, most[0]) as (k, depth, last),
+        _pieces(builder, all_rows, most[1]) as (above, rows, _),
+    ):
+        corner = builder.gep(c, [builder.mul(above, c_row)])
+        first = builder.icmp_signed("==", k, integer(0))
+        ends = _Ends(builder, kind, corner, c_row, rest, first, last)
+        panel = _Panel(builder, 2 * lanes, b_row, rows, depth)
+        left: _Rows | _Columns = _Rows(builder, builder.gep(a, [k]), a_row)
+        if transposed:
+            corner = builder.gep(a, [builder.add(builder.mul(k, a_row), above)])
+            left = _Columns(builder, corner, a_row, rows, depth, columns)
+        below = builder.gep(b, [builder.mul(k, b_row)])
+        many = builder.and_(rows, integer(-4))
+        for strips, begin, end in ((tall, integer(0), many), (flat, many, rows)):
+            first = integer(0)
+            for vectors, numbers, heights in strips:
+                width = vectors * numbers
+                with _steps(builder, first, columns, integer(width)) as (j, first):
+                    strip, strip_row = builder.gep(below, [j]), b_row
+                    if strips is tall and width == panel.width:
+                        strip, strip_row = panel.fill(strip)
+                    top = begin
+                    for height in heights:
+                        with _steps(builder, top, end, integer(height)) as (i, top):
+                            if strips is tall and width == panel.width:
+                                panel.ask(builder.gep(below, [j]), columns, j, i, height, many)
+                            start, row, step = left.at(i)
+                            _emit_tile(
+                                *(builder, (height, vectors, numbers), depth, start, row, step),
+                                *(strip, strip_row, ends, i, j),
+                            )
     builder.ret_void()
 
 
@@ -116,6 +131,58 @@ def _define_transpose(function: Any) -> None:
     builder.ret_void()
 
 
+class _Rows:
+    """Where a tile's factors from a's rows are."""
+
+    def __init__(self, builder: Any, a: Any, a_row: Any) -> None:
+        self._builder, self._a, self._row = builder, a, a_row
+
+    def at(self, i: Any) -> tuple[Any, Any, Any]:
+        """Those of row i, how far it is to the next row's, and to the next of a row."""
+        builder, row = self._builder, self._row
+        return builder.gep(self._a, [builder.mul(i, row)]), row, row.type(1)
+
+
+class _Columns:
+    """Where a tile's factors from a's columns are: where they are used often, in a copy.
+
+    In the copy eight columns lie side by side, one row behind another, so that a tile reads on.
+    """
+
+    _OFTEN = 128  # columns of b, from which on copying pays
+
+    def __init__(
+        self, builder: Any, a: Any, a_row: Any, rows: Any, depth: Any, columns: Any
+    ) -> None:
+        _, ir, cgutils = _tools()
+
+        self._builder, self._a, self._row, self._depth = builder, a, a_row, depth
+        self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=_TURNED * _TURNED)
+        self._memory.align = 64
+        integer, vector = rows.type, ir.VectorType(ir.FloatType(), _SQUARE).as_pointer()
+        whole = builder.icmp_signed("==", builder.and_(rows, integer(_SQUARE - 1)), integer(0))
+        often = builder.icmp_signed(">=", columns, integer(self._OFTEN))
+        self._used = builder.and_(whole, often)
+        with builder.if_then(self._used), cgutils.for_range(builder, depth) as loop:
+            line = builder.gep(a, [builder.mul(loop.index, a_row)])
+            with _steps(builder, integer(0), rows, integer(_SQUARE)) as (i, _):
+                numbers = builder.load(builder.bitcast(builder.gep(line, [i]), vector), align=4)
+                place = builder.add(
+                    builder.mul(loop.index, integer(_SQUARE)), builder.mul(i, depth)
+                )
+                target = builder.gep(self._memory, [place])
+                builder.store(numbers, builder.bitcast(target, vector), align=4)
+
+    def at(self, i: Any) -> tuple[Any, Any, Any]:
+        """As of `_Rows`."""
+        builder, integer = self._builder, i.type
+        within = builder.and_(i, integer(_SQUARE - 1))
+        place = builder.add(builder.mul(builder.sub(i, within), self._depth), within)
+        copied, own = builder.gep(self._memory, [place]), builder.gep(self._a, [i])
+        step = builder.select(self._used, integer(_SQUARE), self._row)
+        return builder.select(self._used, copied, own), integer(1), step
+
+
 class _Panel:
     """Some columns of b, copied side by side where b is large and its rows are used often.
 
@@ -123,20 +190,18 @@ class _Panel:
         width: columns; b_row, rows, depth: of the product.
     """
 
-    _DEPTH = 512  # rows that there is memory for
     _LARGE, _OFTEN = 8192, 16  # numbers of b, rows of a: from which on copying pays
 
     def __init__(self, builder: Any, width: int, b_row: Any, rows: Any, depth: Any) -> None:
         _, ir, cgutils = _tools()
 
         self._builder, self.width, self._b_row, self._depth = builder, width, b_row, depth
-        self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=self._DEPTH * width)
+        self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=_DEPTH * width)
         self._memory.align = 64
         integer = depth.type
-        fits = builder.icmp_signed("<=", depth, integer(self._DEPTH))
         large = builder.icmp_signed(">=", builder.mul(depth, b_row), integer(self._LARGE))
         often = builder.icmp_signed(">=", rows, integer(self._OFTEN))
-        self._used = builder.and_(fits, builder.and_(large, often))
+        self._used = builder.and_(large, often)
 
     def fill(self, strip: Any) -> tuple[Any, Any]:
         """Where the columns that begin at `strip` are now, and from row to row."""
@@ -175,37 +240,48 @@ class _Panel:
 
 
 class _Ends:
-    """What a tile's sums begin with, and what becomes of them."""
+    """What a tile's sums begin with, and what becomes of them.
 
-    def __init__(self, builder: Any, kind: str, c: Any, c_row: Any, rest: Any) -> None:
+    Args:
+        kind, c, c_row, rest: of the function.
+        first, last: whether a piece is; between two pieces sums are as they are.
+    """
+
+    def __init__(
+        self, builder: Any, kind: str, c: Any, c_row: Any, rest: Any, first: Any, last: Any
+    ) -> None:
         self._builder, self._kind, self._c, self._c_row = builder, kind, c, c_row
-        self._rest = rest
+        self._rest, self._first, self._last = rest, first, last
 
     def begin(self, i: Any, j: Any, vector: Any) -> Any:
         """Sums of row i from column j on."""
         builder = self._builder
-        if self._kind in ("add_product", "add_transposed_product"):
-            return self._load(self._c, i, j, self._c_row, vector)
-        if self._kind == "gated_product":
-            return vector(None)
-        start, length, _ = self._rest
-        zero = length.type(0)
-        some = builder.icmp_signed(">", length, zero)
-        # without a start, anything readable: c's own first numbers
-        place = builder.select(some, builder.gep(start, [j]), builder.gep(self._c, [j]))
+        place = builder.gep(self._c, [builder.add(builder.mul(i, self._c_row), j)])
+        empty = self._first  # whether sums begin with zeros
+        if self._kind == "layer_product":
+            start, length, _ = self._rest
+            some = builder.icmp_signed(">", length, length.type(0))
+            given, empty = builder.and_(empty, some), builder.and_(empty, builder.not_(some))
+            place = builder.select(given, builder.gep(start, [j]), place)
         numbers = builder.load(builder.bitcast(place, vector.as_pointer()), align=4)
-        return builder.select(some, numbers, vector(None))
+        if self._kind in ("add_product", "add_transposed_product"):
+            return numbers
+        return builder.select(empty, vector(None), numbers)
 
     def end(self, i: Any, j: Any, sums: Any) -> None:
         """Stores them."""
         builder, vector = self._builder, sums.type
+        number = vector.element
         if self._kind == "layer_product":
-            floor = _spread(builder, self._rest[2], vector)
+            least = builder.select(self._last, self._rest[2], number(-math.inf))
+            floor = _spread(builder, least, vector)
             sums = builder.select(builder.fcmp_ordered("<", sums, floor), floor, sums)
         if self._kind == "gated_product":
             gate, row = self._rest
             gate = self._load(gate, i, j, row, vector)
-            sums = builder.select(builder.fcmp_ordered(">", gate, vector(None)), sums, vector(None))
+            least = builder.select(self._last, number(0.0), number(-math.inf))
+            above = builder.fcmp_ordered(">", gate, _spread(builder, least, vector))
+            sums = builder.select(above, sums, vector(None))
         place = builder.gep(self._c, [builder.add(builder.mul(i, self._c_row), j)])
         builder.store(sums, builder.bitcast(place, vector.as_pointer()), align=4)
 
@@ -213,6 +289,24 @@ class _Ends:
         builder = self._builder
         place = builder.gep(start, [builder.add(builder.mul(i, row), j)])
         return builder.load(builder.bitcast(place, vector.as_pointer()), align=4)
+
+
+@contextmanager
+def _pieces(builder: Any, total: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
+    """A loop over a total in pieces of at most so many.
+
+    Yields:
+        where a piece begins, how long it is, and whether it is the last one.
+    """
+    _, _, cgutils = _tools()
+
+    size = total.type(most)
+    count = builder.sdiv(builder.add(total, total.type(most - 1)), size)
+    with cgutils.for_range(builder, count) as loop:
+        begin = builder.mul(loop.index, size)
+        left = builder.sub(total, begin)
+        last = builder.icmp_signed("<=", left, size)
+        yield begin, builder.select(last, left, size), last
 
 
 @contextmanager

@@ -329,12 +329,11 @@ class MlpNetwork:
             first += len(mlp.layers)
 
     def workspace(self, members: int, rows: int) -> Workspace:
-        return Workspace(members, rows, self.head_width, self.block)
+        return Workspace(members, rows, self.head_width, self.numbers(BLOCK))
 
-    @property
-    def block(self) -> int:
-        """Numbers that the outputs of all layers of one network take, for one block of rows."""
-        return BLOCK * int(self.tables[:, :, OUTPUTS].sum(1).max())
+    def numbers(self, rows: int) -> int:
+        """Numbers that the outputs of all layers of one network take, for so many rows."""
+        return rows * int(self.tables[:, :, OUTPUTS].sum(1).max())
 
     def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
         return self._outputs(weights, 0, x, space.block, space.head)

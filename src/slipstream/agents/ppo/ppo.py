@@ -32,7 +32,7 @@ from slipstream.experience.rollout import Rollout
 from slipstream.machine import draws
 from slipstream.machine.gate import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.nets.adam import LANES
-from slipstream.nets.layers import BLOCK
+from slipstream.nets.layers import BLOCK, block_rows
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Actor, Policy
@@ -66,8 +66,9 @@ class Learner:
         self._order = np.zeros((together, total), np.int64)
         self._normalisation = np.zeros((together, total // rows, 3))
         self._statistics = memory.zeros((parts, _whole_lines(len(STATISTICS))), np.float64)
-        self._net, self._space = _net_of(policy, network), _space_of(policy, network, parts)
-        self._rows = _rows_of(policy, horizon, num_envs)
+        block = max(BLOCK, block_rows(config.widths, rows // parts))
+        self._net, self._space = _net_of(policy, network), _space_of(policy, network, parts, block)
+        self._rows = _rows_of(policy, horizon, num_envs, block)
         self._gamma = np.repeat(self._of_each("discount").astype(np.float32), num_envs)
         self._lam = np.repeat(self._of_each("gae_lambda").astype(np.float32), num_envs)
         self._gate = make_gate()
@@ -177,17 +178,18 @@ def _net_of(policy: Policy, network: MlpNetwork) -> Net:
     return Net(network.tables, relu, policy.actions.continuous, log_std, sizes)
 
 
-def _space_of(policy: Policy, network: MlpNetwork, parts: int) -> Space:
+def _space_of(policy: Policy, network: MlpNetwork, parts: int, block: int) -> Space:
+    numbers = network.numbers(block)
     return Space(
-        x=_inputs(policy, (parts + 1, BLOCK)),
-        outputs=memory.zeros((parts + 1, 2, network.block)),
-        d_outputs=memory.zeros((parts, 2, network.block)),
+        x=_inputs(policy, (parts + 1, block)),
+        outputs=memory.zeros((parts + 1, 2, numbers)),
+        d_outputs=memory.zeros((parts, 2, numbers)),
         turned=memory.zeros((parts, policy.parameters.flat.shape[1])),
         scratch=memory.zeros((parts, 3, _whole_lines(policy.actions.head_width)), np.float64),
     )
 
 
-def _rows_of(policy: Policy, horizon: int, num_envs: int) -> Rows:
+def _rows_of(policy: Policy, horizon: int, num_envs: int, block: int) -> Rows:
     e = policy.members * num_envs
     return Rows(
         x=_inputs(policy, ((horizon + 1) * num_envs,)),
@@ -197,7 +199,7 @@ def _rows_of(policy: Policy, horizon: int, num_envs: int) -> Rows:
         final_value=np.zeros(0, np.float32),
         advantage=memory.zeros((horizon, e)),
         target=memory.zeros((horizon, e)),
-        place=np.zeros(BLOCK, np.int64),
+        place=np.zeros(block, np.int64),
         explained=np.zeros(policy.members),
     )
 

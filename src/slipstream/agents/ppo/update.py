@@ -22,7 +22,7 @@ from slipstream.experience.compiled import (
 from slipstream.machine.draws import permutation_rows
 from slipstream.machine.gate import help_out, share
 from slipstream.nets.adam import TrainState, adam_step, counted, shortened, sum_of_squares
-from slipstream.nets.layers import BLOCK, OUTPUTS, PLACE, backward, forward, turn
+from slipstream.nets.layers import OUTPUTS, PLACE, backward, forward, turn
 from slipstream.nets.sampling import scale_row
 
 
@@ -324,7 +324,7 @@ class Rows(NamedTuple):
         packed: float32 [R, 5 + K] as above.
         mask: bool [R, choices], or [0, 0] for none.
         value: float32 [T + 1, E]; final_value: float32 [n]; advantage, target: float32 [T, E].
-        place: int64 [BLOCK], of some final observations.
+        place: int64 [b], of some final observations.
         explained: float64 [M], share of the targets' variance that the critic knew.
     """
 
@@ -341,20 +341,21 @@ class Rows(NamedTuple):
 
 def load_rows(
     experience: Any, rows: Any, m: int, lo: int, hi: int, weights: Any, critic: Any, relu: bool,
-    buffer: Any,
+    block: int, buffer: Any,
 ) -> None:  # fmt: skip
     """Inputs and values of member m's observations lo..hi-1 of its (T + 1) N.
 
     Args:
         experience: Experience; rows: Rows.
         weights: float32 [P]; critic: int64 [L, 5], as in `layers.py`; relu: else tanh.
+        block: rows that pass at once.
         buffer: float32, outputs of all layers for a block, overwritten: see `forward`.
     """
     copies = experience.obs.shape[1] // len(experience.mean)
     mean, inverse_std = experience.mean[m], experience.inverse_std[m]
     low, high = np.float32(-experience.limit), np.float32(experience.limit)
-    for first in range(lo, hi, BLOCK):
-        x = rows.x[first : min(first + BLOCK, hi)]
+    for first in range(lo, hi, block):
+        x = rows.x[first : min(first + block, hi)]
         for i in range(len(x)):
             t, n = (first + i) // copies, (first + i) % copies
             scale_row(experience.obs[t, m * copies + n], mean, inverse_std, low, high, x[i])
@@ -367,7 +368,7 @@ def load_rows(
 def load_finals(
     experience: Any, rows: Any, m: int, weights: Any, critic: Any, relu: bool, x: Any, buffer: Any
 ) -> None:
-    """Values of member m's final observations; x: float32 [BLOCK, inputs], overwritten."""
+    """Values of member m's final observations; x: float32 [b, inputs], overwritten."""
     copies, total = experience.obs.shape[1] // len(experience.mean), len(experience.final_index)
     mean, inverse_std = experience.mean[m], experience.inverse_std[m]
     low, high = np.float32(-experience.limit), np.float32(experience.limit)
@@ -377,7 +378,7 @@ def load_finals(
             scale_row(experience.final_obs[i], mean, inverse_std, low, high, x[b])
             rows.place[b] = i
             b += 1
-        if b == BLOCK or (b > 0 and i == total - 1):
+        if b == len(x) or (b > 0 and i == total - 1):
             at, width = critic_outputs(weights, critic, relu, x[:b], buffer)
             for k in range(b):
                 rows.final_value[rows.place[k]] = buffer[at + k * width]
@@ -445,9 +446,9 @@ class Space(NamedTuple):
     """Memory of each task of a phase for one block; each begins on a cache line of its own.
 
     Attributes:
-        x: float32 [parts + 1, BLOCK, inputs].
-        outputs: float32 [parts + 1, 2, BLOCK * all outputs], actor's and critic's.
-        d_outputs: float32 [parts, 2, BLOCK * all outputs].
+        x: float32 [parts + 1, b, inputs], of rows that pass at once.
+        outputs: float32 [parts + 1, 2, b * all outputs], actor's and critic's.
+        d_outputs: float32 [parts, 2, b * all outputs].
         turned: float32 [parts, P], transposed matrices.
         scratch: float64 [parts, 3, >= head width].
     """
@@ -477,8 +478,9 @@ def member_gradient(
     turn(weight, tables[CRITIC], turned)
     begin(statistics, scratch)
     last = tables.shape[1] - 1
-    for first in range(0, len(order), BLOCK):
-        own = order[first : first + BLOCK]
+    block = space.x.shape[1]
+    for first in range(0, len(order), block):
+        own = order[first : first + block]
         b = len(own)
         x = space.x[p, :b]
         for i in range(b):
@@ -721,7 +723,8 @@ def load(by: Any, m: int, task: int) -> None:
     if task < parts:
         lo, hi = share_of(len(by.rows.x), task, parts)
         buffer = by.space.outputs[task, CRITIC]
-        load_rows(by.experience, by.rows, m, lo, hi, weights, critic, by.net.relu, buffer)
+        block = by.space.x.shape[1]
+        load_rows(by.experience, by.rows, m, lo, hi, weights, critic, by.net.relu, block, buffer)
         return
     x, buffer = by.space.x[parts], by.space.outputs[parts, CRITIC]
     load_finals(by.experience, by.rows, m, weights, critic, by.net.relu, x, buffer)
