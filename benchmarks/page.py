@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ ROWS = {
     "steps/s of portfolios of 7 assets": ("study", "portfolio_kernel"),
     "steps/s of hockey, two strong bots, one core": ("hockey", "hockey_step"),
     "steps/s of Gymnasium's CartPole in worker processes, 64 copies": ("vector", "cheap_vs_async"),
-    "training steps/s of PPO on forex, equal work": ("train", "ppo_vs_sb3_tuned"),
+    "training steps/s of PPO on forex, 64x64, equal work": ("train", "ppo_vs_sb3_tuned"),
     "training steps/s of PPO on CartPole, 64x64, equal work": ("loops", "ppo_vs_jax"),
     "training steps/s of one DQN on CartPole, 64x64, equal work": ("loops", "dqn_vs_jax"),
     "training steps/s of one DQN on hockey, 256x512x256, equal work": (
@@ -38,12 +39,19 @@ ROWS = {
         "hockey_dqn_large",
     ),
     "training steps/s of one SAC on Pendulum, 256x256, equal work": ("loops", "sac_vs_jax 256x256"),
-    "seconds to a mean of 475 on CartPole by PPO": ("train", "time_to_score"),
-    "seconds from nothing to 95 % of games of hockey won against each bot": ("hockey", "hockey_95"),
-    "seconds a fold of a trial, both cores busy, equal work": ("study", "fold_vs_sb3"),
-    "seconds of 500 trials x 6 folds x 100,000 steps, run whole": ("study", "study_full"),
-    "seconds of a search on two Ray nodes": ("cluster", "ray_overhead"),
+    "seconds to a mean of 475 on CartPole by PPO, 64x64": ("train", "time_to_score"),
+    "seconds from nothing to 95 % of games of hockey won against each bot, 64x64": (
+        "hockey",
+        "hockey_95",
+    ),
+    "seconds a fold of a trial, 64x64, both cores busy, equal work": ("study", "fold_vs_sb3"),
+    "seconds of 500 trials x 6 folds x 100,000 steps, 64x64, run whole": ("study", "study_full"),
+    "seconds of a search on two Ray nodes, 64x64": ("cluster", "ray_overhead"),
 }
+
+# <!-- what a study takes --> ... <!-- end -->: hours of so many trials x folds x steps.
+_STUDIES = re.compile(r"(<!-- what a study takes -->\n).*?(<!-- end -->)", re.DOTALL)
+_SIZES = ((100, 1, 100_000), (100, 6, 100_000), (500, 6, 100_000), (500, 6, 540_000))
 
 # <!-- figure results/vector.json throughput --> ... <!-- end -->: a picture of that file's rows.
 _FIGURE = re.compile(
@@ -71,6 +79,7 @@ def render(page: str, folder: Path) -> str:
         return f"{match[1]}\n{body or 'Not measured yet.'}\n\n<!-- end -->"
 
     page = _MARK.sub(filled, page)
+    page = _STUDIES.sub(lambda match: f"{match[1]}\n{_studies(folder)}\n\n{match[2]}", page)
     return _FIRST.sub(lambda match: f"{match[1]}\n{_first(folder)}\n\n{match[2]}", page)
 
 
@@ -85,6 +94,30 @@ def _first(folder: Path) -> str:
         when = f"{machine['date']}, {machine['processor'].partition('(')[0]}"
         lines.append((words, ours, peer, ratio, when))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _studies(folder: Path) -> str:
+    """The table of what searches take: their steps by the measured steps per second."""
+    widths = [one for one in results.read(folder / "study.json") if one["case"] == "study_widths"]
+    if not widths:
+        return "Not measured yet."
+    rows = [(f"ppo, {row['case'].split()[1]}", row["ours"]) for row in widths[0]["rows"]]
+    _, large = results.find(folder / "hockey.json", "hockey_dqn_large")
+    rows.append(("dqn, 256x512x256", large["ours"]))
+    sizes = [f"{trials} x {folds} x {steps:,}" for trials, folds, steps in _SIZES]
+    heads = ("network", "steps/s", *sizes)
+    lines: list[tuple[str, ...]] = [heads, ("---",) * len(heads)]
+    for network, rate in rows:
+        hours = [math.prod(size) / rate / 3600 for size in _SIZES]
+        lines.append((network, f"{rate:,.0f}", *map(_long, hours)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _long(hours: float) -> str:
+    """So many hours, in minutes or days where that is easier to read."""
+    if hours < 1.0:
+        return f"{60.0 * hours:.2g} min"
+    return f"{hours:.2g} h" if hours < 48.0 else f"{hours / 24.0:,.3g} days"
 
 
 def _stamp(measured: results.Measurement) -> str:

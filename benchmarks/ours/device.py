@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from benchmarks.ours.hardware import operations
+from benchmarks.ours.training import speed
 from benchmarks.suites.study import PLANTED_FEATURES
 from slipstream.core.errors import ResourceError
 from slipstream.core.extras import require
@@ -135,11 +139,12 @@ def phases(config: Mapping[str, Any], seconds: float, device: str = "cuda:0") ->
     }
 
 
-def cappuccino(seconds: float, device: str = "cuda:0", **agent: Any) -> dict[str, Any]:
-    """The mean trial of the space `cappuccino`, its folds side by side, on planted prices.
+@contextmanager
+def mean_trial(members: int = _FOLDS, **agent: Any) -> Iterator[tuple[dict[str, Any], float]]:
+    """The config of the mean trial of the space `cappuccino` on planted prices, and its steps.
 
     Args:
-        seconds, device: as for `phases`.
+        members: folds, side by side.
         agent: settings in the place of the mean trial's.
     """
     space = read_published("cappuccino")
@@ -150,21 +155,46 @@ def cappuccino(seconds: float, device: str = "cuda:0", **agent: Any) -> dict[str
         return float(np.mean([one[0] if isinstance(one, list) else one for one in numbers]))
 
     copies, rows = 16, 4096
-    width = int(mean("agent.widths"))
+    widths = [int(mean("agent.widths"))] * 3
     horizon = math.ceil(mean("agent.rollout_rows") / rows) * rows // copies
-    own = {"widths": [width] * 3, "activation": "relu", "minibatch": rows, "horizon": horizon}
+    own = {"widths": widths, "activation": "relu", "minibatch": rows, "horizon": horizon}
     own |= {"epochs": int(mean("agent.epochs")), **agent}
-    env: dict[str, Any] = {}
+    env: dict[str, Any] = {"name": "portfolio", "features": list(PLANTED_FEATURES)}
     for path, value in settings_of("cappuccino").items():
         at, (section, *between, key) = env, path.split(".")
         for one in between if section == "env" else ():
             at = at.setdefault(one, {})
         at |= {key: value} if section == "env" else {}
+    training = {"num_envs": copies, "members": members, "total_steps": 10**9}
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         PlantedCrypto().write(folder, _BARS)
-        market = {"data": {"folder": folder}, "features": list(PLANTED_FEATURES)}
-        training = {"num_envs": copies, "members": _FOLDS}
-        config = {"env": {"name": "portfolio", **env, **market}, "agent": own}
-        answer = phases({**config, "training": training}, seconds, device)
-    work = _FOLDS * mean("training.total_steps") / answer["steps_per_second"]
-    return {**answer, "trial_hours": work / 3600, "days": _TRIALS * work / 86_400, "width": width}
+        config = {"env": {**env, "data": {"folder": folder}}, "agent": own, "training": training}
+        yield {**config, "evaluation": {"every": 1.0}}, mean("training.total_steps")
+
+
+def cappuccino(
+    seconds: float,
+    device: str = "cuda:0",
+    learner: str = "torch",
+    members: int = _FOLDS,
+    **agent: Any,
+) -> dict[str, Any]:
+    """The mean trial's speed, and what it says of whole trials and of 500.
+
+    Args:
+        seconds, device: as for `phases`.
+        learner: ``compiled`` trains on the processor as `slipstream train` does.
+        members, agent: as for `mean_trial`.
+    """
+    with mean_trial(members, **agent) as (config, total):
+        own = config["agent"]
+        if learner == "compiled":
+            env = {name: value for name, value in config["env"].items() if name != "name"}
+            seen = math.prod(resolve_environment("portfolio", env).spec.observation_shape)
+            layers = list(pairwise([seen + 1, *own["widths"]]))  # of the actor, and of the critic
+            answer = speed(config, seconds, 2.0 * own["epochs"] * operations(layers))
+        else:
+            answer = phases(config, seconds, device)
+    work = _FOLDS * total / answer["steps_per_second"]
+    told = {"trial_hours": work / 3600, "days": _TRIALS * work / 86_400}
+    return {**answer, **told, "width": own["widths"][0]}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
 from slipstream.experience.compiled import compile_loops, of_float32
-from slipstream.machine.products import add_product
+from slipstream.machine.products import add_product, add_transposed_product
+from slipstream.nets.layers import block_rows
 
 _WORDS = 2**24  # 128 MiB an array: no cache holds it
-_BLAS = 2048  # rows and columns: large products show a BLAS at its best
-_ROWS, _INNER, _COLUMNS = 256, 112, 64  # fits the first caches
-_REPEATS = 200
+_BLOCK = block_rows([256], 2**20)
 
 
 def bandwidth(threads: int, seconds: float) -> dict[str, float]:
@@ -27,39 +28,94 @@ def bandwidth(threads: int, seconds: float) -> dict[str, float]:
     return {"bytes_per_second": 2 * 8 * _WORDS * threads / best}
 
 
-def repeat_product(a: np.ndarray, b: np.ndarray, c: np.ndarray, times: int) -> None:
-    """c += a b so many times."""
-    for _ in range(times):
-        add_product(a, b, c)
+def operations(layers: Sequence[Sequence[int]]) -> float:
+    """Multiplications and additions of one row's pass through layers and back.
+
+    Args:
+        layers: inputs and outputs of each; nothing goes back below the first one.
+    """
+    return sum(2.0 * (3 if i else 2) * a * b for i, (a, b) in enumerate(layers))
 
 
-def products(threads: int) -> dict[str, float]:
-    """Operations (multiplications and additions) of float32 per second, the best of several blocks.
+def products(threads: int, layers: Sequence[Sequence[int]], rows: int) -> dict[str, float | str]:
+    """GFLOP/s of the products of fully connected layers, forward and back, a thread a core.
+
+    Each thread has its own arrays, and a library one thread of its own in each: nothing waits.
 
     Args:
         threads: that work side by side.
+        layers: as for `operations`, in multiples of 8.
+        rows: of the minibatch.
 
     Returns:
-        `blas`, of NumPy's library; `own`, of our loops.
+        `own`, of our loops; `numpy`, of its OpenBLAS; where it is installed `torch`, of its MKL or
+        oneDNN. `best` is the highest and `fastest` whose it is.
     """
-    random = np.random.default_rng(0)
-    left, right = (random.random((_BLAS, _BLAS), np.float32) for _ in range(2))
-    blas = 2.0 * _BLAS**3 / _best(lambda: left @ right)
-    example = of_float32(2)
-    loops = compile_loops("bench", {repeat_product: (example, example, example, 1)})
-    loop = loops["repeat_product"]
-    places = [
-        (
-            random.random((_ROWS, _INNER), np.float32),
-            random.random((_INNER, _COLUMNS), np.float32),
-            np.zeros((_ROWS, _COLUMNS), np.float32),
-        )
-        for _ in range(threads)
-    ]
+    places = [_Layers(layers, rows, seed) for seed in range(threads)]
+    work = threads * rows * operations(layers)
+    found: dict[str, float] = {}
     with ThreadPoolExecutor(threads) as pool:
-        seconds = _best(lambda: list(pool.map(lambda place: loop(*place, _REPEATS), places)))
-    own = 2.0 * threads * _REPEATS * _ROWS * _INNER * _COLUMNS / seconds
-    return {"blas": blas, "own": own}
+        for name, multiply in _libraries().items():
+            calls = [partial(place.pass_by, multiply) for place in places]
+            seconds = _best(partial(_together, pool, calls))
+            found[name] = work / seconds / 1e9
+    fastest = max(found, key=lambda name: found[name])
+    return {**found, "best": found[fastest], "fastest": fastest}
+
+
+class _Layers:
+    """What a minibatch's pass through layers multiplies, with places for what comes of it."""
+
+    def __init__(self, layers: Sequence[Sequence[int]], rows: int, seed: int) -> None:
+        draw = np.random.default_rng(seed).random
+        self.products: list[tuple[np.ndarray, ...]] = []
+        for i, (inputs, outputs) in enumerate(layers):
+            x, weight, d = (
+                draw(shape, np.float32)
+                for shape in ((rows, inputs), (inputs, outputs), (rows, outputs))
+            )
+            forward = (x, weight, np.zeros_like(d))
+            of_weight = (x.T, d, np.zeros_like(weight))
+            below = (d, np.ascontiguousarray(weight.T), np.zeros_like(x))
+            self.products += [forward, of_weight, below] if i else [forward, of_weight]
+
+    def pass_by(self, multiply: Callable[..., object]) -> None:
+        """All products once, of one library."""
+        for one in self.products:
+            multiply(*one)
+
+
+def _libraries() -> dict[str, Callable[..., object]]:
+    """What writes or adds a b to c, by the library's name."""
+    example = of_float32(2)
+    loops = compile_loops(
+        "bench", dict.fromkeys((add_product, add_transposed_product), (example,) * 3)
+    )
+    plain, transposed = loops["add_product"], loops["add_transposed_product"]
+
+    def own(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+        """In blocks of rows, as an update of ours calculates them."""
+        forward = a.flags.c_contiguous
+        for first in range(0, len(a) if forward else len(b), _BLOCK):
+            one = slice(first, first + _BLOCK)
+            plain(a[one], b, c[one]) if forward else transposed(a.T[one], b[one], c)
+
+    found: dict[str, Callable[..., object]] = {"own": own, "numpy": np.matmul}
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        torch.set_num_threads(1)
+
+        def of_torch(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+            torch.mm(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(c))
+
+        found["torch"] = of_torch
+    return found
+
+
+def _together(pool: ThreadPoolExecutor, calls: Sequence[Callable[[], object]]) -> None:
+    for future in [pool.submit(call) for call in calls]:
+        future.result()
 
 
 def _best(run: Callable[[], object]) -> float:

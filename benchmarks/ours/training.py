@@ -74,12 +74,14 @@ class _Stopwatch:
             raise _Enough
 
 
-def speed(config: Mapping[str, Any], seconds: float) -> dict[str, float]:
+def speed(config: Mapping[str, Any], seconds: float, operations: float = 0.0) -> dict[str, float]:
     """Training steps per second of all members, over whole iterations after the first.
 
     Args:
         config: sections of a run's config.
         seconds: time to measure over.
+        operations: of the networks' products in the updates of one step; `gflops` are those of all
+            members in a second of updates.
     """
     watch = _Stopwatch(seconds)
     _train(config, watch)
@@ -87,10 +89,11 @@ def speed(config: Mapping[str, Any], seconds: float) -> dict[str, float]:
     first, last = watch.first.progress, watch.last.progress
     members, elapsed = len(watch.last.metrics["score"]), watch.ended - watch.began
     steps, updates = last.steps - first.steps, last.updates - first.updates
+    learning = last.seconds_update - first.seconds_update
     return {
         "steps_per_second": members * steps / elapsed,
         "updates_per_step": updates / steps,
-        "update_seconds_per_step": (last.seconds_update - first.seconds_update) / steps,
+        "gflops": members * steps * operations / learning / 1e9,
     }
 
 

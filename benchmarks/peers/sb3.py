@@ -21,8 +21,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv,
 
 import slipstream
 from benchmarks.fresh_episodes import fresh_returns
+from benchmarks.ours import device as ours
 from benchmarks.peers.hockey import OracleGame
 from benchmarks.peers.stepping import pace
+from benchmarks.worker import side_by_side, stay_on
 
 _EPISODES = 100  # of training, that a score is the mean of
 _TEST_SEED = 10_000  # of the first test episode, plus the training's
@@ -219,6 +221,41 @@ def _fold(
         "train_seconds_per_step": training,
         "test_seconds_per_step": testing,
     }
+
+
+def mean_trial(processes: int, threads: int, seconds: float, **agent: Any) -> dict[str, float]:
+    """Training steps per second of PPO at the work of a fold of the mean trial of `cappuccino`.
+
+    Its copies are our kernel's, so that the environment takes it next to no time.
+
+    Args:
+        processes: of a fold each, on a core of its own; their rates are added.
+        threads: cores of a lone process.
+        seconds: least time to measure over, whole iterations.
+        agent: settings of ours in the place of the mean trial's.
+    """
+    asked = {"seconds": seconds, **agent}
+    return side_by_side("peers.sb3.mean_trial_alone", asked, processes, threads)
+
+
+def mean_trial_alone(cores: Sequence[int], seconds: float, **agent: Any) -> dict[str, float]:
+    """The same in this process, on the cores named."""
+    stay_on(cores)
+    torch.set_num_threads(len(cores))
+    with ours.mean_trial(1, **agent) as (config, _):
+        own, copies = config["agent"], config["training"]["num_envs"]
+        rules = {name: value for name, value in config["env"].items() if name != "name"}
+        env = VecMonitor(slipstream.make_face("sb3", config["env"]["name"], copies, **rules))
+        sizes = {
+            "n_steps": own["horizon"],
+            "batch_size": own["minibatch"],
+            "n_epochs": own["epochs"],
+        }
+        network = {"net_arch": own["widths"], "activation_fn": torch.nn.ReLU}
+        model = PPO("MlpPolicy", env, seed=1, device="cpu", policy_kwargs=network, **sizes)
+        watch = _Iterations(seconds, warm_up=0)
+        model.learn(10**9, callback=watch)
+    return {"steps_per_second": watch.last_step / (watch.ended - watch.began)}
 
 
 class _Watch(BaseCallback):

@@ -7,11 +7,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from benchmarks.declared import declared_row
+from benchmarks.machine import threads
 from benchmarks.race import race
 from benchmarks.row import Row
+<<<<<<< HEAD
 from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.suites.gym_defaults import MARGIN, interval
 from benchmarks.suites.train import products, update_seconds
+=======
+from benchmarks.suite import SuiteOptions
+>>>>>>> 5078168c (Types of a tile's factors)
 from benchmarks.worker import run_worker
 from slipstream.market.finding import plural
 
@@ -22,7 +27,9 @@ _TIMEOUT = 3600.0
 def sac_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
     """SAC on Pendulum, 256x256, beside SB3's, and what this processor could do at most."""
     row = declared_row(settings, settings.spec)
-    most = 1e9 * products("own") / _operations()
+    asked = {"threads": threads(), "layers": [[256, 256]], "rows": 256}
+    own = run_worker("ours.hardware.products", asked, threads=1)["own"]
+    most = 1e9 * own / _operations()
     assert row.ours is not None and row.peer is not None
     bound = (
         f"; if an update were its hidden layers' products alone, at the speed of our own on "
@@ -33,16 +40,6 @@ def sac_vs_sb3(settings: SuiteOptions) -> Iterable[Row]:
 
 
 sac_population_8 = sac_vs_sb3
-
-
-def sac_peak(settings: SuiteOptions) -> Iterable[Row]:
-    """Share of our own products' speed that a lone member's update reaches, on all cores."""
-    config = specs_of("agents")["_sac"]
-
-    def update() -> float:
-        return _operations() / update_seconds(config, settings.seconds) / 1e9
-
-    yield settings.row(update, lambda: products("own"))
 
 
 def _operations() -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -12,19 +11,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from benchmarks.machine import threads
 from benchmarks.race import race
 from benchmarks.row import Row
 from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.suites.gym_defaults import gym_defaults as gym_defaults
-from benchmarks.worker import WorkerError, run_worker
-from slipstream.environments.factory import resolve_environment
+from benchmarks.worker import WorkerError
 
 _SLIPSTREAM = (sys.executable, "-c", "from slipstream.cli import main; main()")  # the command
 
@@ -35,40 +31,6 @@ def time_to_score(settings: SuiteOptions) -> Iterable[Row]:
     ran = race(spec["ours"], spec["peer"], range(1, 6), score=spec["score"])
     apart = statistics.median(one["warm_up"] for one in ran.mine)
     yield ran.row(settings, apart=apart)
-
-
-def train_peak(settings: SuiteOptions) -> Iterable[Row]:
-    """Share of the machine's float32 products that a lone member's update reaches, by width.
-
-    Of one row's pass through both networks and back; heads and element-wise work are left out.
-    Forward and weight gradients take 2 operations a weight each, input gradients as many in all
-    layers but the first.
-    """
-    forex = specs_of("train")["_forex"]
-    spec = resolve_environment("forex", specs_of("env")["_all_rules"]).spec
-    inputs = math.prod(spec.observation_shape) + 1  # and the bias
-
-    def update(width: int) -> float:
-        agent = {**forex["agent"], "widths": [width, width]}
-        work = 2.0 * (4.0 * inputs * width + 6.0 * width * width) * float(agent["epochs"])
-        return work / update_seconds({**forex, "agent": agent}, settings.seconds) / 1e9
-
-    for width in (64, 256, 512):
-        row = settings.row(partial(update, width), lambda: products("blas", "own"))
-        yield replace(row, case=f"train_peak {width}x{width}")
-
-
-def update_seconds(config: Mapping[str, Any], seconds: float) -> float:
-    """Seconds of updates for each step of a training by a config."""
-    answer = run_worker("ours.training.speed", {"config": config, "seconds": seconds})
-    return float(answer["update_seconds_per_step"])
-
-
-def products(*whose: str) -> float:
-    """GFLOP/s of products on all cores: of a `blas`, of our `own` loops, or of the better."""
-    n = threads()
-    answer = run_worker("ours.hardware.products", {"threads": n}, threads=n)
-    return max(float(answer[one]) for one in whose) / 1e9
 
 
 def warm_start(settings: SuiteOptions) -> Iterable[Row]:

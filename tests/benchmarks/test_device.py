@@ -5,7 +5,8 @@ import torch
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
-from benchmarks.ours.device import cappuccino, phases
+from benchmarks.ours.device import cappuccino, mean_trial, phases
+from benchmarks.ours.hardware import operations, products
 
 
 def test_phases_of_the_torch_form() -> None:
@@ -30,7 +31,24 @@ def test_phases_of_learning_from_a_replay() -> None:
 def test_the_mean_trial() -> None:
     small = {"widths": [16], "minibatch": 64, "horizon": 16, "epochs": 1}
     answer = cappuccino(0.0, "cpu", **small)
-    assert answer["width"] == 1024 and answer["days"] > 0
+    assert answer["width"] == 16 and answer["days"] > 0
+
+
+def test_the_mean_trial_as_the_processor_trains_it() -> None:
+    small = {"widths": [8, 8, 8], "minibatch": 64, "horizon": 4, "epochs": 1}
+    answer = cappuccino(0.0, learner="compiled", members=1, **small)
+    assert answer["steps_per_second"] > 0 and answer["gflops"] > 0
+    with mean_trial(1) as (config, steps):
+        assert steps == 540_000 and config["agent"]["epochs"] == 10
+        assert (config["agent"]["widths"], config["agent"]["horizon"]) == ([1024] * 3, 512)
+
+
+def test_what_the_machine_reaches_is_of_the_fastest_library() -> None:
+    found = products(1, [[16, 64], [64, 8]], 130)
+    rates = {name: rate for name, rate in found.items() if isinstance(rate, float)}
+    assert {"own", "numpy", "torch", "best"} == set(rates)
+    assert found["best"] == max(rates.values()) == found[str(found["fastest"])]
+    assert operations([[16, 64], [64, 8]]) == 2 * (2 * 16 * 64 + 3 * 64 * 8)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a card")

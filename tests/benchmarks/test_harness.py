@@ -366,6 +366,22 @@ def test_the_page_is_filled_from_results(tmp_path: Path) -> None:
     assert markdown(measured["rows"]).count("\n") == 2
 
 
+def test_what_a_study_takes_is_its_steps_by_the_measured_speed(tmp_path: Path) -> None:
+    page = "<!-- what a study takes -->\nstale\n<!-- end -->\n"
+    assert "Not measured yet." in render(page, tmp_path)
+    for file, row, speed in (
+        ("study", "study_widths 64x64x64", 1e5),
+        ("hockey", "hockey_dqn_large", 100.0),
+    ):
+        case = row.split()[0]
+        rows = [Row(row, "steps/s", speed).as_json()]
+        results.write(tmp_path / f"{file}.json", file, {"case": case, "rows": rows})
+    text = render(page, tmp_path)
+    assert "| network | steps/s | 100 x 1 x 100,000 | 100 x 6 x 100,000 |" in text
+    assert "| ppo, 64x64x64 | 100,000 | 1.7 min | 10 min | 50 min | 4.5 h |" in text
+    assert "| dqn, 256x512x256 | 100 | 28 h | 6.94 days |" in text
+
+
 def test_tables_of_the_docs_are_those_of_results() -> None:
     page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
     assert "<!-- results/" in page
