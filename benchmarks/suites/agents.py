@@ -10,13 +10,8 @@ from benchmarks.declared import declared_row
 from benchmarks.machine import threads
 from benchmarks.race import race
 from benchmarks.row import Row
-<<<<<<< HEAD
-from benchmarks.suite import SuiteOptions, specs_of
-from benchmarks.suites.gym_defaults import MARGIN, interval
-from benchmarks.suites.train import products, update_seconds
-=======
 from benchmarks.suite import SuiteOptions
->>>>>>> 5078168c (Types of a tile's factors)
+from benchmarks.suites.gym_defaults import MARGIN, interval
 from benchmarks.worker import run_worker
 from slipstream.market.finding import plural
 
