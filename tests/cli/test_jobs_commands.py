@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from slipstream.files.lock import is_locked, take_lock
 from slipstream.files.status import read_status
+from slipstream.jobs import VARIABLE
+from slipstream.jobs.background import make_room
 from slipstream.jobs.queue import own_queue
 
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
@@ -100,6 +103,7 @@ def test_what_has_ended_is_not_stopped_and_what_is_complete_not_tried_again(slip
     assert "no such environment" in slipstream("jobs", "--all").out
     with own_queue() as queue:
         queue.end(queue.job(1), "complete")
+    assert slipstream("jobs", "stop", "²").code == 2  # a name
     told = slipstream("jobs", "retry", "1")
     assert told.code == 2 and "Job 1 is complete: there is nothing to do." in told.err
     another = shlex.split(told.err.split("`")[1])  # which works when pasted
@@ -115,6 +119,45 @@ def test_a_job_that_is_stopped_while_another_process_has_its_folder_says_so(slip
     with take_lock(tmp_path / "a", "held"):
         told = slipstream("jobs", "stop", "a").out
     assert "does not begin until" in told and f"`slipstream stop {tmp_path}/a` stops" in told
+
+
+def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended_by_now(
+    slipstream, tmp_path, monkeypatch
+):
+    assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a").code == 0
+    (tmp_path / "a").mkdir()
+    held = take_lock(tmp_path / "a", "held")
+    monkeypatch.setattr("slipstream.files.lock._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "complain", lambda _: held.close())
+    with own_queue() as queue:
+        monkeypatch.setenv(VARIABLE, f"{queue.folder}:1")
+        assert slipstream(*queue.job(1).command).code == 2
+        assert not is_locked(tmp_path / "a") and not queue.job(1).ended
+        assert queue.job(1).reason == "waits for another process"
+
+
+def test_a_table_of_jobs_that_is_lost_is_said_in_words(slipstream, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(VARIABLE, f"{tmp_path}/file:1")
+    told = slipstream("train", *SHORT)
+    assert told.code == 2 and "file may not be written (File exists)" in told.err
+
+
+def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_path, monkeypatch):
+    assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a").code == 0
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.yaml").touch()
+    process = SimpleNamespace(send_signal=lambda number: os.close(handle))
+    monkeypatch.setattr("slipstream.jobs.supervisor.process_of", lambda _: process)
+    with own_queue() as queue:
+        handle = queue.take(queue.job(1))  # as its process does
+        assert "It ends after the iteration under way" in slipstream("stop", "a").out
+        assert queue.job(1).wanted == "stopped" and not queue.held(queue.job(1))
+        queue.retry(queue.job(1))
+        handle = queue.take(queue.job(1))
+        make_room(tmp_path / "a", print)
+        assert queue.job(1).ended == "failed" and not queue.held(queue.job(1))
+    assert (tmp_path / "a.replaced-1").is_dir()
 
 
 @pytest.mark.long

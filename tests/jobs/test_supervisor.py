@@ -326,12 +326,25 @@ def test_a_job_that_was_resumed_by_hand_is_listed_as_it_is(
     queue.want(job, STOPPED)
     status = Status("run", left, pid=os.getpid(), host=platform.node(), started=time.time())
     monkeypatch.setattr("slipstream.jobs.overview.status_of", lambda _: status)
-    assert [line.state for line in overview(queue)[0]] == [left]
-    queue.end(job, FAILED, "no such environment")
-    (line,), _ = overview(queue)
-    assert line.state == ("running" if left == "running" else "failed")
-    shown = [one.state for one in overview(queue, ended=False)[0]]
-    assert shown == (["running"] if left == "running" else [])
+    (tmp_path / "a").mkdir()
+    with take_lock(tmp_path / "a", "") if left == "running" else nullcontext():
+        assert [line.state for line in overview(queue)[0]] == [left]
+        queue.end(job, FAILED, "no such environment")
+        (line,), _ = overview(queue)
+        assert line.state == ("running" if left == "running" else "failed")
+        shown = [one.state for one in overview(queue, ended=False)[0]]
+        assert shown == (["running"] if left == "running" else [])
+
+
+def test_a_number_that_another_program_has_by_now_holds_up_no_job(queue, added, tmp_path):
+    added("a", "exec sleep 60")
+    (tmp_path / "a").mkdir()
+    left = Status("run", pid=os.getpid(), host=platform.node(), started=time.time())
+    (tmp_path / "a" / "status.json").write_text(json.dumps(left.as_dict()))
+    assert left.judged() == "running"  # as where the clock was set back since
+    with Supervisor(queue) as supervisor:
+        ticks(supervisor, lambda: begun(tmp_path, "a"))
+    psutil.Process(int(begun(tmp_path, "a")[0].split()[0])).kill()
 
 
 def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(

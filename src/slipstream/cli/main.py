@@ -27,9 +27,9 @@ from slipstream.cli.faults import (
     complain_of_fault,
     standing_output,
 )
-from slipstream.core.errors import SlipstreamError
+from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
-from slipstream.jobs import VARIABLE
+from slipstream.jobs import BUSY, VARIABLE
 
 # What pip is to be told about a module; others are packages of the same name.
 _PIP_WORDS = {
@@ -87,9 +87,14 @@ def main(arguments: list[str] | None = None) -> Any:
     """
     given = sys.argv[1:] if arguments is None else arguments
     with _on_command_line(), standing_output(_works(given)) as output, CtrlC() as ctrl_c:
-        with _as_job() as ended:
-            code = _run(arguments)
-            ended(code)
+        try:
+            with _as_job() as ended:
+                code = _run(arguments)
+                ended(code)
+        except SlipstreamError as error:  # the queue cannot be told
+            complain(str(error))
+            code = USER_ERROR
+        code = USER_ERROR if code == BUSY else code
         if ctrl_c.requested and code == FAULT:  # a library took it for an error
             code = INTERRUPTED
         sys.stdout.flush()
@@ -133,7 +138,7 @@ def _run(arguments: list[str] | None) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except SlipstreamError as error:
         complain(str(error))
-        return USER_ERROR
+        return BUSY if isinstance(error, BusyError) else USER_ERROR
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "slipstream":
             return complain_of_fault(error)

@@ -47,6 +47,10 @@ class ConfigError(SlipstreamError):
     """A configuration that cannot be run: unknown key, value out of range, impossible sizes."""
 
 
+class BusyError(ConfigError):
+    """Another process writes there: the same command works once that one has ended."""
+
+
 class DataError(SlipstreamError):
     """Market data or a folder that cannot be used as it is."""
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import BusyError
 from slipstream.core.reader import is_there
 from slipstream.files.files import disk_errors
 
@@ -32,7 +32,7 @@ def take_lock(
         name: of the lock's file.
 
     Raises:
-        ConfigError: `refusal`; another process holds it.
+        BusyError: `refusal`; another process holds it.
         ResourceError: the folder may not be written.
     """
     file = _open(folder / name, os.O_RDWR | os.O_CREAT)
@@ -46,7 +46,7 @@ def take_lock(
                 return file
             if time.monotonic() > deadline:
                 file.close()
-                raise ConfigError(refusal) from None
+                raise BusyError(refusal) from None
             time.sleep(0.05)
 
 

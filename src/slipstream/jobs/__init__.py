@@ -2,3 +2,6 @@
 
 VARIABLE = "SLIPSTREAM_JOB"
 """Of the environment of a job's process: ``FOLDER:ID``, its queue and its number there."""
+
+BUSY = 75
+"""What a queue is told, for exit code 2, of a job that another process kept from its folder."""

@@ -18,6 +18,7 @@ from slipstream.files.register import id_of, known, state_folder
 from slipstream.files.status import LOG
 from slipstream.jobs.process import here, let_go, start, status_of
 from slipstream.jobs.queue import FAILED, own_queue
+from slipstream.jobs.supervisor import stop_process
 from slipstream.runs.run import CONFIG
 
 _SECONDS = 0.1  # between two looks
@@ -94,6 +95,9 @@ def make_room(folder: Path, say: Say) -> None:
         for job in queue.jobs(ended=False):
             if job.folder == str(folder):
                 queue.end(job, FAILED, "another command took its folder, with --replace")
+                while queue.held(job):  # also one that is still loading
+                    stop_process(queue.job(job.id))
+                    time.sleep(_SECONDS)
     if is_locked(folder):
         say(f"Waiting for the process that works on {folder} to stop at a checkpoint.")
         ask_to_stop(folder)

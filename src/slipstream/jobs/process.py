@@ -7,6 +7,7 @@ exit code of 0 or 2 down; a process that died wrote nothing, and is begun again.
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from slipstream.files import checkpoint
 from slipstream.files.files import disk_errors
 from slipstream.files.lock import is_locked
 from slipstream.files.status import Status, read_status
-from slipstream.jobs import VARIABLE
+from slipstream.jobs import BUSY, VARIABLE
 from slipstream.jobs.queue import COMPLETE, FAILED, JobQueue, QueuedJob
 from slipstream.runs.run import CHECKPOINTS, CONFIG
 from slipstream.studies.record.ledger import outcomes_in
@@ -55,10 +56,11 @@ def other_in(folder: Path, status: Status | None = None) -> str:
     """Who works in the folder of a job on which no process of its queue works; empty: nobody."""
     with suppress(ResourceError):  # else it may not be looked at, which the job will say itself
         status = status or status_of(folder)
-        if status is not None and status.judged() == "running":
-            return f"process {status.pid}, which works in its folder"
-        if is_locked(folder):
-            return "another process, which works in its folder"
+        running = status is not None and status.judged() == "running"
+        # Here the lock decides: the number may be another program's, where the clock was set back.
+        if is_locked(folder) or (status and running and status.host != platform.node()):
+            who = f"process {status.pid}" if status and running else "another process"
+            return f"{who}, which works in its folder"
     return ""
 
 
@@ -154,8 +156,9 @@ def as_job() -> Iterator[Callable[[int], None]]:
         def ended(code: int) -> None:
             if code == 0:
                 queue.end(job, COMPLETE)
-            elif code == _USER_ERROR and is_locked(folder):  # somebody else was faster
-                queue.waits(job, f"waits for {other_in(folder)}", tries=0)
+            elif code == BUSY or (code == _USER_ERROR and is_locked(folder)):
+                # Somebody else was faster, and may have ended since.
+                queue.waits(job, f"waits for {other_in(folder) or 'another process'}", tries=0)
             elif code == _USER_ERROR:
                 queue.end(job, FAILED, last_words(queue.output(job)))
 

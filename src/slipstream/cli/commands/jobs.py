@@ -160,7 +160,7 @@ def run(
 
 def _find(queue: Any, name: str) -> Any:
     """A job by its number, its folder, or its name where only one has it."""
-    if name.isdigit():
+    if name.isdecimal():
         return queue.job(int(name))
     found = called(queue, name)
     going = [one for one in found if not one.ended] or found[-1:]

@@ -79,7 +79,8 @@ def stop(name: RunOrStudy) -> None:
     from slipstream.core.errors import CheckpointError
     from slipstream.core.reader import is_there
     from slipstream.files.status import CURRENT
-    from slipstream.jobs.queue import STOPPED, own_queue
+    from slipstream.jobs.queue import own_queue
+    from slipstream.jobs.supervisor import stop as stop_job
     from slipstream.studies.record.status import lookup
     from slipstream.studies.record.status import stop as ask
 
@@ -92,10 +93,9 @@ def stop(name: RunOrStudy) -> None:
         jobs.stop(name)
         return
     with own_queue() as queue:  # else its supervisor would go on with it
-        for job in queue.jobs(ended=False):
-            if job.folder == str(folder):
-                queue.want(job, STOPPED)
-    if ask(name):
+        mine = [job for job in queue.jobs(ended=False) if job.folder == str(folder)]
+        asked = [stop_job(queue, job) for job in mine]  # also one that is still loading
+    if ask(name) or any(asked):
         under_way = "bar" if is_there(folder / CURRENT) else "iteration"
         tell(f"It ends after the {under_way} under way; then go on with: slipstream resume {name}")
     else:
