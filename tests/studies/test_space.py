@@ -338,6 +338,13 @@ def test_the_published_values():
     assert cappuccino["agent.minibatch"].choices == (2048, 4096, 8192)
 
 
+def test_settings_to_start_with_that_no_trial_tries_are_said():
+    said: list[str] = []
+    given = {"n_trials": 1, "start_with": [{"agent.learning_rate": 3e-4}] * 2}
+    prepare("cartpole", {}, given, said.append)
+    assert "`study.start_with` has 2 settings; n_trials: 1 tries no more." in said
+
+
 def test_a_published_space_brings_the_settings_that_it_needs():
     target, said = {"env": {"name": "portfolio", "data": {"folder": "."}}}, []
     overrides = {"env.fee": 0.001}  # what is said otherwise stays

@@ -64,7 +64,10 @@ def prepare(
     config = validate(StudyConfig, {**section, **study}, STUDY)
     needed = _add_needed(values, config.space)
     base, seat = base_config(values).seated()
-    for sentence in filter(None, (seat, note, needed)):
+    starts, left = len(config.start_with), None
+    if starts > config.n_trials:
+        left = f"`study.start_with` has {starts} settings; n_trials: {config.n_trials} tries no more."
+    for sentence in filter(None, (seat, note, needed, left)):
         say(sentence)
     space = SearchSpace.from_mapping(config.space, base)
     space.check_starts(config.start_with, base)
