@@ -66,7 +66,9 @@ def prepare(
     base, seat = base_config(values).seated()
     starts, left = len(config.start_with), None
     if starts > config.n_trials:
-        left = f"`study.start_with` has {starts} settings; n_trials: {config.n_trials} tries no more."
+        left = (
+            f"`study.start_with` has {starts} settings; n_trials: {config.n_trials} tries no more."
+        )
     for sentence in filter(None, (seat, note, needed, left)):
         say(sentence)
     space = SearchSpace.from_mapping(config.space, base)
