@@ -247,16 +247,17 @@ def measure(pool: Pool, plan: StudyPlan, tick: Callable[[], None] = lambda: None
     members = [plan.member(slot, plan.base) for slot in slots]
     _stretch(pool, members, _WARM, tick)  # with its test pass: what is compiled is not measured
     bare = [replace(member, test=None) for member in members]
-    first = _stretch(pool, bare, _FIRST, tick).training
+    first = _stretch(pool, bare, _FIRST, tick)
     state = max(pool.state_bytes(member.name) for member in members)
     own = plan.stages(plan.base).milestones[0]  # iterations of the study's first stretches
-    more = max(1, min(own, round(_MEASURED_SECONDS / max(first, 1e-9))))
+    more = min(own, int(_MEASURED_SECONDS / max(first.training, 1e-9)))  # 0: one was long enough
     found = _stretch(pool, members, _FIRST + more, tick)
     for member in members:
         pool.drop(member.name)
-    steps = count * plan.base.iteration_steps * more / max(found.training, 1e-9)
-    work = sum(found.spent[kind] for kind in _WORK)
-    shares = {kind: found.spent[kind] / work for kind in _WORK} if work else {"env": 1.0}
+    trained = found if more else first
+    steps = count * plan.base.iteration_steps * max(1, more) / max(trained.training, 1e-9)
+    work = sum(trained.spent[kind] for kind in _WORK)
+    shares = {kind: trained.spent[kind] / work for kind in _WORK} if work else {"env": 1.0}
     passes = next((one.passes for one in found.outcomes), None)
     return SliceSpeed(steps, (found.wall - found.training) / count, passes, count, shares, state)
 
