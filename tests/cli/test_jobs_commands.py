@@ -124,16 +124,22 @@ def test_a_job_that_is_stopped_while_another_process_has_its_folder_says_so(slip
 def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended_by_now(
     slipstream, tmp_path, monkeypatch
 ):
-    assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a").code == 0
-    (tmp_path / "a").mkdir()
-    held = take_lock(tmp_path / "a", "held")
+    assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a b").code == 0
+    (tmp_path / "a b").mkdir()
+    held, said = take_lock(tmp_path / "a b", "held"), []
+
+    def say(text):
+        said.append(text)
+        held.close()
+
     monkeypatch.setattr("slipstream.files.lock._PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "complain", lambda _: held.close())
+    monkeypatch.setattr(sys.modules["slipstream.cli.main"], "complain", say)
     with own_queue() as queue:
         monkeypatch.setenv(VARIABLE, f"{queue.folder}:1")
         assert slipstream(*queue.job(1).command).code == 2
-        assert not is_locked(tmp_path / "a") and not queue.job(1).ended
+        assert not is_locked(tmp_path / "a b") and not queue.job(1).ended
         assert queue.job(1).reason == "waits for another process"
+    assert shlex.split(said[0].split("`")[1]) == ["slipstream", "stop", f"{tmp_path}/a b"]
 
 
 def test_a_table_of_jobs_that_is_lost_is_said_in_words(slipstream, tmp_path, monkeypatch):
@@ -144,20 +150,20 @@ def test_a_table_of_jobs_that_is_lost_is_said_in_words(slipstream, tmp_path, mon
 
 
 def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_path, monkeypatch):
-    assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a").code == 0
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "config.yaml").touch()
+    assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", "a b").code == 0
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b" / "config.yaml").touch()
     process = SimpleNamespace(send_signal=lambda number: os.close(handle))
     monkeypatch.setattr("slipstream.jobs.supervisor.process_of", lambda _: process)
     with own_queue() as queue:
         handle = queue.take(queue.job(1))  # as its process does
-        assert "It ends after the iteration under way" in slipstream("stop", "a").out
+        assert "go on with: slipstream resume 'a b'" in slipstream("stop", "a b").out
         assert queue.job(1).wanted == "stopped" and not queue.held(queue.job(1))
         queue.retry(queue.job(1))
         handle = queue.take(queue.job(1))
-        make_room(tmp_path / "a", print)
+        make_room(tmp_path / "a b", print)
         assert queue.job(1).ended == "failed" and not queue.held(queue.job(1))
-    assert (tmp_path / "a.replaced-1").is_dir()
+    assert (tmp_path / "a b.replaced-1").is_dir()
 
 
 @pytest.mark.long

@@ -209,7 +209,7 @@ def _report(run: Run) -> Run:
         # The same look at the test split as the score that training printed.
         run.say(f"Report: {report_run(run, count=False, say=run.say)}")
     except KeyboardInterrupt:
-        raise Interrupted(run.path, f"slipstream resume {run.path}", _UNREPORTED) from None
+        raise Interrupted(run.path, how=_UNREPORTED) from None
     return run
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shlex
 import signal
 import threading
 import time
@@ -39,7 +40,7 @@ class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
         command: str | None = None,
         how: str = "Stopped after a checkpoint. Go on with:",
     ) -> None:
-        self.run, self.command = run, command or f"slipstream resume {run}"
+        self.run, self.command = run, command or f"slipstream resume {shlex.quote(str(run))}"
         super().__init__(f"{how} {self.command}")
 
     def _render_traceback_(self) -> list[str]:

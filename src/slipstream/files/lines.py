@@ -7,6 +7,7 @@ to a terminal.
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -137,7 +138,8 @@ def still(status: Status) -> Status:
 def run_lines(folder: Path) -> list[str]:
     """Where a run or a deployment stands."""
     kind = "Deployment" if is_there(folder / CURRENT) else "Run"
-    resume, status = f"slipstream resume {folder}", read_status(folder)
+    resume = f"slipstream resume {shlex.quote(str(folder))}"
+    status = read_status(folder)
     return folder_lines(f"{kind} {folder}", folder, resume, status)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -287,7 +288,7 @@ class Run(Summarised):
         if self._lock is None:
             refusal = (
                 f"Another process is training {self.path}: wait for it, or stop it first, with "
-                f"`slipstream stop {self.path}`."
+                f"`slipstream stop {shlex.quote(str(self.path))}`."
             )
             self._lock = take_lock(self.path, refusal)
             sweep(self.path)
@@ -444,7 +445,7 @@ def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool 
         held = "holds a run" if is_there(path / CONFIG) else "is not empty"
         raise ConfigError(
             f"{path} {held} already and is not overwritten. Go on with it by `slipstream resume "
-            f"{path}`, or name another directory with --out."
+            f"{shlex.quote(str(path))}`, or name another directory with --out."
         )
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import Annotated
@@ -97,6 +98,7 @@ def stop(name: RunOrStudy) -> None:
         asked = [stop_job(queue, job) for job in mine]  # also one that is still loading
     if ask(name) or any(asked):
         under_way = "bar" if is_there(folder / CURRENT) else "iteration"
-        tell(f"It ends after the {under_way} under way; then go on with: slipstream resume {name}")
+        again = f"slipstream resume {shlex.quote(name)}"
+        tell(f"It ends after the {under_way} under way; then go on with: {again}")
     else:
         tell(f"No process works on {folder}: there is nothing to stop.")
