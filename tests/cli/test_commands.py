@@ -130,6 +130,7 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
         (["data", "planted-crypto", "x", "--strength", "1e9"], "at most 48 basis points"),
         (["train", "cartpole", "--set", "training.num_envs={a: 1}"], "`training.num_envs`"),
         (["tune", "cartpole", "--set", "study.space=[1, 2]"], "`study.space`: Input should be"),
+        (["tune", "cartpole", "--set", "study.start_with=3"], "should be a valid list (got 3)"),
         (["tune", "cartpole", "--set", "study=5"], "`study` must be a section"),
         (["tune", "cartpole", "--timeframe", "5m"], "cartpole reads no prices"),
     ],

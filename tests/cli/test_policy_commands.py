@@ -51,7 +51,7 @@ def test_show_refuses_what_is_no_policy(slipstream, run, tmp_path):
     done = slipstream("policy", "show", tmp_path / "nothing")
     assert done.code == 2 and "neither a run nor a study" in done.err
     done = slipstream("policy", "show", run.path, "--member", "7")
-    assert done.code == 2 and "member-007 is not a checkpoint" in done.err
+    assert done.code == 2 and "no best policy of member 7; members that have one: 0, 1." in done.err
     for member in (0, 1):
         for folder in (run.path / "best").glob(f"member-{member:03d}*"):
             (folder / "state.safetensors").write_bytes(b"damaged")

@@ -163,6 +163,7 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
     if entry["type"] == "missing":
         return f"`{path}` is ", "required and missing", "."
     message = str(entry["msg"]).removeprefix("Value error, ").rstrip(".")
+    message = message.replace("valid tuple", "valid list")  # as a config file has it
     if not location:
         return f"{path}: ", message, "."
     given = repr(entry["input"])

@@ -80,8 +80,8 @@ class BestPolicies:
         """
         if not self.has(member):
             raise CheckpointError(
-                f"{self.run} has no best policy of member {member}: it was never validated. Train "
-                f"on with `slipstream resume {self.run}`, or choose a member that has one."
+                f"{self.run} has no best policy of member {member}; members that have one: "
+                f"{', '.join(map(str, self.present))}."
             )
         folder = self.folder_of(member)
         try:

@@ -37,8 +37,11 @@ def policy_facts(path: Path, member: int | None = None) -> dict[str, str]:
     folder = deployed_folder(path)
     if folder is None:
         best = Run.open(path).best
-        folder = best.folder_of(best.highest if member is None else member)
-    tensors, manifest = checkpoint.load(folder)
+        member = best.highest if member is None else member
+        folder = best.folder_of(member)
+        tensors, manifest = best.load(member)
+    else:
+        tensors, manifest = checkpoint.load(folder)
     policy = unpack(tensors, manifest.get("policy"))
     above = folder.absolute().parents[1 if folder.absolute().parent.name == BEST else 0]
     made = read_json(above / PROVENANCE, CheckpointError, _REMEDY) or {}

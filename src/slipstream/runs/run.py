@@ -183,7 +183,7 @@ class Run(Summarised):
                     f"{folder} has no {CONFIG}: its training was ended before it began. Give the "
                     f"same `slipstream train` command again, with --out {path}."
                 )
-            study = f"It is a study's: give `slipstream resume {path}`, or another command."
+            study = f"It is a study's: `slipstream study status {path}` says where that stands."
             given = "Give the directory that `slipstream train` printed."
             raise CheckpointError(
                 f"{folder} is not a run directory: it has no {CONFIG}. "

@@ -132,7 +132,8 @@ def confirm(
         for trial in chosen
     }
     if not kept:
-        reason = "no candidate trained well and traded on every fresh seed"
+        traded = "" if plan.market is None else " and traded"
+        reason = f"no candidate trained well{traded} on every fresh seed"
         reason += ", within the constraints" * bool(plan.study.constraints)
         near = closest({trial: _figures(plan, trial, outcomes) for trial in chosen})
         return Confirmed(None, None, list(rows.values()), reason=reason, closest=near)

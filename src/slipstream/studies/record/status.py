@@ -75,13 +75,15 @@ def best_config(folder: StudyFolder, number: int | None = None) -> str:
         if number is None:
             ranked = best_trials(list(trials.values()))
             if not ranked and any(trial.state == "complete" for trial in trials.values()):
-                within = " within its constraints" * bool(folder.study.constraints)
-                near = closest_of(trial.last for trial in trials.values())
+                last = [trial.last for trial in trials.values()]
+                near = closest_of(last)
+                idle = not near or any(one.standing == "inactive" for one in last)
+                within = " with policies that trade in every fold" * idle
+                within += " within its constraints" * bool(near)
                 loosen = f"{near}: begin a study with looser `study.constraints`, or " * bool(near)
                 raise CheckpointError(
-                    f"No trial of {folder.name} ended with policies that trade in every fold"
-                    f"{within}, so none is best; {loosen}print any with `slipstream study best "
-                    f"{folder.handle} --trial N`."
+                    f"No trial of {folder.name} ended{within}, so none is best; {loosen}print any "
+                    f"with `slipstream study best {folder.handle} --trial N`."
                 )
             if not ranked:
                 raise CheckpointError(
