@@ -15,7 +15,8 @@ def own_state(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_all_steps_are_shown(tmp_path):
     told = [what for what, _ in selftest(tmp_path / "work")]
-    assert len(told) == 4 and "bit for bit" in told[2]
+    assert len(told) == 5 and "bit for bit" in told[2]
+    assert told[4].startswith("compiles the loops of ")
 
 
 def test_a_step_that_fails_is_named_with_the_commands_own_words(tmp_path, monkeypatch):

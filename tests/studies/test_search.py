@@ -327,6 +327,11 @@ def test_the_first_trials_have_the_settings_that_they_start_with(tmp_path):
     assert run(tmp_path / "c", setup=setup, store=False)[0] == whole
 
 
+def test_samplers_are_named_as_optuna_writes_them_too():
+    for name in ("TPE", "random", "GP", "CMA-ES", "QMC"):
+        assert plan(sampler=name).study.sampler == name.lower().replace("-", "")
+
+
 @pytest.mark.parametrize(
     "name",
     ["random", *(pytest.param(one, marks=pytest.mark.long) for one in ("gp", "cmaes", "qmc"))],

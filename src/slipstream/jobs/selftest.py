@@ -14,6 +14,9 @@ from slipstream.jobs.process import here, last_words, start
 from slipstream.runs.run import CHECKPOINTS, REPORT, RESULT
 
 _TRAIN = ("train", "cartpole", "--num-envs=8", "--total-steps=81920", "--set=training.keep_last=1")
+# Trainings of a moment, for what they compile: an agent's loops are the same in all environments.
+_WARM = (("ppo", "pendulum"), ("dqn", "cartpole"), ("sac", "pendulum"), ("td3", "pendulum"))
+_WARM_SECONDS = 75.0  # after which none of them begins, so that two minutes are enough
 _SECONDS = 120.0  # for one command; compiling takes most of it
 # What is optional, by the names of distributions.
 _OPTIONAL = {
@@ -35,6 +38,8 @@ class SelfTestError(Exception):
 def selftest(folder: Path) -> Iterator[tuple[str, float]]:
     """Compiles, trains, is killed and resumed, compares, evaluates and reports, in two minutes.
 
+    A first training by an agent that the last line names then compiles its environment alone.
+
     Args:
         folder: empty; runs and what they print are left in it.
 
@@ -44,7 +49,7 @@ def selftest(folder: Path) -> Iterator[tuple[str, float]]:
     Raises:
         SelfTestError: a step failed.
     """
-    began = time.monotonic()
+    first = began = time.monotonic()
 
     def taken() -> float:
         nonlocal began
@@ -65,6 +70,14 @@ def selftest(folder: Path) -> Iterator[tuple[str, float]]:
     if not report.stat().st_size:
         raise SelfTestError(f"the page {report} is empty")
     yield "evaluates the policy and writes its page again", taken()
+    warm: list[str] = []
+    for agent, env in _WARM:
+        if time.monotonic() - first < _WARM_SECONDS:
+            name, steps = f"--set=agent.name={agent}", "--total-steps=2048"
+            _run(folder, agent, "train", env, name, steps, "--no-report", f"--out={agent}")
+            warm.append(agent.upper())
+    left = "" if len(warm) == len(_WARM) else "; another's first training compiles its own"
+    yield f"compiles the loops of {' '.join(warm) or 'no agent'}{left}", taken()
 
 
 def optional() -> list[tuple[str, str]]:

@@ -104,6 +104,12 @@ class StudyConfig(Config):
         "names with a range beside their default",
     )
 
+    @field_validator("sampler", mode="before")
+    @classmethod
+    def _as_optuna_writes_it(cls, value: object) -> object:
+        """TPE and CMA-ES are tpe and cmaes."""
+        return value.lower().replace("-", "") if isinstance(value, str) else value
+
     def identity(self) -> dict[str, Any]:
         """The fields that decide a trial; a study keeps them from its first start on."""
         values = self.model_dump(mode="json")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from slipstream.core.errors import DataError
 from slipstream.market.bars import Bars, FloatArray, IntArray
@@ -169,6 +168,8 @@ def _write(folder: Path, bars: Bars) -> Path:
     Raises:
         OSError: the folder cannot be written, or its disk is full; then there is no such file.
     """
+    import polars as pl  # a quarter of a second, which trainings without prices do not wait for
+
     folder.mkdir(parents=True, exist_ok=True)
     columns = {name: pl.Series(column) for name, column in bars.columns().items()}
     moments = pl.from_epoch(columns.pop("time"), "s").dt.replace_time_zone("UTC")
