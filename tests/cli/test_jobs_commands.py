@@ -166,6 +166,20 @@ def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_pa
     assert (tmp_path / "a b.replaced-1").is_dir()
 
 
+def test_a_folder_is_one_job_however_it_is_spelled(slipstream, tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("here")
+    for folder, code in (("here/a", 0), ("link/a", 2), ("here/../link/a", 2)):
+        assert slipstream("jobs", "add", "--", "train", *SHORT, "--out", folder).code == code
+    assert "Job 1 does not begin" in slipstream("jobs", "stop", "link/a").out
+    with own_queue() as queue:
+        queue.retry(queue.job(1))
+        (tmp_path / "here" / "a").mkdir()
+        (tmp_path / "here" / "a" / "config.yaml").touch()
+        slipstream("stop", "here/../link/a")
+        assert queue.job(1).wanted == "stopped"
+
+
 @pytest.mark.long
 def test_replace_moves_what_lies_there_and_deletes_nothing(slipstream, tmp_path):
     assert slipstream("train", *ENDLESS, "--out", "a", "--background").code == 0

@@ -93,7 +93,7 @@ def make_room(folder: Path, say: Say) -> None:
         )
     with own_queue() as queue:
         for job in queue.jobs(ended=False):
-            if job.folder == str(folder):
+            if job.folder == str(folder.resolve()):
                 queue.end(job, FAILED, "another command took its folder, with --replace")
                 while queue.held(job):  # also one that is still loading
                     stop_process(queue.job(job.id))

@@ -61,7 +61,7 @@ class QueuedJob:
         id: rises from 1; jobs begin in this order.
         name: the last part of `folder`.
         kind: ``run`` or ``study``.
-        folder: absolute, fixed before anything begins.
+        folder: resolved, fixed before anything begins.
         command: arguments of `slipstream` that begin it; `again`: that go on with it.
         place: where its process runs: ``python`` (interpreter), ``cwd``, ``variables`` (of the
             environment).

@@ -176,7 +176,7 @@ def _find(queue: Any, name: str) -> Any:
 
 def called(queue: Any, name: str) -> list[Any]:
     """Jobs of a name or folder."""
-    path = str(Path(name).expanduser().absolute())
+    path = str(Path(name).expanduser().resolve())
     return [one for one in queue.jobs() if name == one.name or path == one.folder]
 
 
@@ -185,16 +185,17 @@ def _fixed(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, An
     if command == "train":
         from slipstream.cli.commands.train import run_folder
 
-        folder = run_folder(given)
+        folder = run_folder(given).resolve()
         return "run", folder, {"out": folder}
     if command == "tune":
         from slipstream.cli.commands.tune import study_folder
 
-        folder = study_folder(given)
+        folder = study_folder(given).resolve()
         return "study", folder, {"study_name": folder}
     from slipstream.studies.record.status import lookup
 
-    folder, study = lookup(given["run"])
+    found, study = lookup(given["run"])
+    folder = found.resolve()
     return "run" if study is None else "study", folder, {"run": folder}
 
 

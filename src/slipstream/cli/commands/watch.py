@@ -94,7 +94,7 @@ def stop(name: RunOrStudy) -> None:
         jobs.stop(name)
         return
     with own_queue() as queue:  # else its supervisor would go on with it
-        mine = [job for job in queue.jobs(ended=False) if job.folder == str(folder)]
+        mine = [job for job in queue.jobs(ended=False) if job.folder == str(folder.resolve())]
         asked = [stop_job(queue, job) for job in mine]  # also one that is still loading
     if ask(name) or any(asked):
         under_way = "bar" if is_there(folder / CURRENT) else "iteration"
