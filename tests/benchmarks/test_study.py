@@ -74,7 +74,7 @@ def test_a_study_says_what_it_trained_and_how_fast() -> None:
     found = study._Study(one, figures(one, FULL, 2, rungs=True), 0.0)
     settings = replace(suite.FULL, case="study_pruned", spec=specs_of("study")["study_pruned"])
     rows = {row.case: row for row in pruned_rows(settings, found)}
-    said = "of 500 trials x 6 folds x 100,000 steps with pruning, in 41 s with test passes"
+    said = "x 100,000 steps, 64x64, with pruning, in 41 s with test passes"
     assert said in rows["study_pruned"].unit
     pruned, efficiency = rows["study_pruned"], rows["study_efficiency"]
     assert pruned.ratio is not None and efficiency.ratio is not None
