@@ -282,8 +282,9 @@ def stop_process(job: QueuedJob) -> None:
 def _memory_of(job: QueuedJob) -> int:
     """Bytes that a job's process last said it takes."""
     status = status_of(Path(job.folder))
-    mine = status is not None and status.pid == job.pid  # not that of one that died
-    return int(status.machine.get("memory") or 0) if status and mine else 0
+    if status is None or status.pid != job.pid:  # of one that died
+        return 0
+    return int(status.machine.get("memory") or 0)
 
 
 def _bindable() -> bool:

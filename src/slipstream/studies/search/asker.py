@@ -183,8 +183,8 @@ class Asker:
                 )
             if config.sampler == "qmc":
                 return QMCSampler(
-                    seed=seed_of(config.seed, *self._stream)
-                    % _SEEDS,  # one sequence for all trials
+                    # One sequence for all trials.
+                    seed=seed_of(config.seed, *self._stream) % _SEEDS,
                     independent_sampler=random,
                     qmc_type="sobol",
                     scramble=True,
