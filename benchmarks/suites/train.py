@@ -112,7 +112,8 @@ def _first_update(out: Path, arguments: Sequence[str], variables: Mapping[str, s
     began = time.perf_counter()
     process = subprocess.Popen(
         [*_SLIPSTREAM, *arguments],
-        env={**os.environ, **variables},
+        # As for a user, Python keeps what it made of the sources.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -31,6 +31,8 @@ PARTS = {
         "alloca_once for_range get_item_pointer get_or_insert_function if_unlikely unpack_tuple",
     ),
     "numba.np.arrayobj": ("matrices", "populate_array"),
+    "numba.np.linalg": ("render", "ensure_blas"),
+    "numba.np.arraymath": ("render", "ensure_blas"),
     "the code generator": (
         "helper_library product_calls render",
         "_library_class set_env _engine magic_tuple create_library unserialize_library",

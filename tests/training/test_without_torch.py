@@ -43,7 +43,7 @@ def test_a_run_from_training_to_its_report(tmp_path):
         )
         policy = slipstream.load_policy(run)
         assert np.isfinite(policy.act(np.zeros(3, np.float32), deterministic=False)).all()
-        found = [name for name in sys.modules if name.startswith(("torch", "polars"))]
+        found = [name for name in sys.modules if name.startswith(("torch", "polars", "scipy.linalg"))]
         print((run.path / "report.html").exists(), found)
         """
     )

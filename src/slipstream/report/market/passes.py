@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.spec import MarketSpec
@@ -243,6 +242,8 @@ def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
 
 def ema(values: Floats, span: int) -> Floats:
     """Exponential moving average, weight 2 / (span + 1), started at the first value."""
+    from scipy.signal import lfilter  # half a second, which reports without prices do not wait for
+
     weight = 2.0 / (span + 1.0)
     start = np.array([(1.0 - weight) * values[0]])
     return np.asarray(lfilter([weight], [1.0, weight - 1.0], values, zi=start)[0])
