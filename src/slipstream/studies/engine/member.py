@@ -79,6 +79,7 @@ class Outcome:
         steps: environment steps done so far.
         seconds: since its last milestone, by env, policy, update, evaluate, overhead; shares of its
             population's.
+        notes: sentences about how its population was calculated, with its first member.
     """
 
     name: str
@@ -88,3 +89,4 @@ class Outcome:
     reason: str = ""
     steps: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    notes: Sequence[str] = ()

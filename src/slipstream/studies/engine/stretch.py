@@ -123,6 +123,10 @@ class Population:
             )
             yield State(iteration, tensors, policy)
 
+    def notes(self) -> list[str]:
+        """What is to be said of how its members are calculated since the last call."""
+        return self._shard.notes()
+
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds of stepping, acting and learning so far, all members together."""
@@ -164,6 +168,7 @@ class _Runner:
     failed: bool = False
     passes: DailyReturns | None = None
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SPENT_ON, 0.0))
+    notes: list[str] = field(default_factory=list)
 
     @property
     def left(self) -> int:
@@ -245,6 +250,7 @@ def _train(
                 saved = time.monotonic()
                 pause = max(every, (saved - began) / SAVE_SHARE)
         _keep(runners, population, live)
+        runners[0].notes += population.notes()
         for one in runners:
             for phase, seconds in population.seconds.items():
                 one.seconds[phase] += seconds / len(runners)
@@ -310,4 +316,5 @@ def _outcome(runner: _Runner) -> Outcome:
         reason=DIVERGED if runner.failed else "a test return is NaN or infinite" if broken else "",
         steps=iteration * runner.place.iteration_steps,
         seconds=runner.seconds,
+        notes=runner.notes,
     )

@@ -24,6 +24,10 @@ from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
 
 _LATELY = 2**15  # bytes in which members say where they are between two looks
 _POLL_SECONDS = 0.5
+_LIKEWISE = (
+    "Other members of the study may be halved likewise, without a word; --group-size puts fewer "
+    "together."
+)
 
 
 class Meter:
@@ -135,7 +139,7 @@ class Session:
     notes: InitVar[Sequence[str]] = ()
 
     def __post_init__(self, notes: Sequence[str]) -> None:
-        self._machine = MachineTable(self.folder.machine, self.say)
+        self._machine, self._noted = MachineTable(self.folder.machine, self.say), False
         self.watcher = Watcher(self.folder.path / "live" / UNDER_WAY)
         searched = self.ledger.fact("seconds", {}).get("search")
         before = sum(self.ledger.steps("search").values()) / searched if searched else None
@@ -197,9 +201,24 @@ class Session:
         return {slot: outcome for slot, outcome in found.items() if outcome is not None}
 
     def counting(self, phase: str) -> Callable[[Outcome], None]:
-        """Adds new outcomes of a phase to the meter, without what earlier sessions trained."""
+        """Adds new outcomes of a phase to the meter, without what earlier sessions trained.
+
+        What the first of them has to say of its calculation is said, recorded and shown: later
+        populations begin whole, so that theirs say the same with other numbers.
+        """
         before = self.ledger.steps(phase)
-        return lambda one: self.meter.add(one.name, one.steps, before.get(one.name, 0), one.seconds)
+
+        def count(one: Outcome) -> None:
+            self.meter.add(one.name, one.steps, before.get(one.name, 0), one.seconds)
+            if one.notes and not self._noted:
+                self._noted = True
+                sentence = f"{' '.join(one.notes)} {_LIKEWISE}"
+                known = self.folder.provenance.get("notes") or ()
+                self.say(f"Note: {sentence}")
+                self.folder.record(notes=list(dict.fromkeys([*known, sentence])))
+                self.found = replace(self.found, notes=[*self.found.notes, sentence])
+
+        return count
 
     def tell(self, look: Callable[[], Status]) -> None:
         """Shows where things stand, also to other processes: at once, then once a second."""
