@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -114,18 +115,29 @@ def own_files(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="session")
 def no_waiting():
-    """In this process nobody waits for the disk, of which power cuts are tried in others, and git
-    is asked about this checkout once, not by each of some hundred runs."""
+    """In this process nobody waits for the disk, of which power cuts are tried in others; git is
+    asked about this checkout once, not by each of some hundred runs; and they look at their memory
+    without going through all pages of it, which are many here (`exact_memory` does)."""
     here, ask = Path(__file__).parents[1], repository.describe
     known = functools.cache(lambda: ask(here))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(psutil.Process, "memory_full_info", psutil.Process.memory_info)
         patch.setattr(
             repository,
             "describe",
             lambda folder: known() if folder.is_relative_to(here) else ask(folder),
         )
         yield
+
+
+_memory_full_info = psutil.Process.memory_full_info
+
+
+@pytest.fixture
+def exact_memory(monkeypatch):
+    """Pages that processes share are counted once, as outside of tests."""
+    monkeypatch.setattr(psutil.Process, "memory_full_info", _memory_full_info)
 
 
 @pytest.fixture(autouse=True, scope="module")

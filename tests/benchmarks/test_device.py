@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app
 from benchmarks.ours.device import cappuccino, mean_trial, phases
 from benchmarks.ours.hardware import operations, products
+from slipstream.market.planted.crypto import PlantedCrypto
 
 
 def test_phases_of_the_torch_form() -> None:
@@ -28,12 +29,25 @@ def test_phases_of_learning_from_a_replay() -> None:
     assert answer["updates_per_second"] > 0
 
 
+@pytest.fixture
+def three_assets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops are compiled for a number of assets, and other tests have three."""
+    write = PlantedCrypto.write
+
+    def fewer(self: PlantedCrypto, folder: str, bars: int) -> None:
+        write(self, folder, bars, symbols=("BTCUSD", "ETHUSD", "LTCUSD"))
+
+    monkeypatch.setattr(PlantedCrypto, "write", fewer)
+
+
+@pytest.mark.usefixtures("three_assets")
 def test_the_mean_trial() -> None:
     small = {"widths": [16], "minibatch": 64, "horizon": 16, "epochs": 1}
     answer = cappuccino(0.0, "cpu", **small)
     assert answer["width"] == 16 and answer["days"] > 0
 
 
+@pytest.mark.usefixtures("three_assets")
 def test_the_mean_trial_as_the_processor_trains_it() -> None:
     small = {"widths": [8, 8, 8], "minibatch": 64, "horizon": 4, "epochs": 1}
     answer = cappuccino(0.0, learner="compiled", members=1, **small)

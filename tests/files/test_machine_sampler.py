@@ -94,7 +94,7 @@ def _work(pipe, block):
     os._exit(0)
 
 
-def test_workers_count_also_after_their_end_and_shared_pages_once():
+def test_workers_count_also_after_their_end_and_shared_pages_once(exact_memory):
     now = [0.0]
     sampler = MachineSampler(lambda: now[0])
     block = np.ones(2**26, np.uint8)  # 64 MiB that the workers share

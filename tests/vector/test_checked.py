@@ -163,41 +163,50 @@ def test_only_kernels_of_others_are_checked():
     assert called <= names
 
 
-def masked(tmp_path, condition):
+AT_THE_END, AT_THE_START = "s.time < 5", "s.time > 0"  # allow nothing then: an episode ends at 5
+ALLOWED = (
+    *("s.time < 4", "choice < 2 or s.time < 4", "choice > 1 or s.time < 4"),
+    *(AT_THE_END, AT_THE_START),
+)
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    """Function: what is allowed -> a kernel with all of them, compiled once, and what it loads."""
     text = (KERNELS / "masked.py").read_text()
-    old = "out[choice] = choice <= max(s.time, 2)"
-    assert old in text
-    path = tmp_path / "rare.py"
-    path.write_text(text.replace(old, f"out[choice] = {condition}"))
+    which = " or ".join(f"(p.case == {case} and ({one}))" for case, one in enumerate(ALLOWED))
+    for old, new in {
+        "out[choice] = choice <= max(s.time, 2)": f"out[choice] = {which}",
+        "class Config(config.Config):\n    pass": "class Config(config.Config):\n    case: int",
+        "class Params(NamedTuple):\n    pass": "class Params(NamedTuple):\n    case: int",
+        "Params()": "Params(config.case)",
+    }.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path = tmp_path_factory.mktemp("kernels") / "rare.py"
+    path.write_text(text)
     kernel = load_kernel(str(path))
-    return kernel, kernel.load(kernel.Config())
+    return lambda allowed: (kernel, kernel.load(kernel.Config(case=ALLOWED.index(allowed))))
 
 
 @pytest.mark.parametrize(
     ("condition", "component"),
-    [
-        pytest.param("s.time < 4", 0, marks=pytest.mark.long),
-        ("choice < 2 or s.time < 4", 1),
-        pytest.param("choice > 1 or s.time < 4", 0, marks=pytest.mark.long),
-    ],
+    [("s.time < 4", 0), ("choice < 2 or s.time < 4", 1), ("choice > 1 or s.time < 4", 0)],
 )
-def test_a_mask_that_allows_nothing(tmp_path, condition, component, backend):
-    kernel, loaded = masked(tmp_path, condition)
-    env = KernelVectorEnv(kernel, loaded, *member_indices([7], 3), backend=backend)
+def test_a_mask_that_allows_nothing(masked, condition, component, backend):
+    env = KernelVectorEnv(*masked(condition), *member_indices([7], 3), backend=backend)
     with pytest.raises(KernelError, match=rf"`mask` allows nothing for action\[{component}\]"):
         step_until_it_ends(env)
 
 
-def test_nothing_need_be_allowed_after_the_last_step(tmp_path, backend):
-    kernel, loaded = masked(tmp_path, "s.time < 5")  # an episode ends at 5
+def test_nothing_need_be_allowed_after_the_last_step(masked, backend):
     for mode in ({}, {"at_end": HOLD}):
-        env = KernelVectorEnv(kernel, loaded, *member_indices([7], 3), backend=backend, **mode)
+        env = KernelVectorEnv(*masked(AT_THE_END), *member_indices([7], 3), backend=backend, **mode)
         step_until_it_ends(env)
 
 
-def test_a_start_that_allows_nothing(tmp_path, backend):
-    kernel, loaded = masked(tmp_path, "s.time > 0")
-    env = KernelVectorEnv(kernel, loaded, *member_indices([7], 9), backend=backend)
+def test_a_start_that_allows_nothing(masked, backend):
+    env = KernelVectorEnv(*masked(AT_THE_START), *member_indices([7], 9), backend=backend)
     with pytest.raises(KernelError, match="`mask` allows nothing"):
         env.reset(blank(env).obs, blank(env).mask)
 

@@ -97,7 +97,7 @@ def test_leases_of_the_dead_do_not_count(budget, tmp_path):
     assert budget.take(4, 4) == (True, 0)
 
 
-def test_memory_is_measured_and_kept_to(budget):
+def test_memory_is_measured_and_kept_to(budget, exact_memory):
     pool = WorkerPool(memory_mib=100_000, budget=budget)
     try:
         with made(pool, 2, workers=1) as env:
