@@ -140,6 +140,29 @@ def exact_memory(monkeypatch):
     monkeypatch.setattr(psutil.Process, "memory_full_info", _memory_full_info)
 
 
+@pytest.fixture(scope="module")
+def one_server():
+    """Workers of a file's environments are forked by one server, and end with their environment.
+
+    A server of its own for each takes an interpreter's start, longer than most of their tests. It
+    has the search path of the first one.
+    """
+    from slipstream.vector.process import driver  # NumPy, which reads the threads that it may have
+    from slipstream.vector.process.crowd import Crowd
+
+    owner, kept, close = os.getpid(), Crowd(), Crowd.close
+
+    def crowd(method):
+        fresh = Crowd(method)  # it may be refused
+        return kept if method == "forkserver" and os.getpid() == owner else fresh
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "Crowd", crowd)
+        patch.setattr(Crowd, "close", lambda self: None if self is kept else close(self))
+        yield
+    kept.close()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def own_garbage():
     """What a file's tests leave unclosed is an error there; what is imported is not searched again.

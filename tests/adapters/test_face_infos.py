@@ -6,6 +6,8 @@ import pytest
 
 from slipstream.api import make_face
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"
 TARGET = f"gym:{TAXI}"  # says a probability and which actions change anything
 

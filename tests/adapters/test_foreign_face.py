@@ -20,6 +20,8 @@ from slipstream.adapters.gymnasium_vector import make_vec
 from slipstream.api import make_face
 from slipstream.core.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 MODES = tuple(AutoresetMode)
 SERIAL = partial(ForeignVectorFace, backend="serial")
 

@@ -12,6 +12,8 @@ from slipstream.environments import object_environment as objects
 from slipstream.environments.factory import make_environment
 from slipstream.files.interruption import Interrupted
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 
 class Walk(gymnasium.Env):
     """Right pays, and 30 steps are an episode."""

@@ -23,6 +23,8 @@ from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 DRAWS = iter(range(10**9))
 
 

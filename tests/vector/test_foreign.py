@@ -23,6 +23,8 @@ from slipstream.vector.foreign.making import flat_spaces
 from slipstream.vector.foreign.native import native_env
 from slipstream.vector.vector_env import member_indices
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
 

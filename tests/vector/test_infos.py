@@ -30,6 +30,8 @@ from slipstream.vector.foreign.native import DISABLED, NEXT_STEP, SAME_STEP, nat
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import member_indices
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
 MODES = {

@@ -17,6 +17,8 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.vector.foreign.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
 from slipstream.vector.process.faults import FaultPolicy
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
 MODES = {

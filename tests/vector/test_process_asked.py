@@ -19,6 +19,8 @@ from slipstream.vector.foreign.native import NEXT_STEP, native_env
 from slipstream.vector.process.scheduler import CopyScheduler, LongestWaiting
 from slipstream.vector.vector_env import member_indices
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
 PATIENCE_SECONDS = 120.0  # for another worker in the place of a lost one

@@ -28,6 +28,8 @@ from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.worker import HANG_SIGNAL
 from slipstream.vector.vector_env import member_indices
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
 

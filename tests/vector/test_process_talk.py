@@ -20,6 +20,8 @@ from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.link import Link
 from slipstream.vector.vector_env import member_indices
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 
 RESTART = FaultPolicy("restart")

@@ -14,6 +14,8 @@ from slipstream.vector.process import workers as waiting
 from slipstream.vector.process.layout import ASLEEP
 from slipstream.vector.vector_env import blank, member_indices
 
+pytestmark = pytest.mark.usefixtures("one_server")
+
 _PATIENCE_MS = 20_000  # far beyond any step here: a process that nobody wakes is seen to be so
 
 
