@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from slipstream.core.errors import KernelError
 from slipstream.machine import cache as cache_module
-from slipstream.machine import render
+from slipstream.machine import product_calls, render
 from slipstream.machine import together as together_module
 from slipstream.machine.cache import cache_folder, filling, only_maker
+from slipstream.machine.products import add_product
 from slipstream.machine.together import Later, together
 from slipstream.training.processes import compilers as compilers_module
 from slipstream.training.processes.compilers import compilers
@@ -113,6 +115,36 @@ def test_modules_are_made_by_children(cache, monkeypatch):
     assert [function(1.0) for function in functions] == [3.0, 3.0]
     assert sorted(done.read_text().splitlines()) == ["first True", "second True"]
     assert not list(cache.glob(".*")), "neither locks nor what was begun"
+
+
+def test_products_are_made_by_the_owner_and_children_do_not_wait_for_them(cache, monkeypatch):
+    """The owner makes the library last here: a child that waited would never end."""
+    here, done, make = os.getpid(), cache.parent / "made", product_calls._make
+
+    def after_the_child(folder):
+        assert os.getpid() == here
+        until = time.monotonic() + 120
+        while time.monotonic() < until and len(list(cache.glob("product_of_*"))) < 2:
+            time.sleep(0.02)
+        done.touch()
+        return make(folder)
+
+    def product(name):
+        text = f"def {name}(a, c):\n    add_product(a, a, c)\n"
+        numbers = np.eye(8, dtype=np.float32)
+        entries, bindings = {name: (numbers, numbers)}, {"add_product": add_product}
+        return render.compile_module(f"product_of_{name}", text, entries, bindings, {})[name]
+
+    monkeypatch.setattr(product_calls, "_make", after_the_child)
+    product_calls._load_library.cache_clear()
+    with together(partial(compilers, 2)):
+        functions = [product(name) for name in ("first", "second")]
+        assert not done.exists()
+    for function in functions:
+        c = np.ones((8, 8), np.float32)
+        function(2.0 * np.eye(8, dtype=np.float32), c)
+        assert c.tolist() == (1.0 + 4.0 * np.eye(8)).tolist()
+    assert done.exists()
 
 
 def test_no_child_outlives_an_error(tmp_path):

@@ -7,7 +7,6 @@ once for many rows.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import inspect
 from functools import cache
@@ -15,7 +14,7 @@ from typing import Any
 
 from slipstream.core.errors import KernelError
 from slipstream.machine.machine_form import intrinsic, source_digest, tools
-from slipstream.machine.together import Later, helps, now
+from slipstream.machine.together import Later, helps, now, stand_in
 
 
 @cache
@@ -29,12 +28,8 @@ def announce(function: Any) -> None:
 
     A helper of `together` compiles and calls nothing: it need not have what is called.
     """
-    llvm: Any = importlib.import_module("llvmlite.binding")
-    later = isinstance(function, Later)
-    if later and helps():
-        llvm.add_symbol(
-            _symbol(function), ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
-        )
+    if isinstance(function, Later) and helps():
+        stand_in(_symbol(function))
         return
     compiled = now(function)
     if not hasattr(compiled, "overloads"):  # an intrinsic is nowhere
@@ -46,6 +41,7 @@ def announce(function: Any) -> None:
             f"{function.kind.return_type}, for which its callers are compiled, and it returns "
             f"{kind.return_type}: mend what its annotation says."
         )
+    llvm: Any = importlib.import_module("llvmlite.binding")
     made = compiled.overloads[kind.args]
     place = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
     llvm.add_symbol(_symbol(compiled), place)

@@ -12,13 +12,13 @@ import pickle
 from collections.abc import Callable
 from functools import cache, cached_property, partial
 from pathlib import Path
-from types import FunctionType
 from typing import Any, NamedTuple
 
 from slipstream.machine import product_code
 from slipstream.machine.cache import cache_folder, discard, filling, is_whole, only_maker
 from slipstream.machine.machine_form import MachineForms, source_digest, tools
 from slipstream.machine.product_code import KINDS, define, type_of
+from slipstream.machine.together import Module, helps, stand_in
 
 _FILE = "library.pickle"
 
@@ -32,11 +32,6 @@ class ProductForms(MachineForms):
 
     def __init__(self, module: str) -> None:
         super().__init__(module, _typed)
-
-    def of(self, function: FunctionType) -> Any | None:
-        if function.__module__ == self._module and function.__name__ in KINDS:
-            load_library()
-        return super().of(function)
 
     @cached_property
     def digest(self) -> str:
@@ -91,9 +86,29 @@ def symbol(kind: str) -> str:
     return f"slipstream_{kind}_{digest()}"
 
 
+def library() -> Module:
+    """The functions as a module that may be made with others."""
+    return Module(cache_folder() / f"products_{digest()}", 0, (), load_library, own=True)
+
+
+def load_library(*, waits: bool = True) -> dict[str, Any]:
+    """Tells LLVM where the functions are; they are made, or come from the cache.
+
+    A helper of `together` calls nothing, and so need not have them.
+
+    Args:
+        waits: see `Make`; it does, all the same.
+    """
+    if helps():
+        for kind in KINDS:
+            stand_in(symbol(kind))
+    else:
+        _load_library()
+    return {}
+
+
 @cache
-def load_library() -> None:
-    """Tells LLVM where the functions are; they are made, or come from the cache."""
+def _load_library() -> None:
     binding: Any = importlib.import_module("llvmlite.binding")
     folder = cache_folder() / f"products_{digest()}"
     lock: Any = importlib.import_module("numba.core.compiler_lock").global_compiler_lock

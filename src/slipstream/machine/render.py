@@ -29,7 +29,15 @@ import numpy as np
 
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.core.memory import uncollected
-from slipstream.machine import atomics, matrices, prefetch, products, singles, sixteen
+from slipstream.machine import (
+    atomics,
+    matrices,
+    prefetch,
+    product_calls,
+    products,
+    singles,
+    sixteen,
+)
 from slipstream.machine.cache import (
     cache_folder,
     cannot_write,
@@ -159,10 +167,13 @@ def compile_module(
     names = {**constants, **bound, **called}
     load = functools.partial(_load, name, folder.name, text, names, signatures, helpers)
     calls = tuple(elsewhere.values())
-    make = functools.partial(_make, name, folder, text, load, calls)
+    make = functools.partial(_make, name, folder, text, load, calls, helpers.multiplies)
     queue = wanted()
     if queue is None or folder.exists():
         return make(waits=True)
+    if helpers.multiplies:
+        products_too = product_calls.library()
+        queue.setdefault(products_too.folder, products_too)
     module = queue.setdefault(folder, Module(folder, helpers.size, calls, make))
     home, kind_of = _home(folder.name), numba.core.typing.signature
     return {
@@ -173,11 +184,14 @@ def compile_module(
 
 @uncollected()
 def _make(
-    name: str, folder: Path, text: str, load: _Load, calls: Sequence[Any], *, waits: bool
-) -> dict[str, Any]:
+    name: str, folder: Path, text: str, load: _Load, calls: Sequence[Any], multiplies: bool, *,
+    waits: bool,
+) -> dict[str, Any]:  # fmt: skip
     """The functions of a module, compiled or loaded once in this process; see `Module.make`."""
     for function in calls:
         announce(function)
+    if multiplies:
+        product_calls.load_library(waits=waits)
     with Compiling.lock, _own_folder(_numba()):
         if folder not in _loaded:
             found = _found(name, folder, load) or _made(name, folder, text, load, waits)
@@ -202,6 +216,7 @@ class _Helpers:
         options: of Numba, for the next one.
         size: bytes of Python's code of all of them.
         forms: digests of the machine forms that were reached.
+        multiplies: whether products were reached, which are a library of their own.
     """
 
     def __init__(self, numba: Any, inline: bool, apart: Mapping[FunctionType, Any]) -> None:
@@ -210,6 +225,7 @@ class _Helpers:
         self._apart = apart
         self.options = {**_HELPER_OPTIONS, "forceinline": inline}
         self.forms: set[str] = set()
+        self.multiplies = False
 
     def bound(
         self, reached: Reachable, bindings: Mapping[str, FunctionType], checked: Collection[str]
@@ -230,6 +246,7 @@ class _Helpers:
             form = module.forms.of(function)
             if form is not None:
                 self.forms.add(module.forms.digest)
+                self.multiplies = self.multiplies or module is products
                 return form
         self.size += len(function.__code__.co_code)
         return _one_form(self.njit(**self.options)(compiled_form(function)))

@@ -7,6 +7,7 @@ ends, this process and its helpers go through all of them, each making what no o
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import threading
@@ -36,12 +37,14 @@ class Module(NamedTuple):
         calls: functions of other modules that it calls.
         make: makes or loads it, and returns its functions by name; told not to wait, it leaves the
             module to the process that is making it.
+        own: others call it from the moment they are loaded: this process makes it, before all else.
     """
 
     folder: Path
     size: int
     calls: Sequence[Any]
     make: Make
+    own: bool = False
 
 
 class Later:
@@ -99,6 +102,12 @@ def helps() -> bool:
     return _thread.helps
 
 
+def stand_in(symbol: str) -> None:
+    """Tells the linker of a process that `helps` of a place for what is called by a symbol."""
+    llvm: Any = importlib.import_module("llvmlite.binding")
+    llvm.add_symbol(symbol, ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value)
+
+
 class Compiling:
     """One thread compiles at a time: Numba's folder for its files is a global."""
 
@@ -130,7 +139,7 @@ def together(helpers: Helpers) -> Iterator[None]:
         yield
     finally:
         _thread.wanted = None
-    queue = sorted(modules.values(), key=lambda one: -one.size)
+    queue = sorted(modules.values(), key=lambda one: (not one.own, -one.size))
     with ExitStack() as helped:
         if len(queue) > 1:
             # No thread compiles while processes are forked, which would inherit its locks.
@@ -158,7 +167,7 @@ def _make_if_free(module: Module) -> None:
 def _help(queue: Sequence[Module]) -> None:
     _thread.helps = True
     owner = os.getppid()
-    for module in queue:
+    for module in (one for one in queue if not one.own):
         if orphaned(owner):  # what the system does not tell everywhere
             return
         with suppress(Exception):  # whoever wants the module finds it, too, and says so
