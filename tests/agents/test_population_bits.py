@@ -10,10 +10,18 @@ from slipstream.agents.ppo.ppo import PPO
 from slipstream.experience.rollout import Rollout
 
 POPULATIONS = ([0], [23], [5, 6], [3, 4, 5, 6, 7, 8, 9])
+QUICK = ((1, "discrete"), (300, "box"))
 
 
-@pytest.mark.parametrize("width", [1, 20, 300])
-@pytest.mark.parametrize("action", ["discrete", "multi", "box", "scalar"])
+# Layers know nothing of actions, and heads nothing of observations: quick tests meet each once.
+@pytest.mark.parametrize(
+    ("width", "action"),
+    [
+        pytest.param(w, a, marks=[] if w == 20 or (w, a) in QUICK else pytest.mark.long)
+        for a in ("discrete", "multi", "box", "scalar")
+        for w in (1, 20, 300)
+    ],
+)
 def test_alone_or_in_company(experience, same_members, width, action):
     spec = experience.spec((width,), action, scale_reward=True)
     everyone, _ = experience.train(range(24), spec)
@@ -55,8 +63,14 @@ ODD_SIZES = (
 )
 
 
-@pytest.mark.parametrize("sizes", ODD_SIZES, ids=lambda sizes: str(list(sizes.values())))
-@pytest.mark.parametrize(("width", "action"), [(7, "multi"), (33, "box")])
+@pytest.mark.parametrize(
+    ("sizes", "width", "action"),
+    [
+        pytest.param(sizes, *own, marks=[pytest.mark.long] * ((k + j) % 2), id=f"{own} {sizes}")
+        for k, sizes in enumerate(ODD_SIZES)
+        for j, own in enumerate([(7, "multi"), (33, "box")])
+    ],
+)
 def test_odd_sizes_among_ninety_six(experience, same_members, sizes, width, action, monkeypatch):
     """Rows and columns that fill no tile of a product, and members that fill no vector."""
     monkeypatch.setattr(PPOConfig, "ROWS_TO_SHARE", 12)
