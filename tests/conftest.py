@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -116,12 +117,14 @@ def own_files(tmp_path_factory):
 @pytest.fixture(autouse=True, scope="session")
 def no_waiting():
     """In this process nobody waits for the disk, of which power cuts are tried in others; git is
-    asked about this checkout once, not by each of some hundred runs; and they look at their memory
-    without going through all pages of it, which are many here (`exact_memory` does)."""
+    asked about this checkout once, and a package's files about its version, not by each of some
+    hundred runs; and they look at their memory without going through all pages of it, which are
+    many here (`exact_memory` does)."""
     here, ask = Path(__file__).parents[1], repository.describe
     known = functools.cache(lambda: ask(here))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(metadata, "version", functools.cache(metadata.version))
         patch.setattr(psutil.Process, "memory_full_info", psutil.Process.memory_info)
         patch.setattr(
             repository,

@@ -6,6 +6,8 @@ from types import ModuleType
 
 import numpy as np
 
+from slipstream.experience.replay.replay import Replay
+
 # What a mistake in the optimiser of all torch forms would look like (nets/torch_adam.py).
 OPTIMISER = {
     "no norm": ("(longest / (norm + 1e-6))", "torch.ones_like(norm)"),
@@ -21,6 +23,15 @@ def move(monkeypatch, name):
     from slipstream.agents import torch_agent
 
     monkeypatch.setattr(torch_agent, "device_of", lambda _: torch.device(name))
+
+
+def copied(replay):
+    """The same replay in other memory: learning changes priorities."""
+    other = Replay(replay.plan, replay.spec, replay.members, replay.num_envs, replay._choices)
+    for ours, theirs in zip(other.ring, replay.ring, strict=True):
+        if isinstance(ours, np.ndarray):
+            ours[...] = theirs
+    return other
 
 
 def difference(left, right):

@@ -120,15 +120,6 @@ def filled(agent, config, spec, num_envs, rng):
     return replay, rollout
 
 
-def copied(replay, config, spec, num_envs):
-    """The same replay in other memory: learning changes priorities."""
-    other = Replay(config.replay(num_envs), spec, replay.members, num_envs)
-    for ours, theirs in zip(other.ring, replay.ring, strict=True):
-        if isinstance(ours, np.ndarray):
-            ours[...] = theirs
-    return other
-
-
 def together(agent):
     """Has a torch form calculate all members at once, as on a GPU."""
     agent._groups = [agent.group(agent, slice(0, agent.members), agent.device)]
@@ -150,7 +141,7 @@ def both(name, seed, at_once=False):
     wanted = rng.integers(0, 4, members)
     results = []
     for agent in (compiled, plain):
-        own = copied(replay, config, spec, num_envs)
+        own = forms.copied(replay)
         agent.learn(own, wanted)
         results.append((agent, agent.update(rollout, 0.3), own.ring.tree.copy()))
     return results

@@ -3,7 +3,6 @@
 Both get the same replay, weights, Adam's moments and statistics; whatever they leave is compared.
 """
 
-import copy
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import forms
@@ -135,7 +134,7 @@ def both(seed, at_once=False):
     updates = [rng.integers(0, 4, members) for _ in range(4)]
     progress, results = rng.random(members), []
     for agent in (compiled, plain):
-        own = copy.deepcopy(replay)
+        own = forms.copied(replay)
         for some in updates:
             agent.learn(own, some)
         results.append((agent, agent.update(rollout, progress), own.ring.tree))
