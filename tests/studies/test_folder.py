@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.files.best_policies import BestPolicies
+from slipstream.runs.policies import deployed_folder
+from slipstream.runs.run import Run
 from slipstream.studies.record.folder import StudyFolder, difference, read_section, read_study
 
 
@@ -38,6 +42,29 @@ def test_a_second_search_is_told_that_all_cores_are_used(folder, monkeypatch):
     with pytest.raises(ConfigError, match=r"runs the study study, and uses its cores already"):
         StudyFolder(folder.path).lock()
     folder.unlock()
+
+
+def test_commands_that_refusals_name_take_a_folder_with_a_blank(tmp_path, monkeypatch):
+    monkeypatch.setattr("slipstream.files.lock._PATIENCE_SECONDS", 0.0)
+    folder, said = StudyFolder(tmp_path / "a b"), []
+    folder.path.mkdir()
+    folder.lock()
+    for refuse in (
+        StudyFolder(folder.path).lock,
+        lambda: StudyFolder.open(str(folder.path)),
+        lambda: BestPolicies(folder.path, print).present,
+        lambda: (folder.config.touch(), Run.open(folder.path)),
+        lambda: (folder.ledger.touch(), deployed_folder(folder.path)),
+        lambda: ((folder.path / "result.json").touch(), deployed_folder(folder.path)),
+    ):
+        with pytest.raises((CheckpointError, ConfigError)) as refused:
+            refuse()
+        said += [shlex.split(one) for one in str(refused.value).split("`")[1::2]]
+    folder.unlock()
+    named = [command for command in said if str(folder.path) in command]
+    assert [command[1] for command in named] == [
+        *("study", "study", "tune", "resume", "study", "resume", "study", "resume")
+    ]
 
 
 def test_a_setting_that_is_gone_makes_no_other_study():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import psutil
@@ -64,7 +65,7 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
         return rows
     measured, passed_over = recall(identity)
     if measured is None:
-        never = f"not measured: `slipstream tune-machine {target}` does it"
+        never = f"not measured: `slipstream tune-machine {shlex.quote(target)}` does it"
         return [*rows, ("fastest here", passed_over or never)]
     ways = ", ".join(
         f"{copies} by {way.backend}" + (f" ({way.workers})" if way.backend != "serial" else "")

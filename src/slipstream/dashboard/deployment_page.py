@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -39,7 +40,7 @@ def deployment_news(folder: Path, place: str) -> News:
         account = ACCOUNTS
     if news.changed("facts", CURRENT, AUDIT, KILL, "versions"):
         news.events.append(("facts", _facts(found)))
-    news.logbook(f"slipstream paper {folder}")
+    news.logbook(f"slipstream paper {shlex.quote(str(folder))}")
     parts = [f"{account}/{name}" for name in (JOURNAL, f"{JOURNAL}-wal", RERUN)]
     if news.changed("account", CURRENT, *parts):
         with suppress(ChangedError):  # then the next look finds other files, and tells them

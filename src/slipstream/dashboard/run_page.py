@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def run_news(folder: Path, place: str) -> News:
     news = News(folder, place)
     if news.changed("facts", ".", CONFIG, CHECKPOINTS, RESULT, REPORT):
         news.events.append(("facts", _facts(folder)))
-    news.logbook(f"slipstream resume {folder}")
+    news.logbook(f"slipstream resume {shlex.quote(str(folder))}")
     news.rows("metrics", METRICS)
     news.rows("evaluations", EVALUATIONS)
     return news

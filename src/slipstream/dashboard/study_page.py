@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +33,7 @@ def study_news(folder: Path, place: str) -> News:
     news = News(folder, place)
     if news.changed("facts", "study.yaml", "result.json", PAGE):
         news.events.append(("facts", _facts(folder)))
-    news.logbook(f"slipstream resume {folder}")
+    news.logbook(f"slipstream resume {shlex.quote(str(folder))}")
     _trials(news)
     _under_way(news)
     return news

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class BestPolicies:
         if not members:
             raise CheckpointError(
                 f"{self.run} has no policy yet: it stopped before its first validation. Go on with "
-                f"`slipstream resume {self.run}`."
+                f"`slipstream resume {shlex.quote(str(self.run))}`."
             )
         return members
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -98,7 +99,7 @@ class Deployment:
             known = f"those there: {', '.join(names)}" if names else "there is none there"
             raise CheckpointError(
                 f"There is no deployment {found.path.name} in {found.path.parent}; {known}. Make "
-                f"one with `slipstream deploy STUDY --as {found.path.name}`."
+                f"one with `slipstream deploy STUDY --as {shlex.quote(found.path.name)}`."
             )
         return found
 
@@ -151,7 +152,7 @@ class Deployment:
         if first is None:
             raise CheckpointError(
                 f"The account of {self.path.name} has decided on nothing yet: lead it with "
-                f"`slipstream paper {self.path.name} --feed replay:DIR`, or tail:FILE."
+                f"`slipstream paper {shlex.quote(self.path.name)} --feed replay:DIR`, or tail:FILE."
             )
         return folder / BARS, first
 

@@ -6,8 +6,8 @@ costs, the last one sends bars of the past through the live path. What was not c
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +59,8 @@ def judged(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> l
         why = "a policy alone has no study behind it: deploy the folder of its study"
         if folder is not None:
             why = f"the study is not complete: `slipstream resume {folder.handle}` completes it"
-        elif (config := source / CONFIG).is_file():
+        elif (source / CONFIG).is_file():
+            config = shlex.quote(str(source / CONFIG))
             why = f"no study is behind a run: `slipstream tune {config} --study-name X` measures it"
         names = ("confirmed", "holdout", "pbo", "dsr", "costs")
         found = [Gate(name, False, f"not computed: {why}") for name in names]
@@ -74,12 +75,13 @@ def _measured(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
     confirmed = winner is not None and not (result.get("winner") or {}).get("forced")
     why = f"trial {winner}" if confirmed else confirmation.get("reason") or "no winner"
     evidence = result.get("evidence") or {}
+    config = shlex.quote(str(folder.config))
     pbo, dsr = evidence.get("pbo") or {}, evidence.get("deflated_sharpe") or {}
     return [
         Gate("confirmed", confirmed, str(why)),
         _holdout(result.get("holdout") or {}, folder.handle),
-        _figure("pbo", pbo, "at most", MOST_PBO, folder.config),
-        _figure("dsr", dsr, "at least", LEAST_DSR, folder.config),
+        _figure("pbo", pbo, "at most", MOST_PBO, config),
+        _figure("dsr", dsr, "at least", LEAST_DSR, config),
     ]
 
 
@@ -101,7 +103,7 @@ def _holdout(facts: Mapping[str, Any], study: str) -> Gate:
     return Gate("holdout", passed, figure)
 
 
-def _figure(name: str, facts: Mapping[str, Any], side: str, limit: float, config: Path) -> Gate:
+def _figure(name: str, facts: Mapping[str, Any], side: str, limit: float, config: str) -> Gate:
     value = facts.get("value")
     if value is None:
         why = facts.get("reason", "nothing was measured")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -76,7 +77,7 @@ def paper(
             account stands still, and goes on where the same call finds that mended.
         Interrupted: somebody asked it to stop; nothing is lost.
     """
-    found, handle, total = Deployment.open(name), printable(str(name)), 0
+    found, handle, total = Deployment.open(name), shlex.quote(printable(str(name))), 0
     refusal = (
         f"Another process leads the account of {handle}: see `slipstream status {handle}`, or stop "
         f"it with `slipstream stop {handle}`."
@@ -130,7 +131,7 @@ def _frozen(terms: Terms, kept: Terms | None, folder: Path, source: BarFeed, han
     Args:
         terms: as they were said now; kept: as they were, None for a new account.
         folder: the account's.
-        source: what the feed's word means; handle: how its user calls the deployment.
+        source: what the feed's word means; handle: how a command calls the deployment.
     """
     if kept is None:
         kind, place = kind_of_feed(terms.feed)
@@ -190,7 +191,7 @@ class _Leader:
 
     Attributes:
         found, version, policy: the deployment, and what of it is led.
-        handle: how its user calls it.
+        handle: how a command calls it.
         account, source, orders: what is led, by which bars; what follows it, None for nothing.
         asked, log, tell: whether to stop; where things stand; for people.
         count: decisions so far.

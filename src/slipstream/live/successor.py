@@ -7,6 +7,7 @@ audit, so that it may be killed at any time.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -69,7 +70,9 @@ def watch(pattern: str, name: str, *, once: bool = False, say: Say = lambda sent
                 return
             time.sleep(_LOOK_SECONDS)
     raise Interrupted(
-        found.path, f"slipstream deploy --watch '{pattern}' --as {name}", "Go on with:"
+        found.path,
+        shlex.join(["slipstream", "deploy", "--watch", pattern, "--as", name]),
+        "Go on with:",
     )
 
 

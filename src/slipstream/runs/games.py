@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -412,7 +413,8 @@ def read_games(run: Run) -> list[dict[str, Any]]:
     Raises:
         CheckpointError: the file is damaged.
     """
-    remedy = f"Delete it: `slipstream evaluate {run.path} --games 1000` writes it again."
+    name = shlex.quote(str(run.path))
+    remedy = f"Delete it: `slipstream evaluate {name} --games 1000` writes it again."
     found = read_json(run.path / _FILE, CheckpointError, remedy, _SHAPE)
     if found is None or ("policy" in found and found["policy"] != _weights_of(run)):
         return []

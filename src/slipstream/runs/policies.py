@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -292,12 +293,13 @@ def deployed_folder(path: Path) -> Path | None:
         return path
     if (path / "ledger.db").is_file():
         if not (path / "policy" / checkpoint.MANIFEST).is_file():
-            force = f"slipstream resume {path} --force-deploy"
+            name = shlex.quote(str(path))
+            force = f"slipstream resume {name} --force-deploy"
             why = (
                 "it is complete and recommends nothing. `slipstream study status "
-                f"{path}` says why; `{force}` deploys its best candidate all the same"
+                f"{name}` says why; `{force}` deploys its best candidate all the same"
                 if (path / "result.json").is_file()
-                else f"it is not complete. Go on with `slipstream resume {path}`"
+                else f"it is not complete. Go on with `slipstream resume {name}`"
             )
             raise CheckpointError(f"The study {path} has deployed no policy: {why}.")
         return path / "policy"

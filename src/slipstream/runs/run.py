@@ -178,12 +178,13 @@ class Run(Summarised):
         """
         folder = Path(path).expanduser().absolute()
         if not is_there(folder / CONFIG):
+            name = shlex.quote(str(path))
             if is_there(folder / CHECKPOINTS) and holds_no_run(folder):
                 raise CheckpointError(
                     f"{folder} has no {CONFIG}: its training was ended before it began. Give the "
-                    f"same `slipstream train` command again, with --out {path}."
+                    f"same `slipstream train` command again, with --out {name}."
                 )
-            study = f"It is a study's: `slipstream study status {path}` says where that stands."
+            study = f"It is a study's: `slipstream study status {name}` says where that stands."
             given = "Give the directory that `slipstream train` printed."
             raise CheckpointError(
                 f"{folder} is not a run directory: it has no {CONFIG}. "
@@ -337,8 +338,8 @@ class Run(Summarised):
             CheckpointError: there are some and none is valid.
             VersionError: another version wrote them.
         """
-        read = f"slipstream evaluate {self.path}"
-        again = f"slipstream train {self.path / CONFIG} --out NEW_DIRECTORY"
+        read = f"slipstream evaluate {shlex.quote(str(self.path))}"
+        again = f"slipstream train {shlex.quote(str(self.path / CONFIG))} --out NEW_DIRECTORY"
 
         def check(manifest: Mapping[str, Any]) -> None:
             check_state_version(manifest, self.config, f"{self.path}", read, again)

@@ -216,7 +216,7 @@ def resume(
         if report is None or folder.reported:
             if not folder.locked:
                 Logbook(folder.path, "study", say).enter_end()
-            say(f"{folder.path} is complete; see `slipstream study status {name}`.")
+            say(f"{folder.path} is complete; see `slipstream study status {folder.handle}`.")
             return folder
         say(f"{folder.path} is complete, but its page is missing: it is written now.")
         folder.lock()

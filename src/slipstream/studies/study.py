@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -178,7 +179,8 @@ class Study:
         if self.folder.exists:
             facts, handle = self.folder.provenance, self.folder.handle
             read = f"slipstream study report {handle}"
-            again = f"slipstream tune {self.folder.config} --study-name NEW_NAME"
+            config = shlex.quote(str(self.folder.config))
+            again = f"slipstream tune {config} --study-name NEW_NAME"
             check_state_version(facts, self.base, f"The study {handle}", read, again)
             check_same(handle, facts.get("identity") or {}, self._identity, read, again)
         elif self.folder.foreign:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,8 @@ def import_finrl(
                 "processor writes the local time of its machine, which --time-zone names."
             ]
         ),
-        f"Search on them: slipstream tune crypto --data-dir {target} --set env.orders=units "
-        f"--set env.features=[{listed}]",
+        f"Search on them: slipstream tune crypto --data-dir {shlex.quote(str(target))} "
+        f"--set env.orders=units --set env.features=[{listed}]",
     ]
 
 

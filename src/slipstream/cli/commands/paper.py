@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -151,7 +152,10 @@ def paper(
         say=tell,
         trust=trust,
     )
-    tell(f"Decisions: {decided:,}. `slipstream paper report {words[0]}` shows the account.")
+    tell(
+        f"Decisions: {decided:,}. `slipstream paper report {shlex.quote(words[0])}` shows "
+        "the account."
+    )
 
 
 def _report(name: str, trust: bool) -> None:

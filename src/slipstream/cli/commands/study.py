@@ -88,17 +88,17 @@ def stop(
         tell(f"The study {folder.name} is complete; there is nothing to stop.")
         return
     if now and not folder.locked:
-        tell(f"No process runs the study {folder.name}; go on with `slipstream resume {name}`.")
+        tell(f"No process runs {folder.name}; go on with `slipstream resume {folder.handle}`.")
         return
     folder.ask_to_stop(now)
     if now:
-        tell(f"Stopping; go on with `slipstream resume {name}`.")
+        tell(f"Stopping; go on with `slipstream resume {folder.handle}`.")
     elif folder.locked:
         tell("The search ends after the trials in flight; then the best are confirmed.")
     else:
         tell(
             f"No process runs the study {folder.name}: its search ends once it is resumed, with "
-            f"`slipstream resume {name}`."
+            f"`slipstream resume {folder.handle}`."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -161,7 +162,7 @@ def resume(
         _only(context, "of a run", "device", "gpu", "num_envs")
         with closing(progress):
             api.resume_study(
-                study.handle,
+                str(study.path),
                 storage=storage,
                 workers=workers,
                 cluster=options,
@@ -176,7 +177,7 @@ def resume(
     _only(context, "of a study", "storage", "workers", "hours", "force_deploy")
     opened = Run.open(folder, progress.say, trust)
     if opened.result is not None and (no_report or opened.reported):
-        progress.say(f"{opened.path} is complete; see `slipstream evaluate {run}`.")
+        progress.say(f"{opened.path} is complete; see `slipstream evaluate {shlex.quote(run)}`.")
         return
     with closing(progress):
         api.resume(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,9 +83,9 @@ def tune_machine(
         )
     elif copies != found.config.training.num_envs:
         tell(
-            f"`slipstream train {target} --num-envs {copies}` trains with the knee's copies, and "
-            "--write FILE writes them into a config: a budget then has other updates, so look at "
-            "the scores, too."
+            f"`slipstream train {shlex.quote(target)} --num-envs {copies}` trains with the knee's "
+            "copies, and --write FILE writes them into a config: a budget then has other updates, "
+            "so look at the scores, too."
         )
 
 
@@ -167,6 +168,6 @@ def _left(found: Findings, seconds: float, target: str) -> list[str]:
 
     shown = ", ".join(dict.fromkeys(map(named, found.left_out)))
     return [
-        f"There was no time for: {shown}. `slipstream tune-machine {target} --seconds "
+        f"There was no time for: {shown}. `slipstream tune-machine {shlex.quote(target)} --seconds "
         f"{5 * seconds:.0f}` has it."
     ]

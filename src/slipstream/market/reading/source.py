@@ -10,6 +10,7 @@ import glob
 import importlib.util
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def no_files(root: Path) -> DataError:
     if packed:
         do = f"{packed[0].name} is packed: unpack it there, and others like it"
     if (root / "price_array").is_file():
-        command = f"slipstream data import-finrl {root} prices"
+        command = f"slipstream data import-finrl {shlex.quote(str(root))} prices"
         do = f"FinRL_Crypto's arrays become such files by `{command}`"
     return DataError(f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: {do}.")
 

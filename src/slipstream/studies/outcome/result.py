@@ -100,7 +100,7 @@ def result_of(
     confirmation = plan.study.confirmation
     result: dict[str, Any] = {
         "study": folder.name,
-        "handle": folder.handle if folder.handle != folder.name else f"studies/{folder.name}",
+        "handle": folder.handle,
         "ends": _ends(facts),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "config_hash": folder.provenance.get("config_hash"),

@@ -81,7 +81,7 @@ def why_none(result: Mapping[str, Any]) -> list[str]:
     return [
         *found,
         f"{advice} The hold-out was not opened and is new to it. `slipstream resume "
-        f"{study.removeprefix('studies/')} --force-deploy` trains trial {told['best']} all the "
+        f"{study} --force-deploy` trains trial {told['best']} all the "
         f"same, opens the hold-out and does not promote it; {newer}",
     ]
 

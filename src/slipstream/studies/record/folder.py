@@ -6,6 +6,7 @@ study.yaml has the sections of a run and the `study` section.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -142,7 +143,7 @@ class StudyFolder(Summarised):
             known = f"studies there: {', '.join(names)}" if names else "there is no study there"
             raise CheckpointError(
                 f"There is no study {folder.name} in {place}; {known}. Begin one with "
-                f"`slipstream tune CONFIG --study-name {folder.name}`."
+                f"`slipstream tune CONFIG --study-name {folder.handle}`."
             )
         folder.trust = trust
         return folder
@@ -162,8 +163,9 @@ class StudyFolder(Summarised):
 
     @property
     def handle(self) -> str:
-        """What a command line calls it from here: its name, or its path elsewhere."""
-        return self.name if self.path == Path(STUDIES).absolute() / self.name else str(self.path)
+        """What a command line calls it from here: its name, or its path elsewhere; quoted."""
+        here = self.path == Path(STUDIES).absolute() / self.name
+        return shlex.quote(self.name if here else str(self.path))
 
     @property
     def exists(self) -> bool:
