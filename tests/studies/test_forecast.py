@@ -281,9 +281,9 @@ def test_times_of_fit(time, hours):
     assert hours_of(time) == hours
 
 
-@pytest.mark.parametrize("time", ["", "soon", "-3h", "0h", "1.2.3h"])
+@pytest.mark.parametrize("time", ["", "soon", "-3h", "0h", "1.2.3h", "2m"])
 def test_what_is_no_time_is_refused(time):
-    with pytest.raises(ConfigError, match="such as 90min, 24h or 2d"):
+    with pytest.raises(ConfigError, match="in s, min, h, d, hours without a unit, such as 90min"):
         hours_of(time)
 
 

@@ -18,6 +18,7 @@ from slipstream.environments.factory import resolve_environment
 from slipstream.settings.config import resolve
 from slipstream.settings.sizing import check_memory
 from slipstream.vector.contract import blank
+from slipstream.vector.foreign import making
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.foreign.making import flat_spaces
 from slipstream.vector.foreign.native import native_env
@@ -212,6 +213,14 @@ def test_a_box_that_fits_no_memory_is_refused_before_it_is_made(make):
     finally:
         del gymnasium.registry["SlipstreamHuge-v0"]
     assert spaces.Box.__init__ is init
+
+
+def test_free_memory_is_looked_at_once_however_many_spaces_are_made(monkeypatch):
+    looks = []
+    monkeypatch.setattr(making, "free_memory", lambda: looks.append(0) or 2**30)
+    with making._sparing():
+        spaces.Tuple([spaces.Box(0.0, 1.0, (2,)) for _ in range(5)])
+    assert len(looks) == 1
 
 
 def test_actions_that_fit_no_memory_are_refused_before_anything_is_allocated():

@@ -43,7 +43,7 @@ from slipstream.environments.suggested import for_gymnasium
 from slipstream.experience.replay.kernel_fields import kept_bytes
 from slipstream.files.files import plain
 from slipstream.machine.cache import cannot_write, private_folder
-from slipstream.machine.reached import calls
+from slipstream.machine.reached import Reachable
 from slipstream.market.config import DataConfig
 from slipstream.market.folds import FoldPlan
 from slipstream.market.reading.source import price_files
@@ -269,7 +269,7 @@ class KernelEnvironment(Environment):
     @property
     def repeated(self) -> frozenset[str]:
         seats, kernel = (self.judge or self).self_play, self.kernel
-        if seats is None or any(calls(one, word) for one in (kernel.reset, kernel.step)):
+        if seats is None or any(word in Reachable.within(f) for f in (kernel.reset, kernel.step)):
             return frozenset()
         met = seats.evaluation.settled()
         return frozenset(met.short_names[k] for k, one in met.networks.items() if not one.drawn)

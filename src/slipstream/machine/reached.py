@@ -21,17 +21,6 @@ _OPEN_MODULES = (math, np)
 Decorator = Callable[[FunctionType], Any]
 
 
-def calls(function: Callable[..., Any], wanted: Callable[..., Any]) -> bool:
-    """Whether a plain function calls `wanted`, itself or by way of helpers."""
-    left, seen = list[Any]([function]), set[Any]()
-    while left:
-        one = left.pop()
-        if isinstance(one, FunctionType) and one not in seen:
-            seen.add(one)
-            left += [one.__globals__.get(name) for name in _global_names(one.__code__)]
-    return wanted in seen
-
-
 class Reachable:
     """All that a function reaches through its globals: helper functions, constants, their modules.
 
@@ -82,6 +71,13 @@ class Reachable:
         self._open.pop()
         self._bound[function] = self._decorate(copy)
         return self._bound[function]
+
+    @classmethod
+    def within(cls, function: Any) -> Collection[FunctionType]:
+        """A plain function and those that it calls, itself or by way of helpers."""
+        reached = cls(lambda one: one)
+        reached.bind(function)
+        return reached._bound
 
     def digest(self) -> str:
         """Hex SHA-256 of the functions and constants seen so far.

@@ -103,7 +103,10 @@ def hours_of(time: str | float | None) -> float | None:
     except ValueError:
         hours = 0.0
     if not hours > 0.0:
-        raise ConfigError(f"--fit {time}: give a time above 0, such as 90min, 24h or 2d.")
+        raise ConfigError(
+            f"--fit {time}: give a time above 0 in {', '.join(_HOURS)}, hours without a unit, such "
+            "as 90min, 24h or 2d."
+        )
     return hours
 
 

@@ -314,7 +314,7 @@ def _sparing() -> Iterator[None]:
     Its bounds alone would take the machine's memory, and the system would end the process without
     a word.
     """
-    init = spaces.Box.__init__
+    init, free = spaces.Box.__init__, free_memory()  # of which spaces that fit take little
 
     @functools.wraps(init)
     def checked(
@@ -322,7 +322,6 @@ def _sparing() -> Iterator[None]:
     ) -> None:
         numbers = math.prod(np.atleast_1d(shape).tolist()) if shape is not None else np.size(low)
         size = numbers * 2 * (np.dtype(dtype).itemsize + 1)  # bounds, and whether there are any
-        free = free_memory()
         if size > _MEMORY_SHARE * free:
             raise MemoryError(
                 f"a Box of {numbers:,} numbers takes {size / 2**30:.1f} GiB for its bounds alone, "
