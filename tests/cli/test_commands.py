@@ -118,7 +118,7 @@ def test_a_tab_offers_environments_files_runs_and_studies(monkeypatch, capsys, t
         (["train", "absent.py"], "There is no kernel file"),
         (["train", "gym:NoSuchThing-v0"], "NoSuchThing"),
         (["resume", "absent"], "is neither a run nor a study"),
-        (["evaluate", "absent"], "is not a run directory"),
+        (["evaluate", "absent"], "is neither a run nor a study"),
         (["init", "forex"], "needs a folder of prices"),
         (["init", "forex", "absent"], "does not exist"),
         (["init", "portfolio"], "slipstream init portfolio DIR > my.yaml"),

@@ -10,6 +10,7 @@ import pytest
 import slipstream as package
 from slipstream.files import checkpoint
 from slipstream.market.planted.forex import PlantedForex
+from slipstream.runs.policy_facts import policy_facts
 
 FAST = {"agent.horizon": 8, "agent.minibatch": 32, "agent.widths": [8]}
 
@@ -45,6 +46,21 @@ def test_show_says_what_a_runs_policy_is(slipstream, run):
     done = slipstream("policy", "show", run.path, "--member", "1")
     assert own["hash"] in done.out and "seed 1" in done.out
     assert slipstream("policy", "show", run.path / "best/member-001").out == done.out
+
+
+def test_a_confirmation_of_few_days_has_no_bound(run):
+    """It is a study's policy with its result beside it."""
+    tensors, manifest = checkpoint.load(run.path / "best/member-000")
+    known = {"policy": manifest["policy"], "run": run.config.as_mapping(), "trial": 3}
+    checkpoint.save(run.path / "policy", tensors, known)
+    (run.path / "ledger.db").touch()
+    rows = [{"trial": 2}, {"trial": 3, "value": 1.5}]
+    told = {"objective": "sharpe", "confirmation": {"candidates": rows}}
+    (run.path / "result.json").write_text(json.dumps(told))
+    assert policy_facts(run.path)["confirmation"] == "sharpe 1.5"
+    rows[1]["lcb"] = 0.5
+    (run.path / "result.json").write_text(json.dumps(told))
+    assert policy_facts(run.path)["confirmation"] == "sharpe 1.5, lower bound 0.5"
 
 
 def test_show_refuses_what_is_no_policy(slipstream, run, tmp_path):

@@ -13,6 +13,7 @@ from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.environments.self_play.config import SNAPSHOTS
 from slipstream.files import checkpoint
+from slipstream.files.status import CURRENT
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
 from slipstream.runs.policies import (
@@ -24,7 +25,7 @@ from slipstream.runs.policies import (
     other_data,
     seen_rows,
 )
-from slipstream.runs.run import CONFIG, Run
+from slipstream.runs.run import CHECKPOINTS, CONFIG, Run
 
 if TYPE_CHECKING:
     from slipstream.runs.games import Games
@@ -42,9 +43,9 @@ def evaluate(
     """Tracks of the best policies by split, member and episode: deterministic, with traces.
 
     Args:
-        path: a run; a study's folder or its `policy` folder, for the policy that it deployed; a
-            policy that `write_card` handed on; or the name of a deployment, whose paper account's
-            bars are scored unless `data` is given.
+        path: a run; a study's name or folder, or its `policy` folder, for the policy that it
+            deployed; a policy that `write_card` handed on; or the name of a deployment, whose paper
+            account's bars are scored unless `data` is given.
         data: a folder of other prices of the same kind, scored as one window.
         symbols: which of them; those of the run unless given.
         start, stop: of that window (ISO dates, UTC), half open.
@@ -156,22 +157,40 @@ def write_card(
     licence: str | None = None,
     trust: bool = False,
 ) -> Path:
-    """Writes a model card of a run's best policy: what, on which data, scores, what was not shown.
+    """Writes a model card of a policy: what, on which data, scores, what was not shown.
 
     Args:
-        run: a run.
+        run: a run, for its best policy; or a study's name or folder, for the one that it deployed.
         out: folder that is made of the policy and its card, to be handed on: `evaluate` and
-            `load_policy` take it. Without it the card is `card.md` in the run's directory.
+            `load_policy` take it. Without it the card is `card.md` in the run's or study's folder.
         licence: of the data; that of a file LICENSE beside the prices unless given.
         trust: as for `evaluate`.
 
     Returns:
         Path of the card.
     """
-    from slipstream.report.run import card  # Matplotlib: only where it is needed
+    from slipstream.report import card  # Matplotlib: only where it is needed
 
-    found = run if isinstance(run, Run) else Run.open(run, trust=trust)
+    found = run if isinstance(run, Run) else _opened(run, trust)
     return card.write_card(found, None if out is None else Path(out), licence)
+
+
+def _opened(path: str | Path, trust: bool) -> Run | DeployedPolicy:
+    """What a card is written of.
+
+    Raises:
+        ConfigError: a policy by itself, which has no scores but those of its own card.
+    """
+    folder = folder_of(path)
+    deployed = deployed_folder(folder)
+    if deployed is None:
+        return Run.open(folder, trust=trust)
+    if not is_there(deployed.parent / "ledger.db"):
+        raise ConfigError(
+            f"{folder} is a policy by itself: a card is written of a run or a study, and this one "
+            "was handed on or deployed from it."
+        )
+    return DeployedPolicy.open(deployed, trust)
 
 
 def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
@@ -251,23 +270,34 @@ def environment_of(
 def placed(
     path: str | Path | Run, data: str | Path | None = None, start: str | None = None
 ) -> tuple[str | Path | Run, str | Path | None, str | None]:
-    """Path, prices and first moment to score; of a deployment's name its policy and its bars."""
-    if isinstance(path, Run) or is_there(Path(path) / CONFIG):
+    """Path, prices and first moment to score; of a deployment its policy and its bars."""
+    if isinstance(path, Run):
         return path, data, start
-    if deployed_folder(Path(path)) is not None:
-        return path, data, start
+    folder = folder_of(path)
+    if not is_there(folder / CURRENT):
+        return folder, data, start
     from slipstream.live.deployment import Deployment
 
-    try:
-        found = Deployment.of(path)
-    except ConfigError:  # a name that none has
-        return path, data, start
-    if not found.exists:
-        return path, data, start
+    found = Deployment.of(folder)
     if data is None:
         data, first = found.kept_bars()
         start = start or datetime.fromtimestamp(first, UTC).isoformat()
     return found.version(found.current), data, start
+
+
+def folder_of(path: str | Path) -> Path:
+    """The folder of a run, a study, a deployment or a policy, by its path or a name.
+
+    Raises:
+        CheckpointError: it is none of them, or several have that name.
+    """
+    own = Path(path).expanduser()
+    known = (CONFIG, CHECKPOINTS, checkpoint.MANIFEST, "ledger.db")
+    if any(is_there(own / one) for one in known):
+        return own
+    from slipstream.studies.record.status import lookup
+
+    return lookup(path)[0]
 
 
 def moment(text: str | None) -> int | None:

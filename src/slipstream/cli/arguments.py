@@ -106,7 +106,6 @@ Target = Annotated[
         autocompletion=targets,
     ),
 ]
-RunFolder = Annotated[Path, typer.Argument(help="Run directory.", autocompletion=runs)]
 RunOrPolicy = Annotated[
     Path, typer.Argument(help="Run directory, or a policy's folder.", autocompletion=runs)
 ]

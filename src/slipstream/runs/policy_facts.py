@@ -157,11 +157,10 @@ def _scores(own: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[tuple
         word = "passed" if gate["passed"] else "FAILED"
         yield f"gate {gate['name']}", f"{word}, {gate['figure']}{forced}"
     for one in (result.get("confirmation") or {}).get("candidates", ()):
-        if one.get("trial") == own.get("trial"):
-            yield (
-                "confirmation",
-                f"{result.get('objective')} {one['value']:.6g}, lower bound {one['lcb']:.6g}",
-            )
+        if one.get("trial") == own.get("trial") and "value" in one:
+            # A ratio of few days has no bound.
+            bound = f", lower bound {one['lcb']:.6g}" if "lcb" in one else ""
+            yield "confirmation", f"{result.get('objective')} {one['value']:.6g}{bound}"
     holdout = result.get("holdout") or {}
     if holdout.get("mean") is not None:
         yield "hold-out", f"{result.get('objective')} {holdout['mean']:.6g}, mean of its seeds"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunOrPolicy, Trust, console
+from slipstream.cli.arguments import RunOrStudy, Trust, console
 from slipstream.cli.output import show_table, tell
 from slipstream.core.errors import ConfigError
 
@@ -22,7 +22,7 @@ WORKS = ("evaluate",)
 # Long: a line for each option.
 @app.command()
 def evaluate(
-    run: RunOrPolicy,
+    run: RunOrStudy,
     data: Annotated[Path | None, typer.Option(help="Folder of other prices to score.")] = None,
     symbols: Annotated[
         str | None, typer.Option(help="Only these of the prices, separated by commas.")
@@ -56,8 +56,8 @@ def evaluate(
 ) -> None:
     """Scores a run's best policies on every split, or on newer bars, and writes the report.
 
-    A study's folder, or the folder of the policy that it deployed, on other prices or newer bars;
-    a deployment's name: its policy, on the bars of its paper account.
+    A study, or the folder of the policy that it deployed, on other prices or newer bars; a
+    deployment's name: its policy, on the bars of its paper account.
     """
     from slipstream import api
     from slipstream.runs.policies import deployed_folder
@@ -65,14 +65,14 @@ def evaluate(
 
     progress = console()
     place, bars, start = api.evaluation.placed(run, data, start)
-    run = Path(str(place))
-    deployed = deployed_folder(run)
+    folder = Path(str(place))
+    deployed = deployed_folder(folder)
     if deployed is not None and video is not None:
         raise ConfigError(
-            f"{run} is a policy by itself: --video is for the directory of a run. "
+            f"{folder} is a policy by itself: --video is for the directory of a run. "
             "`slipstream.load_policy` and `slipstream.make_vec` play with it."
         )
-    opened = Run.open(run, progress.say, trust) if deployed is None else None
+    opened = Run.open(folder, progress.say, trust) if deployed is None else None
     if opened is not None and video is not None:
         from slipstream.cli.video import film
 
@@ -81,10 +81,10 @@ def evaluate(
         progress.say(f"Video: {film(opened, video, opponent[0] if opponent else None)}")
         return
     if games is not None or opponent:
-        _show_games(opened or run, games, opponent, seed, trust)
+        _show_games(opened or folder, games, opponent, seed, trust)
         return
     path = api.write_report(
-        opened or run,
+        opened or folder,
         data=bars,
         symbols=_names(symbols),
         start=start,

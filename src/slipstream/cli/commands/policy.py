@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunFolder, RunOrStudy, Trust
+from slipstream.cli.arguments import RunOrStudy, Trust
 from slipstream.cli.output import show_table, tell
 
 app = typer.Typer()
@@ -57,7 +57,7 @@ def export(
 
 @app.command()
 def card(
-    run: RunFolder,
+    run: RunOrStudy,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder that is made of the policy and its card, to be handed on."),
@@ -70,7 +70,7 @@ def card(
 ) -> None:
     """Writes a model card: what, on which data, scores with intervals, what was not shown.
 
-    It is card.md in the run's directory, or README.md beside the policy in --out.
+    It is card.md in the run's or study's folder, or README.md beside the policy in --out.
     """
     from slipstream import api
 
@@ -83,14 +83,12 @@ def _folder(path: str, acts: bool = False) -> Path:
     Raises:
         CheckpointError: it is to act on the bars of a deployment's account, which has none yet.
     """
+    from slipstream.api.evaluation import folder_of
     from slipstream.core.reader import is_there
-    from slipstream.files.checkpoint import MANIFEST
     from slipstream.files.status import CURRENT
     from slipstream.live.deployment import Deployment
-    from slipstream.studies.record.status import lookup
 
-    own = Path(path).expanduser()
-    folder = own if is_there(own / MANIFEST) else lookup(path)[0]
+    folder = folder_of(path)
     if not is_there(folder / CURRENT):
         return folder
     found = Deployment.open(folder)

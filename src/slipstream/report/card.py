@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -21,24 +21,50 @@ from slipstream.report.numbers import Measured, interval
 from slipstream.report.page import Page
 from slipstream.report.run.evaluation import evaluate_run
 from slipstream.report.run.report import build_page
+from slipstream.report.study.page import study_page
+from slipstream.report.study.view import read_view
+from slipstream.runs.policies import DeployedPolicy, forced_sentences
 from slipstream.runs.policy_facts import policy_facts
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig
+from slipstream.studies.record.folder import StudyFolder
 
 CARD, README = "card.md", "README.md"
 # Facts that another section tells, or that are of the writer's machine.
 _ELSEWHERE = ("policy", "command", "started", "commit", "id", "chosen by", "test", "training data")
 
 
-def write_card(run: Run, out: Path | None = None, licence: str | None = None) -> Path:
-    """Writes the card of a run's best policy; with `out`, the policy, too, to be handed on.
+class Subject(NamedTuple):
+    """Whose card it is.
 
-    The test split is read as the run's report reads it: this is no further look.
+    Attributes:
+        folder: of the run or study; policy: what is handed on, and its manifest.
+        config: that it was trained under; page: its report, or the study's page.
+        market: whether it saw prices.
+        scores: beside the page's figures; notes, limits: sentences; provenance: label and text.
+    """
+
+    folder: Path
+    policy: tuple[checkpoint.Tensors, Mapping[str, Any]]
+    config: RunConfig
+    page: Page
+    market: bool
+    scores: Mapping[str, str]
+    notes: Sequence[str]
+    limits: Sequence[str]
+    provenance: Mapping[str, str]
+
+
+def write_card(source: Run | DeployedPolicy, out: Path | None, licence: str | None) -> Path:
+    """Writes the card of a policy; with `out`, the policy, too, to be handed on.
+
+    A run's test split is read as its report reads it, and a study's hold-out was opened by the
+    study: this is no further look.
 
     Args:
-        run: with a policy.
+        source: a run, for its best policy; or the policy that a study deployed, in its folder.
         out: folder of the policy and its card, `README.md`; without it the card is `card.md` in
-            the run's directory.
+            the directory of the run or study.
         licence: of the data; what lies beside the prices unless given.
 
     Returns:
@@ -51,51 +77,65 @@ def write_card(run: Run, out: Path | None = None, licence: str | None = None) ->
         raise ConfigError(
             f"--out {out} is there already: name a folder that is not, or a policy's."
         )
-    found = evaluate_run(run, count=False)
-    text = card(run, found, build_page(found), licence or licence_of(run.config, found))
+    one = _of_run(source) if isinstance(source, Run) else _of_study(source)
+    text = card(one, licence or licence_of(one.config, one.market))
     if out is None:
-        write_text(run.path / CARD, text)
-        return run.path / CARD
-    _hand_on(run, found, out)
+        write_text(one.folder / CARD, text)
+        return one.folder / CARD
+    checkpoint.save(out, *one.policy)
     write_text(out / README, text)
     return out / README
 
 
-def card(run: Run, found: RunEvaluation, page: Page, licence: str) -> str:
+def card(one: Subject, licence: str) -> str:
     """The card as Markdown.
 
     Args:
-        run: whose best policy it is; found: evaluated; page: its report.
-        licence: of the data, in words.
+        one: whose card it is; licence: of the data, in words.
     """
-    facts = policy_facts(run.path)
+    facts, page = policy_facts(one.folder), one.page
     data = {name: text for name, text in facts.items() if name.endswith(" bars")}
     if "training data" in facts:
         data["sha256"] = facts["training data"]
     own = {k: v for k, v in facts.items() if k not in _ELSEWHERE and k not in data}
-    scores = {
-        one.label: f"{one.value} ({one.note})" if one.note else one.value for one in page.figures
-    }
-    if found.market is None:
-        scores |= dict([_mean_interval(found)])
-    if found.game is not None:
-        scores |= dict(map(whole_games, found.game.played))
+    figures = {f.label: f"{f.value} ({f.note})" if f.note else f.value for f in page.figures}
     lines = [
-        *(f"# {run.config.short_name}", f"**{_text(page.headline)}**"),
+        *(f"# {one.config.short_name}", f"**{_text(page.headline)}**"),
         "A policy is data, not code: `slipstream.load_policy(FOLDER)` runs nothing of this folder, "
         "and `slipstream evaluate FOLDER` measures it again.",
         *("## What it is", _table(own)),
         *("## Data", _table({**data, "licence of the data": licence})),
-        *("## Scores", _table(scores), _list([*page.sentences, *found.notes])),
-        *("## What was not shown", _list([*page.warnings, *_limits(run, found)])),
-        *("## Where it comes from", _table({**found.provenance, **_command(found)})),
+        *("## Scores", _table({**figures, **one.scores}), _list([*page.sentences, *one.notes])),
+        *("## What was not shown", _list([*page.warnings, *one.limits])),
+        *("## Where it comes from", _table({**one.provenance, **_command(one.provenance)})),
     ]
     return "\n\n".join(filter(None, lines)) + "\n"
 
 
-def licence_of(config: RunConfig, found: RunEvaluation) -> str:
+def _of_run(run: Run) -> Subject:
+    found = evaluate_run(run, count=False)
+    scores = {} if found.market is not None else dict([_mean_interval(found)])
+    if found.game is not None:
+        scores |= dict(map(whole_games, found.game.played))
+    market, limits = found.market is not None, list(_limits(run, found))
+    page, told = build_page(found), (found.notes, limits, found.provenance)
+    return Subject(run.path, _handed_on(run, found), run.config, page, market, scores, *told)
+
+
+def _of_study(deployed: DeployedPolicy) -> Subject:
+    folder, config = StudyFolder(deployed.path.parent), deployed.config
+    view, beyond = read_view(folder), [_beyond(config)]
+    if view.market:
+        beyond.append(_LATER)
+    notes = (*forced_sentences(deployed.facts), *view.notes)
+    policy, page = checkpoint.load(deployed.path), study_page(view)
+    told = (notes, beyond, view.provenance)
+    return Subject(folder.path, policy, config, page, view.market, {}, *told)
+
+
+def licence_of(config: RunConfig, market: bool) -> str:
     """What a file called LICENSE or LICENCE beside the prices says first, in words."""
-    if found.market is None:
+    if not market:
         return "none needed: the environment makes all that it shows"
     data = config.env_settings.get("data") or {}
     folder = resolve_folder(str(data.get("folder", "")))
@@ -122,9 +162,16 @@ def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
     return "95 % interval of the mean return", text
 
 
+_LATER = "How it does on bars after those above, and with a broker whose costs are others."
+
+
+def _beyond(config: RunConfig) -> str:
+    return f"How it does in anything but `{config.env_name}` with the settings above."
+
+
 def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
     """What no figure of the card is about."""
-    yield f"How it does in anything but `{run.config.env_name}` with the settings above."
+    yield _beyond(run.config)
     if len(run.best.present) == 1:
         yield "Whether other seeds learn the same: one was trained."
     else:
@@ -133,20 +180,20 @@ def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
             f"{found.kind}, chosen on validation."
         )
     if found.market is not None:
-        yield "How it does on bars after those above, and with a broker whose costs are others."
+        yield _LATER
     elif found.outcomes:
         names = " and ".join(one.opponent for one in found.outcomes)
         yield f"How it does against anybody but {names}."
 
 
-def _command(found: RunEvaluation) -> dict[str, str]:
+def _command(provenance: Mapping[str, str]) -> dict[str, str]:
     """The command without the folder of the program: the card leaves this machine."""
-    program, _, words = found.provenance.get("Command", "").partition(" ")
+    program, _, words = provenance.get("Command", "").partition(" ")
     return {"Command": f"{Path(program).name} {words}"} if words else {}
 
 
-def _hand_on(run: Run, found: RunEvaluation, out: Path) -> None:
-    """Writes the best policy with the config that it was trained under and what it scored."""
+def _handed_on(run: Run, found: RunEvaluation) -> tuple[checkpoint.Tensors, Mapping[str, Any]]:
+    """The best policy with the config that it was trained under and what it scored."""
     tensors, manifest = run.best.load(run.best.highest)
     result, environment = run.result or {}, run.provenance.get("environment") or {}
     member = manifest.get("member")
@@ -165,7 +212,7 @@ def _hand_on(run: Run, found: RunEvaluation, out: Path) -> None:
             "episodes": len(tracks),
         },
     }
-    checkpoint.save(out, tensors, {**manifest, **facts})
+    return tensors, {**manifest, **facts}
 
 
 def _text(text: str) -> str:
