@@ -127,11 +127,11 @@ LONG = ("not wrapped", "wrapped", "prioritised", "dense")
     "case", [pytest.param(c, marks=pytest.mark.long) if c in LONG else c for c in CASES]
 )
 def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, case):
-    config = config_of({"name": "cartpole", "max_steps": 50}, 2, **CASES[case])
+    config = config_of({"name": "cartpole", "max_steps": 50}, 2, 1_280, **CASES[case])
     whole = trained(config, tmp_path / "whole")
     run = Run.create(config, tmp_path / "stopped")
     with pytest.raises(Interrupted):
-        train(run.config, run, [StopAt(7)])
+        train(run.config, run, [StopAt(3)])
     run.close()
     again = Run.open(run.path)
     resume(again)
