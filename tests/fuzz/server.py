@@ -6,6 +6,7 @@ Reads a line of JSON a command, ``{"argv", "cwd", "seconds"}``, and answers with
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -39,6 +40,7 @@ def serve() -> None:
 
     cpu_target.typing_context.refresh()  # what Numba reads of itself when it first loads a function
     cpu_target.target_context.refresh()
+    gc.freeze()  # else each child searches for garbage in all that was imported
 
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
