@@ -25,10 +25,15 @@ PARTS = {
     ),
     "numba.core.compiler_lock": ("product_calls together", "global_compiler_lock"),
     "numba.core.typing": ("render", "signature"),
+    "numba.core.typing.templates": (
+        "references",
+        "AbstractTemplate AttributeTemplate infer_global",
+    ),
     "numba.core.registry": ("render helper_library product_calls", "cpu_target"),
     "numba.core.cgutils": (
-        "machine_form product_code",
-        "alloca_once for_range get_item_pointer get_or_insert_function if_unlikely unpack_tuple",
+        "machine_form product_code references",
+        "alloca_once for_range get_item_pointer get_or_insert_function if_unlikely intp_t "
+        "is_not_null unpack_tuple",
     ),
     "numba.np.arrayobj": ("matrices", "populate_array"),
     "numba.np.linalg": ("render", "ensure_blas"),
@@ -45,8 +50,9 @@ PARTS = {
         "serialize_using_object_code",
     ),
     "the target's context": (
-        "atomics linked matrices prefetch product_calls sixteen",
-        "call_conv codegen get_dummy_value make_array make_tuple",
+        "atomics linked matrices prefetch product_calls references sixteen",
+        "call_conv codegen data_model_manager get_data_type get_dummy_value get_value_type "
+        "make_array make_tuple",
     ),
     "its calling convention": (
         "linked",

@@ -78,7 +78,7 @@ class Learning(NamedTuple):
     Attributes:
         loop: compiled; ``loop(feed, by, ring, store, updates)`` makes updates [M] of each member;
             see `ReplayLoops` for `store`.
-        feed, by: its first arguments, as they are now.
+        feed, by: its first arguments, as they are now; by reference.
         share: runs a task that calls `loop`; other threads of the RunTasks may take part in its
             updates.
     """

@@ -37,6 +37,7 @@ def compile_loops(
     name: str,
     functions: Mapping[Callable[..., Any], tuple[Any, ...]],
     given: Mapping[str, FunctionType] | None = None,
+    refers: bool = False,
 ) -> dict[str, Any]:
     """Compiles plain functions that return nothing, or loads them from the cache.
 
@@ -44,6 +45,7 @@ def compile_loops(
         name: of the module they are kept in.
         functions: function -> examples of its arguments; arrays are C-contiguous.
         given: functions for globals that are None where they are read, by name.
+        refers: see `render.compile_module`.
 
     Returns:
         Compiled functions by their names. They release the interpreter lock.
@@ -56,7 +58,7 @@ def compile_loops(
         text.append(f"def run_{inner}({arguments}):\n    {inner}({arguments})\n")
         entries[f"run_{inner}"], bindings[inner] = examples, plain
     module = render.compile_module(
-        name, "\n\n".join(text), entries, bindings, {}, inline=False, given=given
+        name, "\n\n".join(text), entries, bindings, {}, inline=False, given=given, refers=refers
     )
     return {entry.removeprefix("run_"): loop for entry, loop in module.items()}
 

@@ -51,6 +51,7 @@ from slipstream.machine.cache import (
 from slipstream.machine.helper_library import only_entries
 from slipstream.machine.linked import announce, by_symbol, fact
 from slipstream.machine.linked import digest as digest_of_calls
+from slipstream.machine.machine_form import source_digest
 from slipstream.machine.reached import Reachable
 from slipstream.machine.singles import compiled_form
 from slipstream.machine.together import Compiling, Later, Module, wanted
@@ -117,6 +118,7 @@ def compile_module(
     given: Mapping[str, FunctionType] | None = None,
     apart: Mapping[FunctionType, Any] | None = None,
     returns: Any = None,
+    refers: bool = False,
 ) -> dict[str, Any]:
     """Compiles functions of `text`, or loads them from the cache.
 
@@ -134,6 +136,8 @@ def compile_module(
         given: plain functions for helpers' globals that are None.
         apart: plain functions whose compiled forms helpers call by symbol, too.
         returns: example of what the entry functions return, where other modules call them.
+        refers: helpers are given NamedTuples as one pointer, see `references.py`. It takes less
+            time to compile, and does not pay in small loops that read many fields.
 
     Returns:
         Compiled functions by name. They release the interpreter lock. Within `together`, those of
@@ -141,7 +145,7 @@ def compile_module(
     """
     numba = _numba()
     linked, apart = linked or {}, apart or {}
-    helpers = _Helpers(numba, inline, apart)
+    helpers = _Helpers(numba, inline, apart, refers)
     reached = Reachable(helpers.compiled, given, apart)
     bound = helpers.bound(reached, bindings, checked)
     typeof: Any = numba.typeof
@@ -210,7 +214,7 @@ class _Helpers:
     """Makes the compiled forms of helper functions.
 
     Args:
-        inline: see `compile_module`; apart: what is called by symbol.
+        inline, refers: see `compile_module`; apart: what is called by symbol.
 
     Attributes:
         options: of Numba, for the next one.
@@ -219,13 +223,21 @@ class _Helpers:
         multiplies: whether products were reached, which are a library of their own.
     """
 
-    def __init__(self, numba: Any, inline: bool, apart: Mapping[FunctionType, Any]) -> None:
+    def __init__(
+        self, numba: Any, inline: bool, apart: Mapping[FunctionType, Any], refers: bool
+    ) -> None:
         self.njit: Any = numba.njit
         self.size = 0
         self._apart = apart
         self.options = {**_HELPER_OPTIONS, "forceinline": inline}
         self.forms: set[str] = set()
         self.multiplies = False
+        self._given = numba.types.unliteral
+        if refers:
+            from slipstream.machine import references
+
+            self.forms.add(source_digest(references.__name__))
+            self._given = lambda kind: references.referred(numba.types.unliteral(kind))
 
     def bound(
         self, reached: Reachable, bindings: Mapping[str, FunctionType], checked: Collection[str]
@@ -249,7 +261,7 @@ class _Helpers:
                 self.multiplies = self.multiplies or module is products
                 return form
         self.size += len(function.__code__.co_code)
-        return _one_form(self.njit(**self.options)(compiled_form(function)))
+        return _one_form(self.njit(**self.options)(compiled_form(function)), self._given)
 
 
 def _load(
@@ -394,10 +406,14 @@ def _neutralise() -> None:
             os.close(here)
 
 
-def _one_form(helper: Any) -> Any:
-    """A helper compiled once for all integers: Numba would do it for each constant it is given."""
+def _one_form(helper: Any, plain: Callable[[Any], Any]) -> Any:
+    """A helper compiled once for all integers: Numba would do it for each constant it is given.
+
+    Args:
+        plain: the type that it is given for one that it is called with.
+    """
     numba: Any = importlib.import_module("numba")
-    ask, plain = helper.get_call_template, numba.types.unliteral
+    ask = helper.get_call_template
 
     def asked(args: Any, kws: Any) -> Any:
         with only_entries(()):  # a helper may have an entry's name

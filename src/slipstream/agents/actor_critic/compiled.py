@@ -24,7 +24,6 @@ from slipstream.agents.actor_critic.update import (
     Scale,
     Space,
     help_update,
-    turn_all,
     update,
     work,
 )
@@ -41,9 +40,9 @@ from slipstream.experience.compiled import (
 )
 from slipstream.experience.rollout import Rollout
 from slipstream.machine.draws import ACT
-from slipstream.nets.adam import LANES, TrainState
+from slipstream.nets.adam import LANES
 from slipstream.nets.compiled import DECIDER
-from slipstream.nets.layers import OUTPUTS, block_rows
+from slipstream.nets.layers import OUTPUTS, WEIGHT, block_rows
 from slipstream.nets.modes import Decider
 from slipstream.nets.networks import MlpNetwork, input_width, padded
 from slipstream.nets.observations import LIMIT
@@ -88,12 +87,6 @@ def explore_rows(
         by.steps[m] += by.copies
 
 
-_GROUP = TrainState(
-    *(of_float32(2), of_float32(3), of_float32(2), of_float32(2), of_int64(1), of_bool(1)),
-)
-_FLAT = of_float32(2)
-_LEARNED = Learned(_GROUP, (_GROUP, _GROUP), (_FLAT, _FLAT), _FLAT, (_FLAT, _FLAT))
-_NETS = Nets(of_int64(2), of_int64(2), True, 1, 8)
 _EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), of_int64(1), of_float64(1), 1, 1)
 
 # The arguments of `explore_rows`, as examples of their types; arrays are C-contiguous.
@@ -110,10 +103,32 @@ def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
     Args:
         name: of the agent; explore: how it acts, see above.
     """
-    given = {"explore": cast(FunctionType, explore)}
-    # Apart: the first one turns weights while an agent is made, and the second one can wait.
-    turning = compile_loops("actor_critic", {turn_all: (_NETS, _LEARNED)})
-    return {**turning, **compile_loops(name, {explore_rows: _ROWS}, given)}
+    return compile_loops(name, {explore_rows: _ROWS}, {"explore": cast(FunctionType, explore)})
+
+
+def turn_all(net: Nets, learned: Learned) -> None:
+    """Transposes the matrices of every network, after weights came from elsewhere.
+
+    As `turn` and `turn_critic` do for one member; an agent that is made need not wait for those.
+    """
+    _turn_members(net.actor, learned.actor.weights, learned.turned_actor, 0)
+    for critic, turned in zip(learned.critics, learned.turned_critics, strict=True):
+        _turn_members(net.critic, critic.weights, turned, net.columns)
+
+
+def _turn_members(
+    table: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    turned: NDArray[np.float32],
+    first_rows: int,
+) -> None:
+    """Of all M members at once; of the first layer so many rows."""
+    m = len(weights)
+    for i, (inputs, outputs, at) in enumerate(table[:, : WEIGHT + 1].tolist()):
+        rows = inputs if i > 0 else first_rows
+        place = slice(at, at + rows * outputs)
+        columns = weights[:, place].reshape(m, rows, outputs).transpose(0, 2, 1)
+        turned[:, place].reshape(m, outputs, rows)[:] = columns
 
 
 _NO_MASK = np.zeros((0, 0), np.bool_)
@@ -214,7 +229,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
             parts=self.gradient_parts,
             gate=self.gate,
         )
-        self._loops["turn_all"](self._net, self._learned)
+        turn_all(self._net, self._learned)
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
         obs = rollout.obs[t].reshape(len(self._env_actions), -1)

@@ -406,11 +406,3 @@ def turn_critic(net: Any, weights: Any, turned: Any) -> None:
     """What `backward` and, for actions, `input_gradient` take of a critic."""
     turn(weights, net.critic, turned)
     turn_rows(weights, net.critic, 0, net.columns, turned)
-
-
-def turn_all(net: Any, learned: Any) -> None:
-    """Transposes the matrices of every network, after weights came from elsewhere."""
-    for m in range(len(learned.turned_actor)):
-        turn(learned.actor.weights[m], net.actor, learned.turned_actor[m])
-        for c in range(CRITICS):
-            turn_critic(net, learned.critics[c].weights[m], learned.turned_critics[c][m])

@@ -24,6 +24,7 @@ from slipstream.experience.replay.sampling import draw, new_priorities
 from slipstream.machine import render
 from slipstream.machine.draws import REPLAY
 from slipstream.machine.gate import RunTasks, in_sequence, make_gate, run_with_helpers
+from slipstream.machine.packed import Packed
 
 PURPOSE = np.uint64(REPLAY)
 
@@ -119,7 +120,7 @@ class CompiledLearning(OffPolicyAgent):
     tasks: int = 1
     learner: Any
     _loop: Any = None
-    _feed: Feed | None = None
+    _packed: tuple[Packed, Packed] | None = None  # feed and learner
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -137,11 +138,13 @@ class CompiledLearning(OffPolicyAgent):
         learning.share(partial(learning.loop, *by, replay.ring, store, updates), run_tasks)
 
     def _in_loops(self, replay: Replay) -> Learning:
-        feed = self._feed = self._make_feed(replay)
-        if self._loop is None:
+        if self._packed is None:
+            self._packed = Packed(self._make_feed(replay)), Packed(self.learner)
             loops = self.update_loop, self.help_loop, self.given
-            self._loop = learning_loop(self.name, *loops, feed, self.learner, replay)
-        return Learning(self._loop, feed, self.learner, partial(self._share, replay))
+            self._loop = learning_loop(self.name, *loops, *self._packed, replay)
+        feed, by = self._packed
+        feed.renewed(feed.value._replace(importance=self.importance))
+        return Learning(self._loop, feed, by.renewed(self.learner), partial(self._share, replay))
 
     def _share(self, replay: Replay, task: Callable[[], None], run_tasks: RunTasks) -> None:
         if self.tasks == 1 or self.members > 1 or run_tasks is in_sequence:
@@ -149,13 +152,11 @@ class CompiledLearning(OffPolicyAgent):
             return
 
         assert replay.loops is not None
-        by = self._feed, self.learner
-        helping = partial(self._loop, *by, replay.ring, replay.loops.store, _HELPING)
+        assert self._packed is not None
+        helping = partial(self._loop, *self._packed, replay.ring, replay.loops.store, _HELPING)
         run_with_helpers(self.gate, task, helping, 1, run_tasks)
 
     def _make_feed(self, replay: Replay) -> Feed:
-        if self._feed is not None:
-            return self._feed._replace(importance=self.importance)
         rows, parameters = self.config.batch, self.policy.parameters
         return Feed(
             seeds=self.seeds,
@@ -177,8 +178,8 @@ def learning_loop(
     update: Callable[..., None],
     help_out: Callable[..., None],
     given: Mapping[str, Callable[..., None]],
-    feed: Feed,
-    by: Any,
+    feed: Packed,
+    by: Packed,
     replay: Replay,
 ) -> Any:
     """`learn_members`, compiled for an agent and what its replay keeps.
@@ -189,14 +190,16 @@ def learning_loop(
         name: of the agent.
         update, help_out, given: plain functions; feed, by, replay: examples of the types.
     """
+    one: Feed = feed.value
     apart = render.compile_module(
         f"{name}_update",
         render.source_of([run_update]),
-        {"run_update": (by, 0, feed.batch, feed.weight, feed.error)},
+        {"run_update": (by, 0, Packed(one.batch), one.weight, one.error)},
         {"update": cast(FunctionType, update), "help_out": cast(FunctionType, help_out)},
         {"Any": Any, "HELPS": HELPS},
         inline=False,
         given={key: cast(FunctionType, function) for key, function in given.items()},
+        refers=True,
     )
     functions = {
         "draw": draw,
@@ -214,6 +217,7 @@ def learning_loop(
         {key: cast(FunctionType, function) for key, function in functions.items()},
         {"PURPOSE": PURPOSE, "HELPS": HELPS},
         inline=False,
+        refers=True,
         linked={"gather": loops.gather, "update": apart["run_update"]},
     )
     return module["learn_members"]

@@ -31,6 +31,7 @@ from slipstream.core.spec import Spec
 from slipstream.experience.rollout import Rollout
 from slipstream.machine import draws
 from slipstream.machine.gate import RunTasks, in_sequence, make_gate, run_with_helpers
+from slipstream.machine.packed import Packed
 from slipstream.nets.adam import LANES
 from slipstream.nets.layers import BLOCK, block_rows
 from slipstream.nets.networks import MlpNetwork
@@ -73,6 +74,7 @@ class Learner:
         self._lam = np.repeat(self._of_each("gae_lambda").astype(np.float32), num_envs)
         self._gate = make_gate()
         self._update = loops()["update_members"]
+        self._packed: Packed | None = None
 
     def learn(
         self,
@@ -120,7 +122,8 @@ class Learner:
             space=self._space,
             gate=self._gate,
         )
-        lead, help_out = partial(self._update, by, False), partial(self._update, by, True)
+        packed = self._packed = self._packed.renewed(by) if self._packed else Packed(by)
+        lead, help_out = partial(self._update, packed, False), partial(self._update, packed, True)
         run_with_helpers(self._gate, lead, help_out, helpers, run_tasks)
         means = tally.sums / np.maximum(tally.updates, 1)[:, None]
         return {

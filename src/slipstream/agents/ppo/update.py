@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
@@ -21,6 +20,7 @@ from slipstream.experience.compiled import (
 )
 from slipstream.machine.draws import permutation_rows
 from slipstream.machine.gate import help_out, share
+from slipstream.machine.packed import Packed
 from slipstream.nets.adam import TrainState, adam_step, counted, shortened, sum_of_squares
 from slipstream.nets.layers import OUTPUTS, PLACE, backward, forward, turn
 from slipstream.nets.sampling import scale_row
@@ -785,13 +785,9 @@ _EPOCHS = Epochs(
     gate=of_int64(1),
 )
 
-# The arguments of every loop, as examples of their types; arrays are C-contiguous.
-_EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
-    update_members: (_EPOCHS, False),
-}
-
 
 @functools.cache
 def loops() -> dict[str, Any]:
-    """Compiled forms of the functions above, by their names."""
-    return compile_loops("ppo", _EXAMPLES, {"work": cast(FunctionType, work)})
+    """Compiled form of `update_members`, by its name."""
+    examples = {update_members: (Packed(_EPOCHS), False)}
+    return compile_loops("ppo", examples, {"work": cast(FunctionType, work)}, refers=True)
