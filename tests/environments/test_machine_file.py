@@ -67,13 +67,15 @@ def test_fewer_cores_are_named(monkeypatch):
 
 
 def test_another_format_is_passed_over_and_written_anew():
-    path = remember(IDENTITY, FOUND)
+    mine = Identity("my envs/shop.py", {}, "abc")
+    path = remember(mine, FOUND)
     values = json.loads(path.read_text()) | {"format": 2}
     path.write_text(json.dumps(_with_seal(values)))
-    measured, said = recall(IDENTITY)
+    measured, said = recall(mine)
     assert measured is None and "has format 2" in said and "reads 1" in said
-    remember(IDENTITY, FOUND)
-    assert recall(IDENTITY) == (FOUND, None)
+    assert "run `slipstream tune-machine 'my envs/shop.py'`" in said  # as a shell takes it
+    remember(mine, FOUND)
+    assert recall(mine) == (FOUND, None)
 
 
 def test_two_processes_do_not_write_at_once(folder, monkeypatch):

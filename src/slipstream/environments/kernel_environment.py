@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -434,7 +435,8 @@ def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) ->
         raise ConfigError(
             f"`env.data.folder` is missing: {name} reads prices. Say which folder has the files, "
             "`slipstream tune ... --data-dir DIR`, or --set env.data.folder=DIR for other "
-            f"commands; or write a config from it, `slipstream init {name} DIR > my.yaml`."
+            "commands; or write a config from it, "
+            f"`slipstream init {shlex.quote(name)} DIR > my.yaml`."
         )
     return _anchored(kernel.configure(settings).model_dump(mode="json"))
 

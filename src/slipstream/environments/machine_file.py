@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -85,7 +86,7 @@ def recall(identity: Identity) -> tuple[FastestWays | None, str | None]:
 
     Both are None where it was never measured.
     """
-    again = f"run `slipstream tune-machine {identity.name}`"
+    again = f"run `slipstream tune-machine {shlex.quote(identity.name)}`"
     try:
         path = _path(identity)
         found = read_json(path, ResourceError, f"Delete it, or {again}.", _SHAPE)
@@ -133,7 +134,7 @@ def remember(identity: Identity, measured: FastestWays) -> Path:
     about = {"name": identity.name, "settings": identity.settings}
     refusal = (
         f"Another process is writing into {path.parent}, and {path.name} was not written. Run "
-        f"`slipstream tune-machine {identity.name}` again when it has ended."
+        f"`slipstream tune-machine {shlex.quote(identity.name)}` again when it has ended."
     )
     with take_lock(path.parent, refusal):  # a process beside this one may add its machine's entry
         others = [one for one in _entries(path) if one["machine"] != machine]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import NamedTuple
 
 import numpy as np
@@ -169,7 +170,7 @@ def _stepping(run: Run) -> str:
             "cores; `slipstream check` says what a kernel's own checks cost."
         )
     faster = "Faster by orders is only another environment: write it as a kernel."
-    measured = f"`slipstream tune-machine {name}` measures"
+    measured = f"`slipstream tune-machine {shlex.quote(name)}` measures"
     if training.backend == "process":
         return (
             f"Stepping took longest, in worker processes: {measured} how many of them are fastest "

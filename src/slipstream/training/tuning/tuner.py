@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -144,8 +145,8 @@ def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
         raise ConfigError(
             f"One copy of {config.env_name} could not be made and stepped 34 times within "
             f"{limit:.0f} s, which is {_LOADING:.0%} of the budget. If it is slow and does not "
-            f"hang, give it more: `slipstream tune-machine {config.env_name} --seconds "
-            f"{10 * seconds:.0f}`.{busy_sentence(others.took())}"
+            f"hang, give it more: `slipstream tune-machine {shlex.quote(config.env_name)} "
+            f"--seconds {10 * seconds:.0f}`.{busy_sentence(others.took())}"
         )
     return float(step)
 
