@@ -16,8 +16,8 @@ from typing import Any
 
 KINDS = ("add_product", "add_transposed_product", "layer_product", "gated_product", "transpose")
 
-_DEPTH = 512  # rows of b that a piece of a sum goes over at most
-_TURNED = 128  # where a is transposed: that many, and that many rows of c at once
+_DEPTH = 32  # terms of a piece of a sum at most, for each number of a register
+_TURNED = 256  # where a is transposed: terms of a piece of a sum at most, and rows of c at once
 _ENDLESS = 2**62
 _SQUARE = 8  # numbers of a side
 _LINE = 16  # numbers of a cache line
@@ -41,14 +41,14 @@ def define(module: Any, kind: str, name: str) -> None:
     a, b, c, a_row, b_row, c_row, all_rows, all_depth, columns, *rest = function.args
     integer, transposed = all_rows.type, kind == "add_transposed_product"
     builder = ir.IRBuilder(function.append_basic_block())
-    # Registers: 32 of 16 numbers, or 16 of 8. A tile takes half of them.
+    # Registers: 32 of 16 numbers, or 16 of 8. A tile's sums, two to four lines of b and a number of
+    # a take most of them. Vectors across, numbers in each, rows.
     wide = binding.get_host_cpu_features().get("avx512f", False)
-    lanes = 16 if wide else 8
-    # Vectors across, numbers in each, rows.
-    tall = ((2, lanes, (8, 4) if wide else (4,)), (1, 8, (8, 4)))
+    across, lanes = (2, 16) if wide else (3, 8)
+    tall = ((across, lanes, (8, 4) if wide else (4,)), (2, 8, (4,)), (1, 8, (8, 4)))
     # A few rows keep as many sums under way by going further across.
     flat = tuple((*strip, (2, 1)) for strip in ((4, lanes), (2, lanes), (1, 8)))
-    most = (_TURNED, _TURNED) if transposed else (_DEPTH, _ENDLESS)
+    most = (_TURNED, _TURNED) if transposed else (_DEPTH * lanes, _ENDLESS)
     with (
         _pieces(builder, all_depth, most[0]) as (k, depth, last),
         _pieces(builder, all_rows, most[1]) as (above, rows, _),
@@ -56,7 +56,7 @@ def define(module: Any, kind: str, name: str) -> None:
         corner = builder.gep(c, [builder.mul(above, c_row)])
         first = builder.icmp_signed("==", k, integer(0))
         ends = _Ends(builder, kind, corner, c_row, rest, first, last)
-        panel = _Panel(builder, 2 * lanes, b_row, rows, depth)
+        panel = _Panel(builder, (most[0], across * lanes), b_row, rows, depth)
         left: _Rows | _Columns = _Rows(builder, builder.gep(a, [k]), a_row)
         if transposed:
             corner = builder.gep(a, [builder.add(builder.mul(k, a_row), above)])
@@ -76,6 +76,8 @@ def define(module: Any, kind: str, name: str) -> None:
                         with _steps(builder, top, end, integer(height)) as (i, top):
                             if strips is tall and width == panel.width:
                                 panel.ask(builder.gep(below, [j]), columns, j, i, height, many)
+                                with builder.if_then(panel.used):
+                                    ends.ask(i, j, height, width)
                             start, row, step = left.at(i)
                             _emit_tile(
                                 *(builder, (height, vectors, numbers), depth, start, row, step),
@@ -146,18 +148,22 @@ class _Rows:
 class _Columns:
     """Where a tile's factors from a's columns are: where they are used often, in a copy.
 
-    In the copy eight columns lie side by side, one row behind another, so that a tile reads on.
+    In the copy eight columns lie side by side, one row behind another, so that a tile reads on. The
+    next eight follow after a gap: a power of two apart they would push each other out as well.
     """
 
     _OFTEN = 128  # columns of b, from which on copying pays
+    _GAP = 2  # rows of the copy
 
     def __init__(
         self, builder: Any, a: Any, a_row: Any, rows: Any, depth: Any, columns: Any
     ) -> None:
         _, ir, cgutils = _tools()
 
-        self._builder, self._a, self._row, self._depth = builder, a, a_row, depth
-        self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=_TURNED * _TURNED)
+        self._builder, self._a, self._row = builder, a, a_row
+        self._apart = builder.add(depth, depth.type(self._GAP))
+        most = (_TURNED + self._GAP) * _TURNED
+        self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=most)
         self._memory.align = 64
         integer, vector = rows.type, ir.VectorType(ir.FloatType(), _SQUARE).as_pointer()
         whole = builder.icmp_signed("==", builder.and_(rows, integer(_SQUARE - 1)), integer(0))
@@ -168,7 +174,7 @@ class _Columns:
             with _steps(builder, integer(0), rows, integer(_SQUARE)) as (i, _):
                 numbers = builder.load(builder.bitcast(builder.gep(line, [i]), vector), align=4)
                 place = builder.add(
-                    builder.mul(loop.index, integer(_SQUARE)), builder.mul(i, depth)
+                    builder.mul(loop.index, integer(_SQUARE)), builder.mul(i, self._apart)
                 )
                 target = builder.gep(self._memory, [place])
                 builder.store(numbers, builder.bitcast(target, vector), align=4)
@@ -177,7 +183,7 @@ class _Columns:
         """As of `_Rows`."""
         builder, integer = self._builder, i.type
         within = builder.and_(i, integer(_SQUARE - 1))
-        place = builder.add(builder.mul(builder.sub(i, within), self._depth), within)
+        place = builder.add(builder.mul(builder.sub(i, within), self._apart), within)
         copied, own = builder.gep(self._memory, [place]), builder.gep(self._a, [i])
         step = builder.select(self._used, integer(_SQUARE), self._row)
         return builder.select(self._used, copied, own), integer(1), step
@@ -187,21 +193,26 @@ class _Panel:
     """Some columns of b, copied side by side where b is large and its rows are used often.
 
     Args:
-        width: columns; b_row, rows, depth: of the product.
+        most: rows and columns that are copied at once; b_row, rows, depth: of the product.
+
+    Attributes:
+        used: whether they are copied.
     """
 
     _LARGE, _OFTEN = 8192, 16  # numbers of b, rows of a: from which on copying pays
 
-    def __init__(self, builder: Any, width: int, b_row: Any, rows: Any, depth: Any) -> None:
+    def __init__(
+        self, builder: Any, most: tuple[int, int], b_row: Any, rows: Any, depth: Any
+    ) -> None:
         _, ir, cgutils = _tools()
 
-        self._builder, self.width, self._b_row, self._depth = builder, width, b_row, depth
-        self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=_DEPTH * width)
+        self._builder, self.width, self._b_row, self._depth = builder, most[1], b_row, depth
+        self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=most[0] * most[1])
         self._memory.align = 64
         integer = depth.type
         large = builder.icmp_signed(">=", builder.mul(depth, b_row), integer(self._LARGE))
         often = builder.icmp_signed(">=", rows, integer(self._OFTEN))
-        self._used = builder.and_(large, often)
+        self.used = builder.and_(large, often)
 
     def fill(self, strip: Any) -> tuple[Any, Any]:
         """Where the columns that begin at `strip` are now, and from row to row."""
@@ -209,34 +220,29 @@ class _Panel:
 
         builder, integer = self._builder, self._depth.type
         vector = ir.VectorType(ir.FloatType(), self.width)
-        with builder.if_then(self._used), cgutils.for_range(builder, self._depth) as loop:
+        with builder.if_then(self.used), cgutils.for_range(builder, self._depth) as loop:
             source = builder.gep(strip, [builder.mul(loop.index, self._b_row)])
             target = builder.gep(self._memory, [builder.mul(loop.index, integer(self.width))])
             numbers = builder.load(builder.bitcast(source, vector.as_pointer()), align=4)
             builder.store(numbers, builder.bitcast(target, vector.as_pointer()), align=4)
-        strip = builder.select(self._used, self._memory, strip)
-        return strip, builder.select(self._used, integer(self.width), self._b_row)
+        strip = builder.select(self.used, self._memory, strip)
+        return strip, builder.select(self.used, integer(self.width), self._b_row)
 
     def ask(self, strip: Any, columns: Any, j: Any, i: Any, height: int, rows: Any) -> None:
         """Asks for a part of the columns after those at j, while rows i.. of `rows` are made.
 
         They lie apart, where no processor foresees what comes next; the parts of all tiles are all.
         """
-        _, ir, cgutils = _tools()
+        _, _, cgutils = _tools()
 
         builder, integer = self._builder, self._depth.type
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
         more = builder.icmp_signed("<", builder.add(j, integer(self.width)), columns)
-        with builder.if_then(builder.and_(self._used, more)):
+        with builder.if_then(builder.and_(self.used, more)):
             edges = [builder.mul(x, self._depth) for x in (i, builder.add(i, integer(height)))]
             first, last = (builder.sdiv(edge, rows) for edge in edges)
             with cgutils.for_range(builder, last, start=first) as loop:
                 line = builder.gep(strip, [builder.mul(loop.index, self._b_row)])
-                for next_one in range(self.width, 2 * self.width, _LINE):
-                    place = builder.bitcast(builder.gep(line, [integer(next_one)]), byte)
-                    builder.call(function, [place, flag(0), flag(2), flag(1)])
+                _ask(builder, builder.gep(line, [integer(self.width)]), self.width)
 
 
 class _Ends:
@@ -267,6 +273,15 @@ class _Ends:
         if self._kind in ("add_product", "add_transposed_product"):
             return numbers
         return builder.select(empty, vector(None), numbers)
+
+    def ask(self, i: Any, j: Any, height: int, width: int) -> None:
+        """Asks for what the tile to the right of the one at i and j begins with."""
+        builder = self._builder
+        if self._kind == "add_transposed_product":  # gradients; other sums are of a block of rows
+            for r in range(height):
+                line = builder.mul(builder.add(i, i.type(r)), self._c_row)
+                place = builder.add(line, builder.add(j, j.type(width)))
+                _ask(builder, builder.gep(self._c, [place]), width)
 
     def end(self, i: Any, j: Any, sums: Any) -> None:
         """Stores them."""
@@ -358,6 +373,18 @@ def _emit_tile(
                 builder.store(total, sums[r, v])
     for r, v in elements:
         ends.end(lines[r], across[v], builder.load(sums[r, v]))
+
+
+def _ask(builder: Any, place: Any, width: int) -> None:
+    """Asks for `width` numbers, which need not exist, before they are needed."""
+    _, ir, _ = _tools()
+
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+    for number in range(0, width, _LINE):
+        line = builder.bitcast(builder.gep(place, [flag(number)]), byte)
+        builder.call(function, [line, flag(0), flag(2), flag(1)])
 
 
 def _spread(builder: Any, number: Any, vector: Any) -> Any:

@@ -22,7 +22,9 @@ from slipstream.machine.products import (
 )
 
 BLOCK = 64  # rows
-_WIDE = 128  # outputs of a layer, from which on its weights are read once for twice as many rows
+# Outputs of a layer, from which on its weights are read once for so many times BLOCK rows: weights
+# that no near memory holds are read from far, and gradients are read and written there.
+_WIDE = ((512, 4), (128, 2))
 
 # Columns of a table.
 INPUTS = 0
@@ -49,7 +51,8 @@ _ENDLESS = np.float32(-np.inf)
 
 def block_rows(widths: Sequence[int], rows: int) -> int:
     """Rows that pass at once in an update of `rows`, by a network with such hidden layers."""
-    return min(rows, BLOCK if max(widths) < _WIDE else 2 * BLOCK)
+    times = next((times for least, times in _WIDE if max(widths) >= least), 1)
+    return min(rows, times * BLOCK)
 
 
 def hyperbolic_tangent(x: Any) -> Any:
