@@ -20,6 +20,7 @@ from slipstream.experience.compiled import (
 )
 from slipstream.machine.draws import permutation_rows
 from slipstream.machine.gate import help_out, share
+from slipstream.machine.matrices import matrix
 from slipstream.machine.packed import Packed
 from slipstream.nets.adam import TrainState, adam_step, counted, shortened, sum_of_squares
 from slipstream.nets.layers import OUTPUTS, PLACE, backward, forward, turn
@@ -479,6 +480,7 @@ def member_gradient(
     begin(statistics, scratch)
     last = tables.shape[1] - 1
     block = space.x.shape[1]
+    outputs, d_outputs = space.outputs[p], space.d_outputs[p]
     for first in range(0, len(order), block):
         own = order[first : first + block]
         b = len(own)
@@ -488,15 +490,13 @@ def member_gradient(
             for j in range(len(to)):
                 to[j] = row[j]
         for which in range(2):
-            forward(weight, tables[which], net.relu, x, space.outputs[p, which])
-        columns = tables[ACTOR, last, OUTPUTS]
-        place, end = b * tables[ACTOR, last, PLACE], b * (tables[ACTOR, last, PLACE] + columns)
-        head = space.outputs[p, ACTOR, place:end].reshape(b, columns)
-        d_head = space.d_outputs[p, ACTOR, place:end].reshape(b, columns)
-        columns = tables[CRITIC, last, OUTPUTS]
-        place, end = b * tables[CRITIC, last, PLACE], b * (tables[CRITIC, last, PLACE] + columns)
-        value = space.outputs[p, CRITIC, place:end].reshape(b, columns)
-        d_value = space.d_outputs[p, CRITIC, place:end].reshape(b, columns)
+            forward(weight, tables[which], net.relu, x, outputs[which])
+        columns, place = tables[ACTOR, last, OUTPUTS], b * tables[ACTOR, last, PLACE]
+        head = matrix(outputs[ACTOR], place, b, columns)
+        d_head = matrix(d_outputs[ACTOR], place, b, columns)
+        columns, place = tables[CRITIC, last, OUTPUTS], b * tables[CRITIC, last, PLACE]
+        value = matrix(outputs[CRITIC], place, b, columns)
+        d_value = matrix(d_outputs[CRITIC], place, b, columns)
         d_head[:] = _ZERO  # the padding too
         d_value[:] = _ZERO
         outputs_gradient(
@@ -506,7 +506,7 @@ def member_gradient(
         for which in range(2):
             backward(
                 *(turned, gradient, tables[which], net.relu, x),
-                *(space.outputs[p, which], space.d_outputs[p, which]),
+                *(outputs[which], d_outputs[which]),
             )
     add_std_gradient(net, rows, gradient, scratch)
 
