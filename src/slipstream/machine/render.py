@@ -178,7 +178,7 @@ def compile_module(
     if helpers.multiplies:
         products_too = product_calls.library()
         queue.setdefault(products_too.folder, products_too)
-    module = queue.setdefault(folder, Module(folder, helpers.size, calls, make))
+    module = queue.setdefault(folder, Module(folder, helpers.size + len(text), calls, make))
     home, kind_of = _home(folder.name), numba.core.typing.signature
     return {
         entry: Later(module, home, entry, kind_of(typeof(returns), *arguments))

@@ -33,7 +33,7 @@ class Module(NamedTuple):
 
     Attributes:
         folder: where it will be.
-        size: bytes of Python's code that it is made of, by which the longest is begun first.
+        size: of what it is made of, bytes of Python's code and of text; the largest is begun first.
         calls: functions of other modules that it calls.
         make: makes or loads it, and returns its functions by name; told not to wait, it leaves the
             module to the process that is making it.
