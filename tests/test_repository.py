@@ -40,25 +40,18 @@ CIRCLES = {
 
 
 @functools.cache
-def parsed() -> dict[Path, ast.Module]:
-    """Each file of the package, and what it says."""
-    files = (ROOT / "src/slipstream").rglob("*.py")
-    return {path: ast.parse(path.read_text()) for path in files}
-
-
-@functools.cache
 def imports_of_files() -> dict[str, set[str]]:
     """What each file of the package names in an import statement, wherever that stands."""
     files = {
         ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(
             ".__init__"
         ): path
-        for path in parsed()
+        for path in (ROOT / "src/slipstream").rglob("*.py")
     }
     found: dict[str, set[str]] = {}
     for name, path in files.items():
         named = set[str]()
-        for node in ast.walk(parsed()[path]):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 named |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -306,9 +299,9 @@ def test_a_class_name_has_one_meaning() -> None:
         | {"Rows", "Settings", "Space", "Tally"},
     }
     files: dict[str, set[str]] = {}
-    for path, module in parsed().items():
+    for path in (ROOT / "src/slipstream").rglob("*.py"):
         folder = path.relative_to(ROOT / "src/slipstream").parts[0]
-        for node in module.body:
+        for node in ast.parse(path.read_text()).body:
             if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
                 continue
             if node.name not in shared.get(folder, ()):
