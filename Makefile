@@ -52,7 +52,7 @@ $(VENV)/.wandb: $(DEV) requirements-wandb.lock
 demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2 minutes, set-up included)
 	$(BIN)/slipstream demo
 
-test: $(DEV)  ## everything but long learning and long fault tests (6 minutes on 2 cores, a third of them compiling)
+test: $(DEV)  ## everything but long learning and long fault tests (6 minutes on 2 cores, a fourth of them compiling)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=30 --durations-min=4 $(ARGS)
 
 test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb $(VENV)/.site $(VENV)/.package  ## everything, with Ray, the peers and the tracker; results/test-all.json says when it last passed

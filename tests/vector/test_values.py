@@ -202,7 +202,7 @@ def test_a_kernels_choices_may_begin_anywhere(tmp_path):
     """Its action row holds 5 to 7, and so does what a policy returns."""
     path = tmp_path / "started.py"
     path.write_text(STARTED)
-    env = slipstream.make_vec(path, 3)
+    env = slipstream.make_vec(path, 3, backend="serial")  # actions are looked at before the loop
     obs = env.reset()
     assert env.step([5, 7, 5]).reward.tolist() == [5, 7, 5]
     with pytest.raises(ConfigError, match="no integer from 5 to 7"):
