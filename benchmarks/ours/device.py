@@ -177,18 +177,20 @@ def cappuccino(
     device: str = "cuda:0",
     learner: str = "torch",
     members: int = _FOLDS,
+    precision: str = "float32",
     **agent: Any,
 ) -> dict[str, Any]:
     """The mean trial's speed, and what it says of whole trials and of 500.
 
     Args:
-        seconds, device: as for `phases`.
-        learner: ``compiled`` trains on the processor as `slipstream train` does.
-        members, agent: as for `mean_trial`.
+        seconds, device: as for `phases`; a processor trains as `slipstream train` does.
+        learner: ``compiled``, on the processor; or ``torch``.
+        members, agent: as for `mean_trial`; precision: of `training`, on the processor.
     """
     with mean_trial(members, **agent) as (config, total):
         own = config["agent"]
-        if learner == "compiled":
+        if learner == "compiled" or device == "cpu":
+            config["training"] |= {"learner": learner, "precision": precision}
             env = {name: value for name, value in config["env"].items() if name != "name"}
             seen = math.prod(resolve_environment("portfolio", env).spec.observation_shape)
             layers = list(pairwise([seen + 1, *own["widths"]]))  # of the actor, and of the critic

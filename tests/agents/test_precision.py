@@ -15,6 +15,7 @@ from slipstream.agents.td3.torch_form import TorchTD3
 from slipstream.environments.factory import resolve_environment
 from slipstream.experience.replay.replay import Replay
 from slipstream.experience.rollout import Rollout
+from slipstream.nets import torch_products
 from slipstream.nets.torch_networks import TorchMlp
 from slipstream.nets.torch_products import BFLOAT16
 from slipstream.training.shard import Shard
@@ -54,6 +55,28 @@ def test_products_are_summed_in_float32():
     torch.nn.functional.conv2d(rounded(images), exact, stride=4).backward(rounded(gradient))
     largest = exact.grad.abs().max()
     assert (own.grad - exact.grad).abs().max() < 0.004 * largest  # the result itself is rounded
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_processors_own_products_are_those_made_of_float32(monkeypatch, own):
+    """Each member's bits are its own, whoever is beside it."""
+    monkeypatch.setattr(torch_products, "calculates_bfloat16", lambda: own)
+    bias, x, weight = drawn(3, 1, 48), drawn(3, 40, 24) + 1, 0.1 * drawn(3, 24, 48) + 0.1
+    factors = [t.requires_grad_() for t in (bias, x, weight)]
+    found = BFLOAT16.dense(*factors)
+    exact = (bias + (rounded(x) @ rounded(weight)).float()).detach()
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.detach(), exact, rtol=0, atol=2**-7 * float(exact.abs().max()))
+    above = drawn(3, 40, 48)
+    gradients = torch.autograd.grad(found, factors, above)
+    of_weight = (rounded(x).transpose(1, 2) @ rounded(above)).detach()
+    error = (gradients[2] - of_weight).abs().max()
+    assert error < 2**-7 * of_weight.abs().max()
+    alone = [t[1:2].detach().requires_grad_() for t in factors]
+    one = BFLOAT16.dense(*alone)
+    assert torch.equal(one, found[1:2])
+    for mine, ours in zip(torch.autograd.grad(one, alone, above[1:2]), gradients, strict=True):
+        assert torch.equal(mine, ours[1:2])
 
 
 AGENTS = [

@@ -7,9 +7,11 @@ rounds theirs, too.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -28,22 +30,33 @@ class Products(NamedTuple):
     convolve: Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 
-def _factor(x: Tensor) -> Tensor:
+def _factor(x: Tensor, own: bool) -> Tensor:
     """Rounded; on a processor again float32 numbers, whose products are the same and sums float32.
 
     torch's own of bfloat16 take a processor without such instructions 3 to 70 times as long, and
     sum gradients of kernels in bfloat16.
+
+    Args:
+        own: whether a processor has such instructions, and sums in float32.
     """
     rounded = x.bfloat16()
-    return rounded.float() if x.device.type == "cpu" else rounded
+    return rounded if own or x.device.type != "cpu" else rounded.float()
+
+
+@cache
+def calculates_bfloat16() -> bool:
+    """Whether this processor has instructions for products of bfloat16."""
+    features: Any = importlib.import_module("llvmlite.binding").get_host_cpu_features()
+    return any(features.get(name, False) for name in ("avx512bf16", "amx-bf16"))
 
 
 def _rounded_dense(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    return bias + torch.bmm(_factor(x), _factor(weight)).bfloat16().float()
+    own = calculates_bfloat16()
+    return bias + torch.bmm(_factor(x, own), _factor(weight, own)).bfloat16().float()
 
 
 def _rounded_convolve(images: Tensor, kernels: Tensor, bias: Tensor, stride: int) -> Tensor:
-    rounded = F.conv2d(_factor(images), _factor(kernels), stride=stride)
+    rounded = F.conv2d(_factor(images, own=False), _factor(kernels, own=False), stride=stride)
     return rounded.bfloat16().float() + bias[:, None, None]
 
 
