@@ -59,7 +59,7 @@ def test_products_are_summed_in_float32():
 
 @pytest.mark.parametrize("own", [False, True])
 def test_a_processors_own_products_are_those_made_of_float32(monkeypatch, own):
-    """Each member's bits are its own, whoever is beside it."""
+    """At these sizes a member's bits are its own, whoever is beside it."""
     monkeypatch.setattr(torch_products, "calculates_bfloat16", lambda: own)
     bias, x, weight = drawn(3, 1, 48), drawn(3, 40, 24) + 1, 0.1 * drawn(3, 24, 48) + 0.1
     factors = [t.requires_grad_() for t in (bias, x, weight)]

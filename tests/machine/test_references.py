@@ -1,5 +1,7 @@
 """NamedTuples by reference: compiled code reads what the definition reads, and what is new."""
 
+import copy
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,3 +102,43 @@ def test_another_type_is_no_tuple_of_the_same():
     for other in (value.grid.astype(np.float64), value.grid.T, value.grid[0]):
         with pytest.raises(AssertionError):
             Packed(value).renewed(value._replace(grid=other))
+    for field in ({"off": 256}, {"count": 2.0}, {"count": np.int32(2)}):
+        with pytest.raises(AssertionError):
+            Packed(value).renewed(value._replace(**field))
+
+
+def last(by: Any, out: Any) -> None:
+    out[0] = by.targets[-1][0] + by.pair[-2].scale
+
+
+def test_tuples_are_counted_from_their_end_and_copies_have_their_own_memory():
+    entries, text = (
+        {"run": (Packed(outer()), np.zeros(1))},
+        "def run(by, out):\n    last(by, out)\n",
+    )
+    run = render.compile_module("last", text, entries, {"last": last}, {}, refers=True)["run"]
+    found = np.zeros(1)
+    copied = copy.deepcopy(Packed(outer(2)))
+    for packed in (Packed(outer()), copied):
+        run(packed, found)
+        assert found[0] == packed.value.targets[-1][0] + packed.value.pair[-2].scale
+
+
+def swaps(by: Any, out: Any) -> None:
+    out[0] = by.a[0]
+    out[1] = by.b[0]
+
+
+@pytest.mark.parametrize("form", [tuple, Packed])
+def test_two_orders_of_the_same_fields_are_two_types(form):
+    """Numba's name of a NamedTuple has no fields: the cache gave one the other's code."""
+    text, one, two = "def run(by, out):\n    swaps(by, out)\n", np.ones(1), np.full(1, 2.0)
+    for order in ("ab", "ba"):
+        kind = namedtuple("Pair", tuple(order))
+        by, out = kind(**{"a": one, "b": two}), np.zeros(2)
+        by = by if form is tuple else form(by)
+        run = render.compile_module(
+            "swaps", text, {"run": (by, out)}, {"swaps": swaps}, {}, refers=form is Packed
+        )["run"]
+        run(by, out)
+        assert out.tolist() == [1.0, 2.0]

@@ -31,6 +31,13 @@ def tools() -> Tools:
     return Tools(*(importlib.import_module(name) for name in names))
 
 
+def layout(kind: Any) -> str:
+    """Numba's name of a type, and the fields of NamedTuples in it, whose order that leaves out."""
+    if not isinstance(kind, tools().types.BaseTuple):
+        return str(kind)
+    return f"{kind} {getattr(kind, 'fields', ())} [{', '.join(map(layout, kind))}]"
+
+
 def intrinsic(typed: Callable[..., Any]) -> Any:
     """What compiled code calls, of a function from types to a signature and what emits code."""
     decorate: Any = importlib.import_module("numba.extending").intrinsic

@@ -33,6 +33,9 @@ class Packed:
             self._parts.append((part, at))
             at += self._write(part, at)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packed, (self.value,)  # a copy has words of its own
+
     def renewed(self, value: Any) -> Packed:
         """Itself, with another tuple of the same types in place of the present one."""
         self.value = value
@@ -51,8 +54,7 @@ class Packed:
             numbers = (0, 0, part.size, part.itemsize, address, *part.shape, *part.strides)
             self._words[at : at + len(numbers)] = numbers
             return len(numbers)
-        real = isinstance(part, float)
-        self._words[at] = np.float64(part).view(np.uint64) if real else int(part) % 2**64
+        self._words[at : at + 1].view(np.asarray(part).dtype)[0] = part
         return 1
 
 
@@ -69,4 +71,4 @@ def _form(part: Any) -> Any:
     """What its type for compiled code follows from."""
     if isinstance(part, np.ndarray):
         return part.dtype, part.ndim, part.flags.c_contiguous, part.flags.writeable
-    return isinstance(part, float)
+    return np.asarray(part).dtype

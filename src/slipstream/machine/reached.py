@@ -105,6 +105,8 @@ class Reachable:
             self._constants[f"{function.__module__}.{name}"] = repr(value)
             return value
         if isinstance(value, type):  # a scalar type such as np.uint64, or a NamedTuple
+            if hasattr(value, "_fields"):
+                self._constants[f"{function.__module__}.{name}"] = repr((value, value._fields))
             return value
         raise KernelError(
             f"{_place(function)} reads the global `{name}`, a {type(value).__name__}: a kernel may "

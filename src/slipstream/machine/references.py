@@ -18,7 +18,7 @@ import operator
 from itertools import accumulate
 from typing import Any
 
-from slipstream.machine.machine_form import tools
+from slipstream.machine.machine_form import layout, tools
 
 _, types, cgutils = tools()
 _templates: Any = importlib.import_module("numba.core.typing.templates")
@@ -33,7 +33,11 @@ class Reference(types.Type):  # type: ignore[misc, name-defined]
     def __init__(self, of: Any) -> None:
         self.of = of
         # A short name: it is part of the names of all functions that take it.
-        super().__init__(f"Reference_{hashlib.sha256(str(of).encode()).hexdigest()[:16]}")
+        super().__init__(f"Reference_{hashlib.sha256(layout(of).encode()).hexdigest()[:16]}")
+
+    @property
+    def key(self) -> Any:
+        return self.of.key
 
 
 def referred(kind: Any) -> Any:
@@ -82,6 +86,8 @@ def _field(context: Any, builder: Any, reference: Any, place: Any, name: str) ->
 
 def _item(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     place, i = args
+    length = i.type(len(signature.args[0].of))
+    i = builder.select(builder.icmp_signed("<", i, i.type(0)), builder.add(i, length), i)
     at = builder.mul(i, i.type(WORD * words(signature.args[0].of.dtype)))
     return _read(context, builder, signature.return_type, builder.gep(place, [at]))
 

@@ -51,7 +51,7 @@ from slipstream.machine.cache import (
 from slipstream.machine.helper_library import only_entries
 from slipstream.machine.linked import announce, by_symbol, fact
 from slipstream.machine.linked import digest as digest_of_calls
-from slipstream.machine.machine_form import source_digest
+from slipstream.machine.machine_form import layout, source_digest
 from slipstream.machine.reached import Reachable
 from slipstream.machine.singles import compiled_form
 from slipstream.machine.together import Compiling, Later, Module, wanted
@@ -152,8 +152,13 @@ def compile_module(
     signatures = {entry: tuple(map(typeof, shown)) for entry, shown in entries.items()}
     facts = [text, reached.digest(), sys.version, numba.__version__, np.__version__]
     facts += [f"{key}={f.__module__}.{f.__qualname__}" for key, f in sorted(bindings.items())]
-    facts += [f"{key}={value!r}" for key, value in sorted(constants.items())]
-    facts += [repr(sorted(signatures.items())), repr(helpers.options), *sorted(helpers.forms)]
+    facts += [
+        f"{key}={value!r} {getattr(value, '_fields', '')}"
+        for key, value in sorted(constants.items())
+    ]
+    for entry, kinds in sorted(signatures.items()):
+        facts += [entry, repr(kinds), *map(layout, kinds)]
+    facts += [repr(helpers.options), *sorted(helpers.forms)]
     # Their modules are named by all that they reach.
     others = {f"{f.__module__}.{f.__qualname__}": compiled for f, compiled in apart.items()}
     elsewhere = {**linked, **others}
