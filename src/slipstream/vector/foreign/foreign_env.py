@@ -333,7 +333,8 @@ class ForeignEnv(VectorEnv):
         apart = {row: info for _, part in parts for row, info, _ in part or []}
         for info in apart.values():
             self._table.note(info)
-        return self._table.batch(self.block["told"], self.block["info"], apart)
+        told = self.block["told"].copy()  # a worker that begins again writes there meanwhile
+        return self._table.batch(told, self.block["info"], apart)
 
     def resize(self, num_envs: int) -> Any:
         self.copies.check_open()
