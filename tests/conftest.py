@@ -138,6 +138,24 @@ _memory_full_info = psutil.Process.memory_full_info
 
 
 @pytest.fixture
+def smallest_study():
+    """The config of a study of two trials that takes a second."""
+    return {
+        "env": {"name": "cartpole"},
+        "agent": {"horizon": 8, "minibatch": 16, "epochs": 1, "widths": [4]},
+        "training": {"num_envs": 2, "total_steps": 64},
+        "study": {
+            "n_trials": 2,
+            "fold_seeds": 2,
+            "pruning": {"rungs": []},
+            "confirmation": {"top": 1, "seeds": 1, "bootstrap": 20},
+            "final_seeds": 1,
+            "space": {"agent.learning_rate": {"low": 1e-4, "high": 1e-3}},
+        },
+    }
+
+
+@pytest.fixture
 def exact_memory(monkeypatch):
     """Pages that processes share are counted once, as outside of tests."""
     monkeypatch.setattr(psutil.Process, "memory_full_info", _memory_full_info)

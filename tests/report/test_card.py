@@ -139,25 +139,12 @@ def test_a_market_names_its_bars_and_the_licence_beside_them(tmp_path):
     assert manifest["environment"]["windows_utc_seconds"]["test"]
 
 
-STUDY = {
-    "env": {"name": "cartpole"},
-    "agent": {"horizon": 8, "minibatch": 16, "epochs": 1, "widths": [4]},
-    "training": {"num_envs": 2, "total_steps": 64},
-    "study": {
-        "n_trials": 2,
-        "fold_seeds": 2,
-        "pruning": {"rungs": []},
-        "confirmation": {"top": 1, "seeds": 1, "bootstrap": 20},
-        "final_seeds": 1,
-        "space": {"agent.learning_rate": {"low": 1e-4, "high": 1e-3}},
-    },
-}
-
-
-def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(tmp_path, monkeypatch, capsys):
+def test_a_studys_policy_has_a_card_and_both_commands_take_its_name(
+    smallest_study, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     asked = {"study_name": "first", "workers": 1, "report": False, "say": lambda _: None}
-    study = slipstream.tune(STUDY, force_deploy=True, **asked)
+    study = slipstream.tune(smallest_study, force_deploy=True, **asked)
     assert command("card", "first") == 0 and command("card", "first", "--out", "given") == 0
     text = (study.path / "card.md").read_text()
     assert text == (tmp_path / "given/README.md").read_text()

@@ -7,26 +7,13 @@ from slipstream.agents import torch_agent
 from slipstream.agents.ppo import torch_form
 from slipstream.files.status import read_status
 
-CONFIG = {
-    "env": {"name": "cartpole"},
-    "agent": {"horizon": 8, "minibatch": 16, "epochs": 1, "widths": [4]},
-    "training": {"num_envs": 2, "total_steps": 64, "learner": "torch"},
-    "study": {
-        "n_trials": 2,
-        "fold_seeds": 2,
-        "trials_in_flight": 2,
-        "pruning": {"rungs": []},
-        "confirmation": {"top": 1, "seeds": 1, "bootstrap": 20},
-        "final_seeds": 1,
-        "space": {"agent.learning_rate": {"low": 1e-4, "high": 1e-3}},
-    },
-}
 
-
-def test_halved_members_are_told_once(tmp_path, monkeypatch):
+def test_halved_members_are_told_once(smallest_study, tmp_path, monkeypatch):
     """The processor calculates members together as a card does, and its memory holds one."""
     monkeypatch.setattr(torch_agent, "together", lambda members, _: [slice(0, members)])
     update, said = torch_form.PPOGroup.update, []
+    smallest_study["training"]["learner"] = "torch"
+    smallest_study["study"]["trials_in_flight"] = 2
 
     def lacking(group, *arguments):
         if group.count > 1:
@@ -35,7 +22,7 @@ def test_halved_members_are_told_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch_form.PPOGroup, "update", lacking)
     folder = slipstream.tune(
-        CONFIG, study_name=str(tmp_path / "study"), workers=1, report=False, say=said.append
+        smallest_study, study_name=str(tmp_path / "study"), workers=1, report=False, say=said.append
     )
     (told,) = [one for one in said if "lacks memory for all" in one]
     sentence = told.removeprefix("Note: ")

@@ -13,7 +13,7 @@ from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.environments.self_play.config import SNAPSHOTS
 from slipstream.files import checkpoint
-from slipstream.files.status import CURRENT
+from slipstream.files.status import CURRENT, LEDGER
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
 from slipstream.runs.policies import (
@@ -185,7 +185,7 @@ def _opened(path: str | Path, trust: bool) -> Run | DeployedPolicy:
     deployed = deployed_folder(folder)
     if deployed is None:
         return Run.open(folder, trust=trust)
-    if not is_there(deployed.parent / "ledger.db"):
+    if not is_there(deployed.parent / LEDGER):
         raise ConfigError(
             f"{folder} is a policy by itself: a card is written of a run or a study, and this one "
             "was handed on or deployed from it."
@@ -292,7 +292,7 @@ def folder_of(path: str | Path) -> Path:
         CheckpointError: it is none of them, or several have that name.
     """
     own = Path(path).expanduser()
-    known = (CONFIG, CHECKPOINTS, checkpoint.MANIFEST, "ledger.db")
+    known = (CONFIG, CHECKPOINTS, checkpoint.MANIFEST, LEDGER)
     if any(is_there(own / one) for one in known):
         return own
     from slipstream.studies.record.status import lookup

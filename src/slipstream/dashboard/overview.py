@@ -18,14 +18,13 @@ from slipstream.core.reader import UnreadableError, is_there
 from slipstream.dashboard.appended import Mark, inside, table
 from slipstream.dashboard.news import MALFORMED
 from slipstream.files.machine import Cards
-from slipstream.files.status import MARKS
+from slipstream.files.status import LEDGER, MARKS
 from slipstream.jobs.overview import OVER, JobLine, overview
 from slipstream.jobs.process import status_of
 from slipstream.jobs.queue import JobQueue, own_queue
 from slipstream.runs.listeners.metrics import METRICS
 from slipstream.studies.record.ledger import Ledger, ranked
 
-LEDGER = "ledger.db"
 LEDGER_BYTES = 4 << 30
 _MOST_TRIALS, _MOST_STAGES = 20_000, 16  # stages of each, on average
 _EVERY_SECONDS = 10.0  # between two looks at the machine

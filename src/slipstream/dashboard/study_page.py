@@ -12,9 +12,10 @@ from typing import Any
 from slipstream.core.reader import UnreadableError
 from slipstream.dashboard.appended import Mark, appended, inside
 from slipstream.dashboard.news import MALFORMED, MOST_BYTES, News, small
-from slipstream.dashboard.overview import LEDGER, ledger_of
+from slipstream.dashboard.overview import ledger_of
 from slipstream.files import yaml_file
 from slipstream.files.database import ChangedError
+from slipstream.files.status import LEDGER
 from slipstream.settings.target import STUDY, read_config
 from slipstream.studies.engine.under_way import UNDER_WAY
 from slipstream.studies.record.folder import StudyFolder

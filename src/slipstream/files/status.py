@@ -22,6 +22,7 @@ from slipstream.core.reader import UnreadableError, read_json, regular_file
 STATUS, EVENTS, LOG = "status.json", "events.jsonl", "log.txt"
 RUN, STUDY, DEPLOYMENT = KINDS = ("run", "study", "deployment")
 CURRENT = "current"
+LEDGER = "ledger.db"  # of a study
 MARKS = {RUN: "config.yaml", STUDY: "study.yaml", DEPLOYMENT: CURRENT}
 """What only a folder of that kind has."""
 _SILENT_SECONDS = 60.0  # of another machine's process

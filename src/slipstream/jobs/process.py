@@ -21,7 +21,7 @@ from slipstream.core.reader import is_there
 from slipstream.files import checkpoint
 from slipstream.files.files import disk_errors
 from slipstream.files.lock import is_locked
-from slipstream.files.status import Status, read_status
+from slipstream.files.status import LEDGER, Status, read_status
 from slipstream.jobs import BUSY, VARIABLE
 from slipstream.jobs.queue import COMPLETE, FAILED, JobQueue, QueuedJob
 from slipstream.runs.run import CHECKPOINTS, CONFIG
@@ -75,7 +75,7 @@ def progress_of(folder: Path, kind: str) -> int:
     Steps of a run's newest checkpoint; outcomes in a study's ledger.
     """
     if kind == "study":
-        return outcomes_in(folder / "ledger.db")
+        return outcomes_in(folder / LEDGER)
     found = checkpoint.checkpoints(folder / CHECKPOINTS)
     return int(found[-1].name.partition("-")[2]) if found else 0
 

@@ -16,6 +16,7 @@ from slipstream.core.errors import DataError, SlipstreamError
 from slipstream.environments.episodes import replay
 from slipstream.environments.evaluation import Evaluator
 from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.files.status import LEDGER
 from slipstream.live.passes import passes_over
 from slipstream.live.store import Shape
 from slipstream.market.bars import Bars
@@ -53,7 +54,7 @@ def judged(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> l
         shape, data: of the source's bars, and the section that reads them.
     """
     source = deployed.path
-    study = next((one for one in (source, source.parent) if (one / "ledger.db").is_file()), None)
+    study = next((one for one in (source, source.parent) if (one / LEDGER).is_file()), None)
     folder = None if study is None else StudyFolder(study)
     if folder is None or not folder.result:
         why = "a policy alone has no study behind it: deploy the folder of its study"

@@ -25,7 +25,7 @@ from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.lines import stamp
 from slipstream.files.lock import take_lock
 from slipstream.files.register import id_of
-from slipstream.files.status import LOG
+from slipstream.files.status import LEDGER, LOG
 from slipstream.live.account import BARS
 from slipstream.live.deployment import Deployment, deploy
 from slipstream.market.calendar import DAY
@@ -121,7 +121,7 @@ def _complete(pattern: str) -> list[Path]:
     """Complete studies that have a policy; the one that ended last comes first."""
     path = Path(pattern).expanduser()
     whole = path if len(path.parts) > 1 else Path(STUDIES) / path
-    names = ("result.json", "ledger.db", f"policy/{checkpoint.MANIFEST}")
+    names = ("result.json", LEDGER, f"policy/{checkpoint.MANIFEST}")
     there = [
         one.absolute()
         for one in map(Path, glob(str(whole)))

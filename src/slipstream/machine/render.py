@@ -157,7 +157,7 @@ def compile_module(
         for key, value in sorted(constants.items())
     ]
     for entry, kinds in sorted(signatures.items()):
-        facts += [entry, repr(kinds), *map(layout, kinds)]
+        facts += [entry, *map(layout, kinds)]
     facts += [repr(helpers.options), *sorted(helpers.forms)]
     # Their modules are named by all that they reach.
     others = {f"{f.__module__}.{f.__qualname__}": compiled for f, compiled in apart.items()}

@@ -22,6 +22,7 @@ from slipstream.environments.episodes import Seen, lost_sentence, run_episodes
 from slipstream.environments.evaluation import Evaluator, decide
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.files import checkpoint
+from slipstream.files.status import LEDGER
 from slipstream.files.track import Track
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
@@ -291,7 +292,7 @@ def deployed_folder(path: Path) -> Path | None:
     """The folder of a study's deployable policy that a path means; None where it means a run."""
     if (path / checkpoint.MANIFEST).is_file():
         return path
-    if (path / "ledger.db").is_file():
+    if (path / LEDGER).is_file():
         if not (path / "policy" / checkpoint.MANIFEST).is_file():
             name = shlex.quote(str(path))
             force = f"slipstream resume {name} --force-deploy"

@@ -23,7 +23,7 @@ from slipstream.files import yaml_file
 from slipstream.files.files import disk_errors, make_folder, not_older, write_sealed
 from slipstream.files.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.files.lock import LOCK, is_locked, take_lock
-from slipstream.files.status import EVENTS, LOG, STATUS, read_status
+from slipstream.files.status import EVENTS, LEDGER, LOG, STATUS, read_status
 from slipstream.runs.state_version import SHAPE
 from slipstream.settings.config import RunConfig, section_of
 from slipstream.settings.sections import ADDED, RETIRED
@@ -99,7 +99,7 @@ class StudyFolder(Summarised):
     def __init__(self, path: Path) -> None:
         self.path = Path(os.path.abspath(path.expanduser()))  # `a/..` names what it means
         self.name = self.path.name
-        self.config, self.ledger = self.path / "study.yaml", self.path / "ledger.db"
+        self.config, self.ledger = self.path / "study.yaml", self.path / LEDGER
         self.machine, self.page = self.path / "machine.csv", self.path / "study.html"
         self.policy, self.refit = self.path / "policy", self.path / "policy-refit"
         self.trust = False
