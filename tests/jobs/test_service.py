@@ -32,9 +32,10 @@ def service(tmp_path, monkeypatch):
             process.kill()
 
 
-def begins(service, job):
+def begins(service, job, after=None):
+    """Its status once it trains, in another process than `after`."""
     deadline = time.monotonic() + SECONDS
-    while (status := service.status(job)[1]) is None or not status.done:
+    while (status := service.status(job)[1]) is None or not status.done or status.pid == after:
         assert time.monotonic() < deadline, service.status(job)
         time.sleep(0.05)
     return status
@@ -144,9 +145,9 @@ def test_a_foreign_environment_is_stepped_as_it_was_asked_for(service):
 @pytest.mark.long
 def test_a_killed_job_goes_on_after_it_was_scaled(service):
     job = service.submit("cartpole", {"num_envs": 4}, **LONG)
-    begins(service, job)
+    before = begins(service, job).pid
     service.scale(job, 8)
-    pid = begins(service, job).pid
+    pid = begins(service, job, after=before).pid
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + SECONDS
     while (status := service.status(job)[1]).pid == pid:
