@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from slipstream.machine.products import add_transposed_product
 from slipstream.nets.convolution import ConvolutionalNetwork
-from slipstream.nets.layers import BLOCK, forward, keep_rows
+from slipstream.nets.layers import BLOCK, add_columns, forward, keep_rows
 from slipstream.nets.networks import MlpNetwork, input_width
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.torch_networks import TorchImages
@@ -22,19 +23,23 @@ def autograd_mlp(weights, name, x, activation):
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("widths", [(64, 64), (9,), (300, 16, 8)])
-def test_outputs_agree_with_torch(activation, widths):
+def test_outputs_agree_with_torch_and_pass_through_no_padding(activation, widths):
     members, rows, inputs, outputs = 3, 140, 5, 3
     network = MlpNetwork(inputs, widths, outputs, activation)
     parameters = Parameters(network.shapes(), members)
     draw = np.random.default_rng(0)
     parameters.flat[:] = 0.2 * draw.standard_normal(parameters.flat.shape)
+    for layer in (layer for mlp in network.mlps for layer in mlp.layers):
+        for name in {layer.weight, layer.bias} & parameters.weights.keys():
+            parameters.weights[name][..., layer.outputs :] = 0.0
     apart = draw.standard_normal((members, 2 * rows, input_width(inputs)), np.float32)
+    apart[..., inputs + 1 :] = np.nan
     x, space = apart[:, 7 : 7 + rows], network.workspace(members, rows)
     head = network.act(parameters.weights, x, space)
     value = network.value(parameters.weights, x, space)
     weights = {name: torch.from_numpy(weight) for name, weight in parameters.weights.items()}
     for name, ours in (("actor", head), ("critic", value)):
-        theirs = autograd_mlp(weights, name, torch.from_numpy(x), activation)
+        theirs = autograd_mlp(weights, name, torch.from_numpy(np.nan_to_num(x)), activation)
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -61,6 +66,14 @@ def test_the_number_of_rows_changes_no_row():
         part = np.ascontiguousarray(x[:, 20 : 20 + rows])
         out = network.act(parameters.weights, part, network.workspace(2, rows))
         assert np.array_equal(out, full[:, 20 : 20 + rows])
+
+
+def test_gradients_of_a_few_columns_are_those_of_all_bit_for_bit():
+    a, b, c = np.random.default_rng(0).standard_normal((3, 16, 8), np.float32)
+    whole, few = c.copy(), c.copy()
+    add_transposed_product(a, b, whole[:8])
+    add_columns(a, b, few[:8], np.zeros((2, 8), np.float32))
+    assert np.array_equal(few[:, :2], whole[:, :2]) and np.array_equal(few[:, 2:], c[:, 2:])
 
 
 def test_rows_that_are_kept_are_as_if_no_other_had_passed():

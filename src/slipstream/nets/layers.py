@@ -1,6 +1,6 @@
 """Fully connected layers of one member on a block of rows, forward and backward.
 
-Plain loops that `compiled.py` compiles. A network is a table, int64 [L, 5] with a line for each
+Plain loops that `compiled.py` compiles. A network is a table, int64 [L, 7] with a line for each
 layer, and lies in the member's row of weights. Rows pass in blocks (`block_rows`), so that what a
 block leaves on its way stays in the processor's nearest memory.
 """
@@ -26,12 +26,17 @@ BLOCK = 64  # rows
 # that no near memory holds are read from far, and gradients are read and written there.
 _WIDE = ((512, 4), (128, 2))
 
+_FEW = 4  # of so many outputs one is true: their gradients are made for it alone
+
 # Columns of a table.
 INPUTS = 0
 OUTPUTS = 1
 WEIGHT = 2  # where the matrix [inputs, outputs] begins in the member's weights
 BIAS = 3  # where the bias begins, or -1 for none
 PLACE = 4  # numbers of a row that the outputs of the layers below take
+# Inputs and outputs without padding: what is 0 on both sides no sum needs to pass through.
+TRUE_INPUTS = 5
+TRUE_OUTPUTS = 6
 
 # x P(x^2) / Q(x^2) fitted to tanh x for |x| <= 9.1, beyond which float32 knows 1 only; all terms
 # are positive. Error below 3e-7.
@@ -73,7 +78,7 @@ def _within(x: Any, limit: Any) -> Any:
 def layer(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
     """y = activation(x weight + bias); the last layer is linear."""
     inputs, outputs, at, bias = (
-        table[i, INPUTS],
+        table[i, TRUE_INPUTS],
         table[i, OUTPUTS],
         table[i, WEIGHT],
         table[i, BIAS],
@@ -94,7 +99,7 @@ def forward(weights: Any, table: Any, relu: bool, x: Any, space: Any) -> None:
     """All layers.
 
     Args:
-        weights: float32 [P] of one member; table: int64 [L, 5]; relu: else tanh.
+        weights: float32 [P] of one member; table: int64 [L, 7]; relu: else tanh.
         x: float32 [b, inputs], of one block.
         space: float32 [>= b * all outputs]; layer i's outputs [b, outputs] are left at b * PLACE.
     """
@@ -143,16 +148,36 @@ def backward(
         place = table[i - 1, PLACE]
         below = matrix(space, b * place, b, inputs)
         d_below = matrix(d_space, b * place, b, inputs)
-        of_weight = matrix(gradient, at, inputs, outputs)
-        add_transposed_product(below, d, of_weight)
+        of_weight, true = matrix(gradient, at, inputs, outputs), table[i, TRUE_OUTPUTS]
+        if true <= min(b, outputs // _FEW):
+            add_columns(below, d, of_weight, matrix(d_space, b * place, true, inputs))
+        else:
+            add_transposed_product(below, d, of_weight)
         of_bias = gradient[bias : bias + outputs]
         for r in range(b):
             for j in range(outputs):
                 of_bias[j] += d[r, j]
-        to_below(relu, d, matrix(turned, at, outputs, inputs), below, d_below)
+        to_below(relu, d, matrix(turned, at, true, inputs), below, d_below)
         d = d_below
     inputs, outputs, at = table[0, INPUTS], table[0, OUTPUTS], table[0, WEIGHT]
     add_transposed_product(x, d, matrix(gradient, at, inputs, outputs))
+
+
+def add_columns(a: Any, b: Any, c: Any, columns: Any) -> None:
+    """`add_transposed_product` for the first n columns of b [K, C] and c [R, C] alone.
+
+    A product is the faster the wider it is, and its sums are the same transposed.
+
+    Args:
+        columns: float32 [n, R], overwritten.
+    """
+    for j in range(len(columns)):
+        for i in range(len(c)):
+            columns[j, i] = c[i, j]
+    add_transposed_product(b, a, columns)
+    for j in range(len(columns)):
+        for i in range(len(c)):
+            c[i, j] = columns[j, i]
 
 
 def input_gradient(turned: Any, table: Any, relu: bool, space: Any, d_space: Any, d_x: Any) -> None:
@@ -168,7 +193,7 @@ def input_gradient(turned: Any, table: Any, relu: bool, space: Any, d_space: Any
     place, width = table[last, PLACE], table[last, OUTPUTS]
     d = matrix(d_space, b * place, b, width)
     for i in range(last, 0, -1):
-        inputs, outputs, at = table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT]
+        inputs, outputs, at = table[i, INPUTS], table[i, TRUE_OUTPUTS], table[i, WEIGHT]
         place = table[i - 1, PLACE]
         d_below = matrix(d_space, b * place, b, inputs)
         below = matrix(space, b * place, b, inputs)
@@ -198,7 +223,7 @@ def keep_rows(table: Any, b: int, kept: Any, space: Any) -> None:
 
 
 def to_below(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:
-    """Derivatives d [b, C] of a layer's outputs back to what the layer below activated.
+    """Derivatives d [b, >= C] of a layer's outputs back to what the layer below activated.
 
     Args:
         matrix: float32 [C, B], transposed; y: float32 [b, B], of the layer below.

@@ -19,7 +19,7 @@ class Decider(NamedTuple):
     """What decides for all members.
 
     Attributes:
-        weights: float32 [M, P]; table: int64 [L, 5], the actor's; relu: else tanh.
+        weights: float32 [M, P]; table: int64 [L, 7], the actor's; relu: else tanh.
         squashed: of a box, the tanh of the network's output counts.
         mean, inverse_std, limit: of observations, float32 [M, D]; see `scale_row`.
         sizes, start: int64 [K], of choices: how many there are, and the first one's number.

@@ -235,12 +235,14 @@ class Mlp:
 
     def table(self, offsets: Mapping[str, int]) -> NDArray[np.int64]:
         """The table that `layers.py` reads, given where the tensors begin in a member's row."""
-        lines, place = [], 0
+        lines: list[tuple[int, ...]] = []
+        place = 0
         for layer, (inputs, outputs) in zip(
             self.layers, (s for name, s in self.shapes().items() if "weight" in name), strict=True
         ):
             bias = offsets.get(layer.bias, -1)
-            lines.append((inputs, outputs, offsets[layer.weight], bias, place))
+            true = (layer.inputs + (not lines), layer.outputs)  # the first has a column of ones
+            lines.append((inputs, outputs, offsets[layer.weight], bias, place, *true))
             place += outputs
         return np.array(lines, np.int64)
 
@@ -293,7 +295,7 @@ class MlpNetwork:
 
     Attributes:
         mlps: actor, and critic.
-        tables: int64 [1 or 2, L, 5], of actor and critic, as `layers.py` reads them.
+        tables: int64 [1 or 2, L, 7], of actor and critic, as `layers.py` reads them.
         stream: width of each stream of a dueling network, else 0.
     """
 

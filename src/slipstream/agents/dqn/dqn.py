@@ -69,7 +69,7 @@ class Learner(NamedTuple):
 
     Attributes:
         weights: of the online network; target: float32 [M, P].
-        table: int64 [L, 5]; relu: else tanh; choices: n; stream: of a dueling network, else 0.
+        table: int64 [L, 7]; relu: else tanh; choices: n; stream: of a dueling network, else 0.
         double: whether the online network names the next choice.
         target_every: updates between two of the target network.
         mean, inverse_std, limit: of observations, see `scale_row`; float32 [M, D].

@@ -35,7 +35,7 @@ class SeatNetworks(NamedTuple):
     """n networks of one shape.
 
     Attributes:
-        weights: float32 [n, P]; table: int64 [L, 5], the actor's; relu: else tanh.
+        weights: float32 [n, P]; table: int64 [L, 7], the actor's; relu: else tanh.
         drawn: actions are drawn, else the most likely ones are taken.
         squashed: of a box, the tanh of the network's output counts.
         log_std: place of K log deviations in a row of weights; -1: none.
@@ -287,7 +287,7 @@ def no_networks(spec: Spec) -> SeatNetworks:
     rows = np.zeros((0, 0), np.float32)
     return SeatNetworks(
         weights=rows,
-        table=np.zeros((1, 5), np.int64),
+        table=np.zeros((1, 7), np.int64),
         relu=True,
         drawn=True,
         squashed=False,

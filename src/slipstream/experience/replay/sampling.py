@@ -77,7 +77,10 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
     ending = ring.rows.shape[2] - 1
     for b in range(len(index)):  # all are on their way before the first one is looked at
         n, slot = _place(ring, m, key, b)
-        prefetch(ring.rows[m * ring.copies + n], slot, ending)
+        rows = ring.rows[m * ring.copies + n]
+        prefetch(rows, slot, 0)
+        prefetch(rows, slot, ending)
+        prefetch(rows, slot + 1, ending)  # behind the next observation; need not exist
     for b in range(len(index)):
         searching = True
         while searching:
