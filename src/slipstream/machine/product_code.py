@@ -77,7 +77,7 @@ def define(module: Any, kind: str, name: str) -> None:
                             if strips is tall and width == panel.width:
                                 panel.ask(builder.gep(below, [j]), columns, j, i, height, many)
                                 with builder.if_then(panel.used):
-                                    ends.ask(i, j, height, width)
+                                    ends.ask(i, j, height, width, gates=not wide)
                             start, row, step = left.at(i)
                             _emit_tile(
                                 *(builder, (height, vectors, numbers), depth, start, row, step),
@@ -274,9 +274,14 @@ class _Ends:
             return numbers
         return builder.select(empty, vector(None), numbers)
 
-    def ask(self, i: Any, j: Any, height: int, width: int) -> None:
-        """Asks for what the tile to the right of the one at i and j begins with."""
+    def ask(self, i: Any, j: Any, height: int, width: int, *, gates: bool) -> None:
+        """Asks for what the tile to the right of the one at i and j begins with; or its gate."""
         builder = self._builder
+        if gates and self._kind == "gated_product":  # a tile's end waits for it
+            gate, row = self._rest
+            for r in range(height):
+                line = builder.mul(builder.add(i, i.type(r)), row)
+                _ask(builder, builder.gep(gate, [builder.add(line, j)]), width)
         if self._kind == "add_transposed_product":  # gradients; other sums are of a block of rows
             for r in range(height):
                 line = builder.mul(builder.add(i, i.type(r)), self._c_row)
