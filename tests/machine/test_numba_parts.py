@@ -7,6 +7,7 @@ that is named follows it, and `numba` in pyproject.toml gets a higher bound.
 import ast
 import importlib
 import inspect
+import operator
 import tomllib
 from pathlib import Path
 
@@ -63,7 +64,12 @@ PARTS = {
         "disable_compile get_call_template nopython_signatures overloads stats",
     ),
     "one of its forms": ("linked", "fndesc library"),
-    "llvmlite.binding.ffi.lib": ("together", "_lock"),
+    "llvmlite.binding.ffi.lib": ("front_end together", "_lock"),
+    "its lock": ("front_end", "_lock _cblist"),
+    "numba.core.ir": ("front_end", "Inst Loc Var"),
+    "a statement": ("front_end", "_rec_list_vars"),
+    "numba.core.types.functions": ("front_end", "BaseFunction"),
+    "a function's type": ("front_end", "get_call_type typing_key _impl_keys"),
     "numba.types": ("render", "Boolean unliteral"),
 }
 OPTIONS = {"_nrt", "forceinline", "no_cpython_wrapper", "no_cfunc_wrapper", "error_model"}
@@ -87,7 +93,10 @@ def places():
         "its calling convention": context.call_conv,
         "a compiled function": doubled,
         "one of its forms": form,
-        "llvmlite.binding.ffi.lib": importlib.import_module("llvmlite.binding.ffi").lib,
+        "llvmlite.binding.ffi.lib": (lib := importlib.import_module("llvmlite.binding.ffi").lib),
+        "its lock": lib._lock,
+        "a statement": importlib.import_module("numba.core.ir").Inst,
+        "a function's type": context.typing_context.resolve_value_type(operator.add),
     }
     modules = [name for name in PARTS if "." in name and name not in found]
     return {**{name: importlib.import_module(name) for name in modules}, **found}
@@ -106,14 +115,21 @@ def test_numba_has_what_is_used_of_it(where):
 
 
 def test_what_is_replaced_is_called_as_before():
-    """`helper_library` replaces a constructor, three methods and a function of the generator."""
-    library, codegen = places()["a library"], places()["the code generator"]
+    """`helper_library` replaces a constructor, three methods and a function of the generator.
+
+    `front_end` replaces two methods.
+    """
+    found = places()
+    library, codegen = found["a library"], found["the code generator"]
+    kind, statement = found["a function's type"], found["a statement"]
     takes = {
         "_optimize_final_module": (library._optimize_final_module, []),
         "_finalize_final_module": (library._finalize_final_module, []),
         "_finalize_dynamic_globals": (library._finalize_dynamic_globals, []),
         "a library": (type(library), ["codegen", "name"]),
         "set_env": (codegen.set_env, ["env_name", "env"]),
+        "get_call_type": (kind.get_call_type, ["context", "args", "kws"]),
+        "_rec_list_vars": (statement._rec_list_vars, ["self", "val"]),
         "is_symbol_defined": (codegen._engine.is_symbol_defined, ["name"]),
     }
     for name, (function, parameters) in takes.items():

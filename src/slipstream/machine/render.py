@@ -48,6 +48,7 @@ from slipstream.machine.cache import (
     seal,
     sweep,
 )
+from slipstream.machine.front_end import without_repeats
 from slipstream.machine.helper_library import only_entries
 from slipstream.machine.linked import announce, by_symbol, fact
 from slipstream.machine.linked import digest as digest_of_calls
@@ -342,7 +343,7 @@ def _made(name: str, folder: Path, text: str, load: _Load, waits: bool) -> dict[
         if result is not None:
             return result
         log.info("compiling %s (once; the result is kept in %s)", name, folder.parent)
-        with filling(folder) as unfinished:
+        with filling(folder) as unfinished, without_repeats():
             path = unfinished / f"{folder.name.rpartition('_')[0]}.py"
             path.write_text(text, encoding="utf-8")
             result = load(unfinished)
