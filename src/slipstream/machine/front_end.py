@@ -1,4 +1,4 @@
-"""Numba's front end without what it does over and over: a fifth of what compiling takes.
+"""Numba's front end without what it does over and over: a sixth of what compiling takes.
 
 Each `a[i]` and `a + b` is offered to dozens of templates until one takes it, and to all of them
 again wherever the same types meet. The variables of a statement are looked for in all that it holds
