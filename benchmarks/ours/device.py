@@ -194,7 +194,9 @@ def cappuccino(
             env = {name: value for name, value in config["env"].items() if name != "name"}
             seen = math.prod(resolve_environment("portfolio", env).spec.observation_shape)
             layers = list(pairwise([seen + 1, *own["widths"]]))  # of the actor, and of the critic
-            answer = speed(config, seconds, 2.0 * own["epochs"] * operations(layers))
+            # An update begins with the critic's values of its rollout: once forward.
+            values = sum(2.0 * a * b for a, b in layers)
+            answer = speed(config, seconds, 2.0 * own["epochs"] * operations(layers) + values)
         else:
             answer = phases(config, seconds, device)
     work = _FOLDS * total / answer["steps_per_second"]
