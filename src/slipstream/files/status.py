@@ -110,6 +110,11 @@ class Status:
         """Seconds since it was written."""
         return max(0.0, time.time() - self.updated)
 
+    @property
+    def all_done(self) -> bool:
+        """Whether it is through all of a known number."""
+        return 0 < self.of <= self.done
+
     def judged(self) -> str:
         """Its state, as far as can be seen from here.
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from slipstream.runs.listeners.events import Evaluated, Progress, Started, Updated
+from slipstream.runs.listeners.events import (
+    Entered,
+    Evaluated,
+    Finished,
+    Progress,
+    Started,
+    Updated,
+)
 from slipstream.runs.listeners.notebook import NotebookListener, curves, listener_here
 
 pytest.importorskip("IPython")
@@ -48,6 +56,18 @@ def test_one_place_is_drawn_again_and_sentences_stand_below(capsys):
     said = capsys.readouterr()
     assert "mind <this>" in said.out and not said.err
     assert "validation" not in said.out
+
+
+def test_how_it_ended_is_drawn_however_soon_it_follows():
+    listener, drawn = NotebookListener(lambda: 0.0), []
+    listener._display = lambda page, display_id: SimpleNamespace(
+        update=lambda page: drawn.append(page.data)
+    )
+    ended = Progress(1_000, 1_000)
+    listener(Started(Progress(1_000), 1, 8, 1, "compiled", "cpu"))
+    listener(Entered(ended, "testing"))
+    listener(Finished(ended, {}))
+    assert "training 100 %" in drawn[-1]
 
 
 def test_curves_stay_in_their_frame_and_are_thinned():

@@ -52,7 +52,7 @@ class ConsoleListener:
 
     def show(self, status: Status, at_once: bool = False) -> None:
         """Redraws the lines; where nobody can redraw, prints one now and then if it changed."""
-        parts, ended = progress_parts(status), status.of > 0 and status.done >= status.of
+        parts = progress_parts(status)
         if self._console.is_terminal:
             if not (at_once or self.due):
                 return
@@ -69,7 +69,9 @@ class ConsoleListener:
             self._live.update(Text(lines, no_wrap=True, overflow="ellipsis"), refresh=True)
         # What begins is said in a sentence: nothing is planned yet.
         elif not (
-            status.of > 0 and parts[0] != self._shown and (self.due or (ended and not at_once))
+            status.of > 0
+            and parts[0] != self._shown
+            and (self.due or (status.all_done and not at_once))
         ):
             return
         else:

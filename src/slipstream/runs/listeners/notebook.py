@@ -66,7 +66,7 @@ class NotebookListener:
 
     def show(self, status: Status, at_once: bool = False) -> None:
         """Draws the lines and the curves again."""
-        if not (at_once or self.due):
+        if not (at_once or self.due or status.all_done):
             return
         lines = "\n".join(folded(progress_parts(status), _COLUMNS))
         shown = self._html(f"<pre>{html.escape(lines)}</pre>{curves(self._curves)}")
