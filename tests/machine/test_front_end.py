@@ -6,14 +6,19 @@ import numba
 import numpy as np
 import pytest
 from llvmlite.binding import ffi
-from numba.core import compiler, errors, ir
+from numba.core import errors
+from numba.core.postproc import PostProcessor
+from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
+from numba.extending import intrinsic
 
 from slipstream.machine.front_end import without_repeats
 
 
 def parts():
-    return BaseFunction.get_call_type, ir.Inst._rec_list_vars, ffi.lib._lock._cblist
+    target = cpu_target.target_context, cpu_target.typing_context
+    contexts = [type(context).load_additional_registries for context in target]
+    return BaseFunction.get_call_type, PostProcessor.run, *contexts, ffi.lib._lock._cblist
 
 
 def sums(x, pair):
@@ -92,13 +97,35 @@ def test_options_of_a_caller_reach_what_is_compiled_for_it():
             checked(x)
 
 
-def test_variables_of_statements_are_listed_as_numba_lists_them():
-    blocks = compiler.run_frontend(sums).blocks.values()
-    statements = [statement for block in blocks for statement in block.body]
-    plain = [statement.list_vars() for statement in statements]
+def test_a_generator_is_compiled_as_without():
+    def squares(n):
+        for i in range(n):
+            kept = i * i
+            yield kept
+            yield kept + 1
+
+    def total(n):
+        found = 0
+        for one in numbers(n):
+            found += one
+        return found
+
+    numbers = numba.njit(squares)
     with without_repeats():
-        assert [statement.list_vars() for statement in statements] == plain
-    assert max(map(len, plain)) > 2
+        assert numba.njit(total)(4) == sum(squares(4))
+
+
+def test_what_is_declared_while_something_is_compiled_is_found():
+    with without_repeats():
+
+        @intrinsic
+        def seven(context):
+            return (
+                numba.int64(),
+                lambda context, builder, signature, args: numba.core.cgutils.intp_t(7),
+            )
+
+        assert numba.njit(lambda: seven())() == 7
 
 
 def test_numbas_own_parts_serve_outside():

@@ -51,6 +51,33 @@ def test_what_is_compiled_outside_can_be_called():
     assert inner(2.0) == 10.0 and compiled(entry)(np.ones(1)) == 6.0
 
 
+def test_a_helper_that_is_called_outside_brings_what_it_calls():
+    """Numba keeps what it compiles for its own functions, for whoever needs them next."""
+    _, inner = make(2.0)
+    bare = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    middle = bare(lambda x: inner(x) - 1.0)
+    helper = bare(lambda x: middle(x) * 2.0)
+    with only_entries(["nobody"]):
+        helper.compile((numba.float64,))
+    outer = numba.njit(lambda x: helper(x) + middle(x))
+    assert outer(3.0) == 15.0
+
+
+def test_a_function_that_many_call_is_linked_once():
+    once = numba.njit(lambda x: x + 1.0)
+    callers = [numba.njit(lambda x, by=by: once(x) * by) for by in (2.0, 3.0)]
+    first, second = callers
+
+    def entry(x):
+        return first(x) + second(x) + once(x)
+
+    with only_entries([entry.__qualname__]):
+        function = numba.njit([(numba.float64,)])(entry)
+    (form,) = function.overloads.values()
+    libraries = form.library._linking_libraries
+    assert function(1.0) == 12.0 and len(libraries) == len(set(libraries)) > 2
+
+
 def test_another_threads_functions_are_whole():
     found = []
     with only_entries(["nobody"]):

@@ -30,7 +30,7 @@ PARTS = {
         "references",
         "AbstractTemplate AttributeTemplate infer_global",
     ),
-    "numba.core.registry": ("render helper_library product_calls", "cpu_target"),
+    "numba.core.registry": ("render front_end helper_library product_calls", "cpu_target"),
     "numba.core.cgutils": (
         "machine_form product_code references",
         "alloca_once for_range get_item_pointer get_or_insert_function if_unlikely intp_t "
@@ -41,19 +41,22 @@ PARTS = {
     "numba.np.arraymath": ("render", "ensure_blas"),
     "the code generator": (
         "helper_library product_calls render",
-        "_library_class set_env _engine magic_tuple create_library unserialize_library",
+        "_library_class set_env _engine magic_tuple create_library unserialize_library "
+        "_data_layout _module_pass_manager",
     ),
     "its engine": ("helper_library", "is_symbol_defined"),
     "a library": (
         "helper_library linked product_calls",
-        "_optimize_final_module _finalize_final_module _finalize_dynamic_globals _finalized "
-        "add_ir_module enable_object_caching finalize get_pointer_to_function "
-        "serialize_using_object_code",
+        "_optimize_functions _optimize_final_module _finalize_dynamic_globals _finalized "
+        "_final_module _shared_module _linking_libraries _get_module_for_linking "
+        "add_linking_library add_ir_module enable_object_caching finalize "
+        "get_pointer_to_function serialize_using_object_code",
     ),
     "the target's context": (
-        "atomics linked matrices prefetch product_calls references sixteen",
-        "call_conv codegen data_model_manager get_data_type get_dummy_value get_value_type "
-        "make_array make_tuple",
+        "atomics front_end linked matrices prefetch product_calls references sixteen",
+        "_registries install_registry load_additional_registries refresh typing_context "
+        "call_conv codegen data_model_manager get_data_type get_dummy_value "
+        "get_value_type make_array make_tuple",
     ),
     "its calling convention": (
         "linked",
@@ -66,8 +69,17 @@ PARTS = {
     "one of its forms": ("linked", "fndesc library"),
     "llvmlite.binding.ffi.lib": ("front_end together", "_lock"),
     "its lock": ("front_end", "_lock _cblist"),
-    "numba.core.ir": ("front_end", "Inst Loc Var"),
-    "a statement": ("front_end", "_rec_list_vars"),
+    "the typing context": (
+        "front_end",
+        "_registries install_registry load_additional_registries",
+    ),
+    "numba.core.postproc": ("front_end", "PostProcessor VariableLifetime transforms"),
+    "a post-processor": ("front_end", "run func_ir _insert_var_dels"),
+    "a function's intermediate form": (
+        "front_end",
+        "blocks generator_info is_generator variable_lifetime",
+    ),
+    "numba.core.transforms": ("front_end", "canonicalize_cfg"),
     "numba.core.types.functions": ("front_end", "BaseFunction"),
     "a function's type": ("front_end", "get_call_type typing_key _impl_keys"),
     "numba.types": ("render", "Boolean unliteral"),
@@ -85,6 +97,8 @@ def places():
     context = registry.cpu_target.target_context
     codegen = context.codegen()
     (form,) = doubled.overloads.values()
+    postproc = importlib.import_module("numba.core.postproc")
+    written = importlib.import_module("numba.core.compiler").run_frontend(doubled.py_func)
     found = {
         "the code generator": codegen,
         "its engine": codegen._engine,
@@ -95,7 +109,9 @@ def places():
         "one of its forms": form,
         "llvmlite.binding.ffi.lib": (lib := importlib.import_module("llvmlite.binding.ffi").lib),
         "its lock": lib._lock,
-        "a statement": importlib.import_module("numba.core.ir").Inst,
+        "the typing context": context.typing_context,
+        "a post-processor": postproc.PostProcessor(written),
+        "a function's intermediate form": written,
         "a function's type": context.typing_context.resolve_value_type(operator.add),
     }
     modules = [name for name in PARTS if "." in name and name not in found]
@@ -115,21 +131,27 @@ def test_numba_has_what_is_used_of_it(where):
 
 
 def test_what_is_replaced_is_called_as_before():
-    """`helper_library` replaces a constructor, three methods and a function of the generator.
+    """`helper_library` replaces methods of a library and a function of the generator.
 
-    `front_end` replaces two methods.
+    `front_end` replaces methods of a function's type, of contexts and of what ends a pass.
     """
     found = places()
     library, codegen = found["a library"], found["the code generator"]
-    kind, statement = found["a function's type"], found["a statement"]
+    kind, context = found["a function's type"], found["the target's context"]
+    typing = found["the typing context"]
     takes = {
+        "_optimize_functions": (library._optimize_functions, ["ll_module"]),
         "_optimize_final_module": (library._optimize_final_module, []),
-        "_finalize_final_module": (library._finalize_final_module, []),
+        "_get_module_for_linking": (library._get_module_for_linking, []),
+        "add_linking_library": (library.add_linking_library, ["library"]),
+        "finalize": (library.finalize, []),
         "_finalize_dynamic_globals": (library._finalize_dynamic_globals, []),
         "a library": (type(library), ["codegen", "name"]),
         "set_env": (codegen.set_env, ["env_name", "env"]),
         "get_call_type": (kind.get_call_type, ["context", "args", "kws"]),
-        "_rec_list_vars": (statement._rec_list_vars, ["self", "val"]),
+        "run": (found["a post-processor"].run, ["emit_dels", "extend_lifetimes"]),
+        "load_additional_registries": (context.load_additional_registries, []),
+        "load_additional_registries of types": (typing.load_additional_registries, []),
         "is_symbol_defined": (codegen._engine.is_symbol_defined, ["name"]),
     }
     for name, (function, parameters) in takes.items():
