@@ -10,6 +10,7 @@ from slipstream.machine.products import (
     add_transposed_product,
     fused,
     gated_product,
+    head_product,
     layer_product,
     transpose,
 )
@@ -32,6 +33,7 @@ def compiled():
             add_transposed_product: (apart, matrix, matrix),
             layer_product: (apart, matrix, row, np.float32(0.0), matrix),
             gated_product: (apart, matrix, matrix, matrix),
+            head_product: (apart, matrix, row, matrix),
             transpose: (matrix, matrix),
         },
     )
@@ -73,6 +75,25 @@ def test_sums_in_pieces_begin_and_end_once(compiled, rows, columns, depth):
         compiled[name](a, b, *end, ours)
         getattr(products, name)(a, b, *end, theirs)
         assert ours.tobytes() == theirs.tobytes(), name
+
+
+@pytest.mark.parametrize("rows", [1, 8, 13, 64])
+@pytest.mark.parametrize("depth", [8, 64, 600])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_head_is_the_first_columns_of_a_layer(compiled, rows, depth, count):
+    rng = np.random.default_rng(rows + depth)
+    apart, b, start = (
+        rng.standard_normal(shape).astype(np.float32)
+        for shape in ((rows, depth + 3), (depth, 8), (count,))
+    )
+    ours, theirs, whole = (np.full((rows, 8), np.nan, np.float32) for _ in range(3))
+    compiled["head_product"](apart[:, 3:], b, start, ours)
+    head_product(apart[:, 3:], b, start, theirs)
+    padded = np.concatenate((start, np.zeros(8 - count, np.float32)))
+    compiled["layer_product"](apart[:, 3:], b, padded, np.float32(-np.inf), whole)
+    assert ours.tobytes() == theirs.tobytes()
+    assert ours[:, :count].tobytes() == whole[:, :count].tobytes()
+    assert not ours[:, count:].any()
 
 
 @pytest.mark.parametrize(("rows", "depth"), [(136, 8), (144, 130), (12, 16)])

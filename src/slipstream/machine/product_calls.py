@@ -50,6 +50,9 @@ def _typed() -> list[Callable[..., Any]]:
     def layer_typed(_: Any, a: Any, b: Any, start: Any, floor: Any, c: Any) -> Any:
         return types.void(a, b, start, types.float32, c), _emit_layer
 
+    def head_typed(_: Any, a: Any, b: Any, start: Any, c: Any) -> Any:
+        return types.void(a, b, start, c), _emit_head
+
     def gated_typed(_: Any, a: Any, b: Any, gate: Any, c: Any) -> Any:
         return types.void(a, b, gate, c), _emit_gated
 
@@ -65,6 +68,7 @@ def _typed() -> list[Callable[..., Any]]:
         "add_transposed_product": product_typed("add_transposed_product"),
         "layer_product": layer_typed,
         "gated_product": gated_typed,
+        "head_product": head_typed,
         "transpose": transpose_typed,
     }
     for name, form in typed.items():
@@ -164,6 +168,11 @@ def _emit_layer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 def _emit_gated(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     a, b, gate, c = _arrays(context, builder, signature.args, args)
     return _call(context, builder, "gated_product", a, b, c, gate.data, gate.stride)
+
+
+def _emit_head(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    a, b, start, c = _arrays(context, builder, signature.args, args)
+    return _call(context, builder, "head_product", a, b, c, start.data, start.rows)
 
 
 def _emit_transpose(context: Any, builder: Any, signature: Any, args: Any) -> Any:

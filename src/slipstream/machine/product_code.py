@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-KINDS = ("add_product", "add_transposed_product", "layer_product", "gated_product", "transpose")
+KINDS = (
+    *("add_product", "add_transposed_product", "layer_product", "gated_product"),
+    *("head_product", "transpose"),
+)
 
 _DEPTH = 32  # terms of a piece of a sum at most, for each number of a register
 _TURNED = 256  # where a is transposed: terms of a piece of a sum at most, and rows of c at once
@@ -35,8 +38,8 @@ def define(module: Any, kind: str, name: str) -> None:
     binding, ir, _ = _tools()
 
     function = ir.Function(module, type_of(kind), name)
-    if kind == "transpose":
-        _define_transpose(function)
+    if kind in ("head_product", "transpose"):
+        (_define_head if kind == "head_product" else _define_transpose)(function)
         return
     a, b, c, a_row, b_row, c_row, all_rows, all_depth, columns, *rest = function.args
     integer, transposed = all_rows.type, kind == "add_transposed_product"
@@ -94,6 +97,7 @@ def type_of(kind: str) -> Any:
     more = {
         "layer_product": [number.as_pointer(), integer, number],  # start, its length, floor
         "gated_product": [number.as_pointer(), integer],  # gate, from row to row
+        "head_product": [number.as_pointer(), integer],  # start, its length
     }.get(kind, [])
     matrices, sizes = (2, 2) if kind == "transpose" else (3, 3)
     given = [number.as_pointer()] * matrices + [integer] * (matrices + sizes)
@@ -105,32 +109,77 @@ def _define_transpose(function: Any) -> None:
     _, ir, _ = _tools()
 
     a, b, a_row, b_row, rows, columns = function.args
-    number, integer = ir.FloatType(), rows.type
-    builder = ir.IRBuilder(function.append_basic_block())
-    vector, index = ir.VectorType(number, _SQUARE), ir.IntType(32)
-
-    def line(start: Any, i: Any, j: Any, r: int, row: Any) -> Any:
-        place = builder.add(builder.mul(builder.add(i, integer(r)), row), j)
-        return builder.bitcast(builder.gep(start, [place]), vector.as_pointer())
-
-    def interleave(one: Any, other: Any, first: int) -> Any:
-        places = [p for i in range(first, first + _SQUARE // 2) for p in (i, _SQUARE + i)]
-        mask = ir.Constant(ir.VectorType(index, _SQUARE), places)
-        return builder.shuffle_vector(one, other, mask)
-
+    builder, integer = ir.IRBuilder(function.append_basic_block()), rows.type
     side, zero = integer(_SQUARE), integer(0)
     with (
         _steps(builder, zero, columns, side) as (j, _),
         _steps(builder, zero, rows, side) as (i, _),
     ):
-        lines = [builder.load(line(a, i, j, r, a_row), align=4) for r in range(_SQUARE)]
-        half = _SQUARE // 2
-        for _ in range(half.bit_length()):  # each turns the bits of (row, column) by one place
-            pairs = zip(lines[:half], lines[half:], strict=True)
-            lines = [interleave(*pair, first) for pair in pairs for first in (0, half)]
-        for r, one in enumerate(lines):
-            builder.store(one, line(b, j, i, r, b_row), align=4)
+        corner = builder.gep(a, [j])
+        lines = [builder.mul(builder.add(i, integer(r)), a_row) for r in range(_SQUARE)]
+        for r, one in enumerate(_turned(builder, [builder.gep(corner, [line]) for line in lines])):
+            place = builder.add(builder.mul(builder.add(j, integer(r)), b_row), i)
+            _store(builder, one, builder.gep(b, [place]))
     builder.ret_void()
+
+
+def _define_head(function: Any) -> None:
+    """Rows in the lanes, by squares of a, turned: so few columns would leave most lanes idle."""
+    _, ir, cgutils = _tools()
+
+    a, b, c, a_row, b_row, c_row, rows, depth, _, start, count = function.args
+    builder, integer = ir.IRBuilder(function.append_basic_block()), rows.type
+    side, vector = integer(_SQUARE), ir.VectorType(ir.FloatType(), _SQUARE)
+    end, last = builder.add(rows, integer(_SQUARE - 1)), builder.sub(rows, integer(1))
+    for n in (1, 2):
+        same = builder.icmp_signed("==", count, integer(n))
+        with builder.if_then(same), _steps(builder, integer(0), end, side) as (i, _):
+            lines = []  # the last row stands in for those that there are not
+            for r in range(_SQUARE):
+                line = builder.add(i, integer(r))
+                there = builder.icmp_signed("<", line, last)
+                lines.append(builder.select(there, line, last))
+            corners = [builder.gep(a, [builder.mul(line, a_row)]) for line in lines]
+            sums = [cgutils.alloca_once(builder, vector) for _ in range(n)]
+            for j, total in enumerate(sums):
+                first = builder.load(builder.gep(start, [integer(j)]))
+                builder.store(_spread(builder, first, vector), total)
+            with _steps(builder, integer(0), depth, side) as (k, _):
+                square = _turned(builder, [builder.gep(corner, [k]) for corner in corners])
+                for r, one in enumerate(square):
+                    below = builder.gep(b, [builder.mul(builder.add(k, integer(r)), b_row)])
+                    for j, total in enumerate(sums):
+                        factor = builder.load(builder.gep(below, [integer(j)]))
+                        given = [one, _spread(builder, factor, vector), builder.load(total)]
+                        builder.store(builder.call(_multiply_add(builder, vector), given), total)
+            for r, line in enumerate(lines):
+                place, whole = ir.IntType(32), vector(None)
+                for j, total in enumerate(sums):
+                    one = builder.extract_element(builder.load(total), place(r))
+                    whole = builder.insert_element(whole, one, place(j))
+                _store(builder, whole, builder.gep(c, [builder.mul(line, c_row)]))
+    builder.ret_void()
+
+
+def _turned(builder: Any, lines: Any) -> Any:
+    """The square whose rows begin at these places, transposed."""
+    _, ir, _ = _tools()
+
+    vector, index = ir.VectorType(ir.FloatType(), _SQUARE), ir.IntType(32)
+    places = [builder.bitcast(line, vector.as_pointer()) for line in lines]
+    square = [builder.load(place, align=4) for place in places]
+
+    def mixed(r: int, apart: int, order: Sequence[int]) -> Any:
+        mask = ir.Constant(ir.VectorType(index, _SQUARE), order)
+        return builder.shuffle_vector(square[r], square[r + apart], mask)
+
+    # Halves change places, then numbers within halves: processors have instructions for both.
+    halves = (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)
+    within = (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)
+    square = [mixed(r, 4, half) for half in halves for r in range(4)]
+    for _ in range(2):
+        square = [mixed(r, 2, half) for r in (0, 1, 4, 5) for half in within]
+    return square
 
 
 class _Rows:
@@ -302,8 +351,7 @@ class _Ends:
             least = builder.select(self._last, number(0.0), number(-math.inf))
             above = builder.fcmp_ordered(">", gate, _spread(builder, least, vector))
             sums = builder.select(above, sums, vector(None))
-        place = builder.gep(self._c, [builder.add(builder.mul(i, self._c_row), j)])
-        builder.store(sums, builder.bitcast(place, vector.as_pointer()), align=4)
+        _store(builder, sums, builder.gep(self._c, [builder.add(builder.mul(i, self._c_row), j)]))
 
     def _load(self, start: Any, i: Any, j: Any, row: Any, vector: Any) -> Any:
         builder = self._builder
@@ -353,9 +401,7 @@ def _emit_tile(
 
     height, vectors, lanes = shape
     integer, vector = depth.type, ir.VectorType(ir.FloatType(), lanes)
-    multiply_add = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f32"
-    )
+    multiply_add = _multiply_add(builder, vector)
     elements = [(r, v) for r in range(height) for v in range(vectors)]
     lines = [builder.add(i, integer(r)) for r in range(height)]
     across = [builder.add(j, integer(v * lanes)) for v in range(vectors)]
@@ -378,6 +424,17 @@ def _emit_tile(
                 builder.store(total, sums[r, v])
     for r, v in elements:
         ends.end(lines[r], across[v], builder.load(sums[r, v]))
+
+
+def _multiply_add(builder: Any, vector: Any) -> Any:
+    _, ir, cgutils = _tools()
+
+    kind, name = ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{vector.count}f32"
+    return cgutils.get_or_insert_function(builder.module, kind, name)
+
+
+def _store(builder: Any, numbers: Any, place: Any) -> None:
+    builder.store(numbers, builder.bitcast(place, numbers.type.as_pointer()), align=4)
 
 
 def _ask(builder: Any, place: Any, width: int) -> None:

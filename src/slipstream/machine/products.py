@@ -72,6 +72,18 @@ def gated_product(a: Any, b: Any, gate: Any, c: Any) -> None:
             c[i, j] = c[i, j] if gate[i, j] > 0.0 else np.float32(0.0)
 
 
+def head_product(a: Any, b: Any, start: Any, c: Any) -> None:
+    """c = start + a b, as `layer_product`, of one or two columns; the others become 0.
+
+    Args:
+        a, b, c: as for `add_product`, C = COLUMNS and K a multiple of it.
+        start: float32 [1 or 2], of the columns that count.
+    """
+    n = len(start)
+    c[:, :n], c[:, n:] = start, 0.0
+    add_product(a, b[:, :n], c[:, :n])
+
+
 def transpose(a: Any, b: Any) -> None:
     """b = a^T; a: float32 [R, C], b: [C, R], both sizes multiples of COLUMNS."""
     for i in range(a.shape[0]):

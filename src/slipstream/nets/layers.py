@@ -17,6 +17,7 @@ from slipstream.machine.products import (
     add_transposed_product,
     fused,
     gated_product,
+    head_product,
     layer_product,
     transpose,
 )
@@ -26,7 +27,7 @@ BLOCK = 64  # rows
 # that no near memory holds are read from far, and gradients are read and written there.
 _WIDE = ((512, 4), (128, 2))
 
-_FEW = 4  # of so many outputs one is true: their gradients are made for it alone
+_FEW = 4  # at most a quarter of the outputs true: those alone are made, and their gradients
 
 # Columns of a table.
 INPUTS = 0
@@ -37,6 +38,7 @@ PLACE = 4  # numbers of a row that the outputs of the layers below take
 # Inputs and outputs without padding: what is 0 on both sides no sum needs to pass through.
 TRUE_INPUTS = 5
 TRUE_OUTPUTS = 6
+LINE = 7  # numbers of a layer
 
 # x P(x^2) / Q(x^2) fitted to tanh x for |x| <= 9.1, beyond which float32 knows 1 only; all terms
 # are positive. Error below 3e-7.
@@ -83,7 +85,11 @@ def layer(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
         table[i, WEIGHT],
         table[i, BIAS],
     )
-    last = i == len(table) - 1
+    last, true = i == len(table) - 1, table[i, TRUE_OUTPUTS]
+    if last and i > 0 and true <= outputs // _FEW:
+        head = matrix(weights, at, table[i, INPUTS], outputs)
+        head_product(x, head, weights[bias : bias + true], y)
+        return
     start = weights[bias : bias + outputs] if bias >= 0 else weights[:0]
     floor = _ZERO if relu and not last else _ENDLESS
     layer_product(x, matrix(weights, at, inputs, outputs), start, floor, y)

@@ -18,7 +18,7 @@ from slipstream.core.memory import zeros
 from slipstream.core.random import word
 from slipstream.core.spec import Spec
 from slipstream.nets.actions import ActionMap
-from slipstream.nets.layers import BLOCK, INPUTS, OUTPUTS, PLACE, forward
+from slipstream.nets.layers import BLOCK, INPUTS, LINE, OUTPUTS, PLACE, forward
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
@@ -287,7 +287,7 @@ def no_networks(spec: Spec) -> SeatNetworks:
     rows = np.zeros((0, 0), np.float32)
     return SeatNetworks(
         weights=rows,
-        table=np.zeros((1, 7), np.int64),
+        table=np.zeros((1, LINE), np.int64),
         relu=True,
         drawn=True,
         squashed=False,
