@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.memory import prefetch
 from slipstream.experience.advantages import advantages
 from slipstream.experience.compiled import (
     compile_loops,
@@ -485,7 +486,10 @@ def member_gradient(
         own = order[first : first + block]
         b = len(own)
         x = space.x[p, :b]
+        for r in order[first + block : first + 2 * block]:
+            prefetch(rows.x, r, 0)
         for i in range(b):
+            prefetch(rows.packed, own[i], 0)
             row, to = rows.x[own[i]], x[i]
             for j in range(len(to)):
                 to[j] = row[j]
