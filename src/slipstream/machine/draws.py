@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.random import stream, word
 from slipstream.machine import render
+from slipstream.machine.functions import cosine_of_turn, log_2
 
 # What a stream is for: the second part of its key. Environments use the number n of the copy there,
 # so purposes stand far above any number of copies.
@@ -33,6 +34,7 @@ _SHIFT_12 = np.uint64(12)
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 _TO_UNIT_52 = 1.0 / 4503599627370496.0  # 2^-52
 _TWO_PI = 2.0 * math.pi
+_LOG_2 = math.log(2.0)
 
 
 def member_keys(
@@ -81,9 +83,20 @@ def gumbel_rows(keys: Any, counter: int, out: Any) -> None:
 
 def normal_at(key: Any, place: int) -> Any:
     """The standard normal float32 at a place of a stream (Box and Muller 1958)."""
-    u = (float(word(key, np.uint64(2 * place)) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
-    v = float(word(key, np.uint64(2 * place + 1)) >> _SHIFT_11) * _TO_UNIT
+    u, v = _pair(key, place)
     return np.float32(math.sqrt(-2.0 * math.log(u)) * math.cos(_TWO_PI * v))
+
+
+def quick_normal(key: Any, place: int) -> float:
+    """The same to 1e-8, of which a processor makes several at once."""
+    u, v = _pair(key, place)
+    return math.sqrt(-2.0 * _LOG_2 * log_2(u)) * cosine_of_turn(v)
+
+
+def _pair(key: Any, place: int) -> tuple[float, float]:
+    """Uniform numbers in (0, 1) and [0, 1)."""
+    u = (float(word(key, np.uint64(2 * place)) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
+    return u, float(word(key, np.uint64(2 * place + 1)) >> _SHIFT_11) * _TO_UNIT
 
 
 def normal_rows(keys: Any, counter: int, out: Any) -> None:

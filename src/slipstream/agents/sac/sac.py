@@ -32,7 +32,7 @@ from slipstream.agents.actor_critic.update import STATISTICS as _OF_ALL
 from slipstream.agents.sac.config import SACConfig
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
-from slipstream.machine.draws import LEARN, normal_at
+from slipstream.machine.draws import LEARN
 from slipstream.nets.adam import TrainState, clipped_step
 from slipstream.nets.drawing import draw_member_squashed
 from slipstream.nets.layers import OUTPUTS, PLACE, backward, forward, input_gradient, keep_rows
@@ -41,7 +41,7 @@ from slipstream.nets.sampling import (
     LOG_STD_HIGH,
     LOG_STD_LOW,
     bounded_log_std,
-    draw_component,
+    draw_components,
 )
 
 STATISTICS = (*_OF_ALL, "entropy")
@@ -62,7 +62,8 @@ class SACOwn(NamedTuple):
     Attributes:
         temperature: a group of which only the first number, log alpha, counts.
         entropy: what is wanted of it.
-        drawn: float64 [2, B, K], noise and the policy's own actions that came of it.
+        drawn: float64 [4, B K], noise, deviations, the policy's own actions and what each adds to
+            log p.
         log_prob: float64 [B], of them.
         value: float64 [2, B], both critics' values of them.
         d_action: float32 [B, K], the smaller one's derivatives with respect to them.
@@ -86,8 +87,7 @@ def explore(
     draw_member_squashed(by.decider, m, key, 0, lo, hi, obs, uniform, action, log_prob, out)
 
 
-NOISE = 0  # of `SACOwn.drawn`
-ACTION = 1
+NOISE, STD, ACTION, DENSITY = range(4)  # of `SACOwn.drawn`
 _LEARN = np.uint64(LEARN)
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -190,13 +190,14 @@ def head_gradient(by: Any, alpha: float, first: int, last: int, y: Any, d: Any) 
     for i in range(first, last):
         at = place + (i - first) * width
         for j in range(k):
-            noise, action = drawn[NOISE, i, j], drawn[ACTION, i, j]
+            own = i * k + j
+            noise, std, action = drawn[NOISE, own], drawn[STD, own], drawn[ACTION, own]
             slope = float(by.own.d_action[i, j])
             pull = (2.0 * alpha * action - (1.0 - action * action) * slope) / rows
             d[at + j] = pull
             z = float(y[at + k + j])
             if LOG_STD_LOW <= z <= LOG_STD_HIGH:
-                d[at + k + j] = pull * math.exp(z) * noise - alpha / rows
+                d[at + k + j] = pull * std * noise - alpha / rows
 
 
 def draw_actions(by: Any, m: int, obs: Any, first: int, last: int, kind: int, place: int) -> None:
@@ -208,19 +209,20 @@ def draw_actions(by: Any, m: int, obs: Any, first: int, last: int, kind: int, pl
     space, own, actor, k = by.space, by.own, by.learned.actor, by.net.width
     key = stream(by.seeds[m], _LEARN, np.uint64(actor.steps[m]))
     begin, width = ask_actor(by, m, actor.weights[m], obs, first, last)
-    y = space.actor_y
-    for i in range(first, last):
-        at, to = begin + (i - first) * width, space.critic_x[kind, i]
+    lo, hi, drawn = first * k, last * k, own.drawn
+    noise, std, action = drawn[NOISE, lo:hi], drawn[STD, lo:hi], drawn[ACTION, lo:hi]
+    density = drawn[DENSITY, lo:hi]
+    for i in range(last - first):
+        head = space.actor_y[begin + i * width :]
+        for j in range(k):
+            action[i * k + j], std[i * k + j] = head[j], bounded_log_std(float(head[k + j]))
+    draw_components(key, place * k + lo, noise, std, action, density)
+    for i in range(last - first):
         total = 0.0
         for j in range(k):
-            noise = float(normal_at(key, (place + i) * k + j))
-            log_std = bounded_log_std(float(y[at + k + j]))
-            u, density = draw_component(float(y[at + j]), log_std, noise)
-            own.drawn[NOISE, i, j] = noise
-            own.drawn[ACTION, i, j] = math.tanh(u)
-            to[j] = own.drawn[ACTION, i, j]
-            total += density
-        own.log_prob[i] = total
+            space.critic_x[kind, first + i, j] = action[i * k + j]
+            total += density[i * k + j]
+        own.log_prob[first + i] = total
     place_rows(by, kind, first, last)
 
 
@@ -300,7 +302,7 @@ class SAC(CompiledActorCritic, BaseSAC):
         batch, parts = self.config.batch, self.gradient_parts
         return SACOwn(
             *(self.temperature.arrays, self.entropy),
-            drawn=np.zeros((2, batch, self.policy.actions.width)),
+            drawn=np.zeros((4, batch * self.policy.actions.width)),
             log_prob=np.zeros(batch),
             value=np.zeros((CRITICS, batch)),
             d_action=np.zeros((batch, self.policy.actions.width), np.float32),
