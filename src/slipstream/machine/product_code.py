@@ -134,11 +134,10 @@ def _define_head(function: Any) -> None:
     for n in (1, 2):
         same = builder.icmp_signed("==", count, integer(n))
         with builder.if_then(same), _steps(builder, integer(0), end, side) as (i, _):
-            lines = []  # the last row stands in for those that there are not
-            for r in range(_SQUARE):
-                line = builder.add(i, integer(r))
-                there = builder.icmp_signed("<", line, last)
-                lines.append(builder.select(there, line, last))
+            lines = [builder.add(i, integer(r)) for r in range(_SQUARE)]
+            # the last row stands in for those that there are not
+            there = [builder.icmp_signed("<", line, last) for line in lines]
+            lines = [builder.select(*pair, last) for pair in zip(there, lines, strict=True)]
             corners = [builder.gep(a, [builder.mul(line, a_row)]) for line in lines]
             sums = [cgutils.alloca_once(builder, vector) for _ in range(n)]
             for j, total in enumerate(sums):
