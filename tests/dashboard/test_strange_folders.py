@@ -15,7 +15,8 @@ import pytest
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.dashboard.feed import PageFeed
-from slipstream.dashboard.news import News
+from slipstream.dashboard.news import News, news_of
+from slipstream.dashboard.run_page import run_news
 from slipstream.files.lines import stamp
 from slipstream.files.status import CURRENT, read_status
 from slipstream.live.account import JOURNAL
@@ -241,6 +242,20 @@ def test_a_folder_that_vanishes_is_said_to_be_gone(serving, tmp_path):
     else:
         raise AssertionError("the stream ended before")
     link.close()
+
+
+def test_a_folder_that_vanishes_while_it_is_read_keeps_its_curves(tmp_path):
+    run = write_run(tmp_path / "own", members=1, iterations=3)
+    first = news_of(run_news, run, "")
+
+    def look(folder, place):
+        folder.rename(tmp_path / "elsewhere")
+        return run_news(folder, place)
+
+    second = news_of(look, run, first.place)
+    [(name, facts)] = second.events
+    assert name == "status" and facts["lines"][0].startswith(f"{run} is gone")
+    assert not news_of(run_news, run, second.place).events
 
 
 def test_a_look_that_hangs_is_not_looked_at_again():

@@ -166,15 +166,18 @@ FolderLook = Callable[[Path, str], News]
 
 def news_of(look: FolderLook, folder: Path, place: str) -> News:
     """What is new of a folder; of one that is gone, only that it is."""
-    there, news = folder.is_dir(), News.nothing(place)
-    if not there and news.before(_SEEN):
-        words = f"{folder} is gone: it was moved or deleted while this page was open."
-        news.whole("status", {"state": "unreadable", "lines": [words]})
-        return news
-    news = look(folder, place)
-    if there:
-        news.mark(_SEEN, "1")
-    return news
+    there, gone = folder.is_dir(), News.nothing(place)
+    if there or not gone.before(_SEEN):
+        news = look(folder, place)
+        if not there:
+            return news
+        if folder.is_dir():  # else it went meanwhile: files that are missing begin nothing anew
+            news.mark(_SEEN, "1")
+            return news
+    words = f"{folder} is gone: it was moved or deleted while this page was open."
+    gone.whole("status", {"state": "unreadable", "lines": [words]})
+    gone.mark(_SEEN, "1")
+    return gone
 
 
 def news_of_several(look: FolderLook, folders: Sequence[Path], place: str) -> News:
