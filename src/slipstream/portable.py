@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load as tensors_of
 
 Array = NDArray[Any]
-FORMAT, LIMIT = 2, 10.0  # of policies; scaled observations are cut at +- LIMIT
+FORMAT, LIMIT = 2, 10.0  # of policies; normalised columns are clipped to +-LIMIT
 _MOST = 1 << 28  # bytes of a file
 # tanh x = x P(x^2) / Q(x^2), coefficients of P and Q from the highest: as in nets/layers.py.
 _TANH = [*np.array([
@@ -35,7 +35,7 @@ _TANH = [*np.array([
     [0.0034912892151623964, 0.02586091309785843], [0.133774995803833, 0.46710819005966187], [1, 1],
 ], np.float32).astype(np.float64)[..., None]]  # fmt: skip
 # Beyond 9.1 float32 knows 1 only. Arrays: with numbers an operation takes half as long again.
-_CUT, _NEAR, _ONE = ([np.array(x, np.float32) for x in (-x, x)] for x in (LIMIT, 9.1, 1.0))
+_NEAR, _ONE = ([np.array(x, np.float32) for x in (-x, x)] for x in (9.1, 1.0))
 _HALF = -(2**63)
 _SAMPLE, _GOLDEN = 2**32 + 4, np.uint64(0x9E3779B97F4A7C15)  # machine/draws.py, core/random.py
 
@@ -159,7 +159,7 @@ class PortablePolicy:
         shape, seen = _whole(rows["shape"]), self._native["observation"]
         box, numbers = seen.get("shape", []), math.prod(shape)
         shown = {"flat": [_width(seen)], "same": box, "image": [*box[2:], *box[:2]]}
-        fine = shown[self._native["layout"]] == shape and rows.get("clip", 10.0) == LIMIT
+        fine = shown[self._native["layout"]] == shape
         _need(fine and type(self._native["masked"]) is bool, "its rows are no such observations")
         self._shape, widths = shape, _whole(network["widths"])
         self._images, self._layers = rows["dtype"] == "uint8" and len(shape) == 3, list[Layer]()
@@ -181,6 +181,13 @@ class PortablePolicy:
             weight, bias = (tensors[f"weights.actor.{i}.{k}"] for k in ("weight", "bias"))
             _need(weight.shape == (a, b) and bias.shape == (b,), f"layer {i} is {weight.shape}")
             self._layers.append(Layer(weight, bias, first=i == 0))
+        clip = rows.get("clip", LIMIT)
+        clip = clip if isinstance(clip, list) else [clip] * numbers
+        fine = len(clip) == numbers and set(clip) <= {None, LIMIT}
+        _need(fine, f"its observations are clipped to {clip!s:.80}")
+        limit = np.array([np.inf if bound is None else bound for bound in clip], np.float32)
+        same = numbers > 0 and len(set(clip)) == 1  # one number is faster than a row of them
+        self._cut = [np.array(x[0] if same else x, np.float32) for x in (-limit, limit)]
         fit = {"observation.mean": (numbers,), "observation.inverse_std": (numbers,)}
         fit |= {"weights.log_std": (self._width,)} if self._head == "gaussian" else {}
         fine = all(tensors[name].shape == size for name, size in fit.items())
@@ -324,7 +331,7 @@ class PortablePolicy:
             x = x + own["weights.dense.bias"]
             x = np.maximum(x, 0.0) @ own["weights.actor.weight"] + own["weights.actor.bias"]
         else:
-            x = _within((x - self._mean) * self._inverse_std, _CUT)
+            x = _within((x - self._mean) * self._inverse_std, self._cut)
             *hidden, last = self._layers
             for layer in hidden:
                 y = layer(x)

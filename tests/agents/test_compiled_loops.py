@@ -219,10 +219,14 @@ def test_scaled_rows_lie_by_member():
     t, m, n, d = 4, 2, 3, 5
     obs = rng.standard_normal((t, m * n, d)).astype(np.float32)
     mean, inverse = rng.standard_normal((2, m, d)).astype(np.float32)
+    limit = np.full((m, d), 1.5, np.float32)
+    limit[:, 3] = np.inf  # a column that is not normalised
     out = np.zeros((m, 20, 8), np.float32)
-    nets_compiled.loops()["scale_rows"](obs, mean, inverse, 1.5, 2, out)
+    nets_compiled.loops()["scale_rows"](obs, mean, inverse, limit, 2, out)
     expected = (obs.reshape(t, m, n, d) - mean[:, None]) * inverse[:, None]
-    expected = expected.clip(-1.5, 1.5).transpose(1, 0, 2, 3).reshape(m, t * n, d)
+    expected = (
+        expected.clip(-limit[:, None], limit[:, None]).transpose(1, 0, 2, 3).reshape(m, t * n, d)
+    )
     np.testing.assert_allclose(out[:, 2:14, :5], expected, rtol=1e-6)
     assert (out[:, :2] == 0).all() and (out[:, 14:] == 0).all() and (out[..., 5:] == 0).all()
 

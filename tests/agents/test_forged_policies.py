@@ -139,8 +139,11 @@ def forged_manifests(manifest):
 
 
 def _another(name, other, manifest):
-    """Whether that is another policy, which somebody may have trained: other starts or bounds."""
+    """Whether that is another policy, which somebody may have trained: other starts or bounds, no
+    clipping."""
     whole = type(other) is int and abs(other) < 2**63
+    if name == "observation.clip":
+        return other is None
     if ".start" in name:
         flat = other if isinstance(other, list) else [other]
         nested = isinstance(other, list) or "[" in name or not name.startswith("action")

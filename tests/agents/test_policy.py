@@ -103,6 +103,16 @@ def test_scaled_observations_are_clipped(experience):
     assert out[0, 0, :2].tolist() == [10, -10]
 
 
+@pytest.mark.parametrize("normalised", [True, False])
+def test_only_normalised_columns_are_clipped(experience, normalised):
+    fixed = np.array([np.nan, 0.0, np.nan], np.float32)
+    spec = experience.spec((3,), fixed_mean=fixed, fixed_std=fixed + 1)
+    policy = Policy([spec], [0], observation_normalization=normalised)
+    out = np.zeros((1, 1, 8), np.float32)
+    policy.scale.apply(np.array([[[1e6, -1e6, -50]]], np.float32), out)
+    assert out[0, 0, :3].tolist() == ([10, -10, -10] if normalised else [1e6, -10, -50])
+
+
 def test_nobody_acts_outside_the_bounds(experience):
     policy = Policy([experience.spec((4,), "box")], [0], initial_std=5.0)
     obs = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)

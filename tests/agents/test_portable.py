@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -26,11 +27,13 @@ from slipstream.experience.compiled import compile_loops, of_float32
 from slipstream.files import checkpoint
 from slipstream.nets.layers import hyperbolic_tangent
 from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack
+from slipstream.nets.policy_file import pack, read_policy
 
 SOURCE = Path(portable.__file__).parents[1]
 WIDE = spaces.Box(-np.inf, np.inf, (400,), np.float32)
 BYTES = spaces.Box(0, 255, (5,), np.uint8)
+FAR = spaces.Box(-100.0, 100.0, (5,), np.float32)
+FIXED = np.array([np.nan, 1.0, np.nan, 2.0, 3.0], np.float32)
 SCREEN = spaces.Box(0, 255, (40, 38, 2), np.uint8)
 MORE = {
     **POLICIES,
@@ -42,6 +45,14 @@ MORE = {
     ),
     "pixels": (_spec(BYTES, spaces.Discrete(3), BYTES), {"widths": (8,)}),
     "screen": (_spec(SCREEN, BOUNDED, SCREEN), {"widths": (12,)}),
+    "plain": (
+        _spec(FAR, BOUNDED),
+        {"head": "tanh", "activation": "relu", "observation_normalization": False},
+    ),
+    "partly": (
+        replace(_spec(FAR, BOX), fixed_mean=FIXED, fixed_std=FIXED),
+        {"observation_normalization": False},
+    ),
     "sac_relu": (_spec(ROWS, BOUNDED), {"head": "squashed_gaussian", "activation": "relu"}),
 }
 IMAGES = ("image", "screen")
@@ -115,6 +126,19 @@ def test_actions_are_those_of_the_compiled_policy_to_the_bit(name, tmp_path):
         mask = None if masks is None else masks[k]
         one, alone = mine.act(rows[k], mask), policy.act(rows[k], mask)
         assert same(one, alone) if close is None else np.allclose(one, alone, **close)
+
+
+def test_distant_observations_stay_apart_without_normalisation(tmp_path):
+    policy = policy_of("plain")
+    mine = portable.load(saved(policy, tmp_path / "policy"))
+    read = read_policy(tmp_path / "policy")
+    assert np.isinf(read.scale.limit).all()
+    rows = np.array([[50.0, -50.0, 20.0, 20.0, 20.0]], np.float32)
+    outputs = [mine.outputs(rows * factor) for factor in (1, 2)]
+    assert np.abs(outputs[0] - outputs[1]).max() > 1.0
+    for factor, output in zip((1, 2), outputs, strict=True):
+        for one in (policy, read):
+            assert (one.actor(1).head(rows * factor)[0, :1, : output.shape[1]] == output).all()
 
 
 @pytest.mark.parametrize("name", [name for name in MORE if name not in IMAGES])

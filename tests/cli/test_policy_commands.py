@@ -36,7 +36,7 @@ def test_show_says_what_a_runs_policy_is(slipstream, run):
         assert words in done.out, done.out
     for words in (
         "Discrete(2)",
-        "cut at +-10",
+        "4 clipped to +-10",
         "mean episode return",
         "fresh episodes",
         "slipstream",

@@ -59,8 +59,8 @@ def test_an_agent_has_a_number_of_its_own(run, monkeypatch):
     from slipstream.agents.ppo.ppo import PPO
 
     (run.path / "result.json").unlink()
-    monkeypatch.setattr(PPO, "state_version", 2)
-    with pytest.raises(VersionError, match="training 1 and agent 1"):
+    monkeypatch.setattr(PPO, "state_version", 99)
+    with pytest.raises(VersionError, match="training 1 and agent 2"):
         slipstream.resume(Run.open(run.path), report=False)
 
 

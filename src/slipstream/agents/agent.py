@@ -73,7 +73,7 @@ class Agent(AgentOptions, ABC):
     """
 
     wants: ClassVar[Literal["rollout", "replay"]] = "rollout"
-    state_version: ClassVar[int] = 1
+    state_version: ClassVar[int] = 2  # columns that are not normalised are not clipped
     policy: Policy
     members: int
 

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.nets.observations import LIMIT
 from slipstream.nets.parameters import Parameters
 from slipstream.nets.policy import Policy
 from slipstream.nets.torch_adam import Group, Moving
@@ -77,9 +76,9 @@ class TorchGroup:
             ours.copy_(self.carried(own))
         scale = self._policy.scale
         if scale is not None:
-            mean, inverse = np.asarray(scale.mean), np.asarray(scale.inverse_std)
-            self._mean, self._inverse_std = (
-                self.carried(x[self.members].copy())[:, None] for x in (mean, inverse)
+            self._mean, self._inverse_std, self._limit = (
+                self.carried(x[self.members].copy())[:, None]
+                for x in (scale.mean, scale.inverse_std, scale.limit)
             )
 
     def held(self) -> list[Tensor]:
@@ -123,4 +122,5 @@ class TorchGroup:
         if self._policy.scale is None:
             return obs
         mean, inverse = self._mean[members], self._inverse_std[members]
-        return ((obs.flatten(2) - mean) * inverse).clamp(-LIMIT, LIMIT)
+        limit = self._limit[members]
+        return ((obs.flatten(2) - mean) * inverse).clamp(-limit, limit)

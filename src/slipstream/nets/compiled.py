@@ -36,7 +36,7 @@ DECIDER = Decider(
         True,
         of_float32(2),
         of_float32(2),
-        1.0,
+        of_float32(2),
         of_int64(1),
         of_int64(1),
     ),
@@ -73,7 +73,7 @@ _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
         of_float32(1),
     ),
     sample_gaussian: (of_float32(3), of_float32(2), of_float32(2), of_float32(2), of_float32(1)),
-    scale_rows: (of_float32(3), of_float32(2), of_float32(2), 1.0, 0, of_float32(3)),
+    scale_rows: (*(of_float32(n) for n in (3, 2, 2, 2)), 0, of_float32(3)),
 }
 
 

@@ -33,7 +33,7 @@ class Decider(NamedTuple):
     squashed: bool
     mean: Any
     inverse_std: Any
-    limit: float
+    limit: Any
     sizes: Any
     start: Any
     half: Any
@@ -95,9 +95,8 @@ def decide_choices(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: 
 def outputs_of(by: Any, m: int, first: int, last: int, obs: Any) -> int:
     """Leaves the actor's outputs [last - first, padded] in `by.space`; where they begin."""
     rows = last - first
-    low, high = np.float32(-by.limit), np.float32(by.limit)
     for r in range(rows):
-        scale_row(obs[first + r], by.mean[m], by.inverse_std[m], low, high, by.x[r])
+        scale_row(obs[first + r], by.mean[m], by.inverse_std[m], by.limit[m], by.x[r])
     forward(by.weights[m], by.table, by.relu, by.x[:rows], by.space)
     return rows * int(by.table[len(by.table) - 1, PLACE])
 

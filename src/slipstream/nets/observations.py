@@ -13,15 +13,16 @@ from slipstream.experience.rollout import Rollout
 from slipstream.experience.scaling import RunningMoments
 from slipstream.nets.compiled import loops
 
-LIMIT = 10.0  # scaled observations are clipped to +- this
+LIMIT = 10.0  # normalised columns are clipped to +- this, as by SB3's VecNormalize
 
 
 class ObservationScale:
-    """(x - mean) / std per member and column, clipped to +-10.
+    """(x - mean) / std per member and column, clipped to +-10 if the column is normalised.
 
     Columns that the environment knows beforehand (`Spec.fixed_mean`, not NaN) keep that scale. The
-    others use the statistics of the rollouts seen so far, or none where `running` is false. The
-    scale changes only in `learn`: while a rollout is collected and in evaluation it is frozen.
+    others use the statistics of the rollouts seen so far. If `running` is false, the network
+    receives them unchanged and unclipped. The scale changes only in `learn`: while a rollout is
+    collected and in evaluation it is frozen.
 
     Args:
         specs: one per member.
@@ -29,6 +30,7 @@ class ObservationScale:
 
     Attributes:
         mean, inverse_std: float32 [M, D], in use now.
+        limit: float32 [M, D], bound of each scaled column; infinity if it is not normalised.
     """
 
     def __init__(self, specs: Sequence[Spec], running: bool) -> None:
@@ -40,6 +42,7 @@ class ObservationScale:
         self._free = np.isnan(self._fixed_mean) | np.isnan(self._fixed_std)
         self.running = running
         self.moments = RunningMoments(len(specs), width)
+        self.limit: NDArray[np.float32] = np.full(mean.shape, LIMIT, np.float32)
         self._refresh()
 
     @np.errstate(over="ignore", invalid="ignore")  # a sick member is noticed by its gradient
@@ -50,6 +53,7 @@ class ObservationScale:
         std = np.where(std < 1e-6, 1.0, std)
         self.mean: NDArray[np.float32] = mean.astype(np.float32)
         self.inverse_std: NDArray[np.float32] = (1.0 / std).astype(np.float32)
+        self.limit[:] = np.where(self._free & (not self.running), np.inf, LIMIT)
 
     def apply(self, obs: NDArray[np.float32], out: NDArray[np.float32], begin: int = 0) -> None:
         """Writes scaled rows, by member: out[m, begin + t N + n] for obs[t, m N + n].
@@ -59,7 +63,7 @@ class ObservationScale:
             begin: first row to write.
         """
         flat = obs.reshape(obs.shape[0], obs.shape[1], len(self.mean[0]))  # T may be 0
-        loops()["scale_rows"](flat, self.mean, self.inverse_std, LIMIT, begin, out)
+        loops()["scale_rows"](flat, self.mean, self.inverse_std, self.limit, begin, out)
 
     def prepare(self) -> None:
         """Compiles what `learn` needs, where that was never done."""
@@ -77,9 +81,15 @@ class ObservationScale:
             self.moments.merge(rollout.obs[:t].reshape(t, e, -1), rollout.valid)
             self._refresh()
 
-    def hold(self, mean: NDArray[np.float32], inverse_std: NDArray[np.float32]) -> None:
-        """Scales by these [M, D] and learns no more."""
-        self.mean[:], self.inverse_std[:], self.running = mean, inverse_std, False
+    def hold(
+        self,
+        mean: NDArray[np.float32],
+        inverse_std: NDArray[np.float32],
+        limit: NDArray[np.float32],
+    ) -> None:
+        """Scale by these [M, D] from now on, and stop learning."""
+        self.mean[:], self.inverse_std[:], self.limit[:] = mean, inverse_std, limit
+        self.running = False
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Statistics and the fixed columns, member axis first."""

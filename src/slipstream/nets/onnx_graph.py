@@ -21,7 +21,6 @@ from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.extras import require
 from slipstream.core.version import __version__
 from slipstream.files.files import write_bytes
-from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack
 
@@ -122,7 +121,12 @@ def _rows(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: Po
     """The last layer's outputs for rows of numbers."""
     x = graph("Sub", graph("Flatten", x, axis=1), tensors["observation.mean"])
     x = graph("Mul", x, tensors["observation.inverse_std"])
-    x = graph("Clip", x, *(np.array(one, np.float32) for one in (-LIMIT, LIMIT)))
+    assert policy.scale is not None
+    limit = policy.scale.limit[0]
+    if np.isfinite(limit).all() and len(set(limit.tolist())) == 1:
+        x = graph("Clip", x, -limit[0], limit[0])
+    elif np.isfinite(limit).any():
+        x = graph("Min", graph("Max", x, -limit), limit)
     for i in range(len(policy.widths) + 1):
         x = graph("Relu" if policy.activation == "relu" else "Tanh", x) if i else x
         x = graph("Gemm", x, *(tensors[f"weights.actor.{i}.{k}"] for k in ("weight", "bias")))

@@ -24,7 +24,7 @@ from slipstream.nets.layers import BLOCK
 from slipstream.nets.modes import Decider
 from slipstream.nets.native import Native
 from slipstream.nets.networks import Activation, MlpNetwork, Network, input_width
-from slipstream.nets.observations import LIMIT, ObservationScale
+from slipstream.nets.observations import ObservationScale
 from slipstream.nets.parameters import Parameters
 
 _ACTORS = 8  # numbers of rows that buffers are kept for
@@ -300,7 +300,7 @@ class Actor:
             squashed=policy.actions.squashed,
             mean=scale.mean,
             inverse_std=scale.inverse_std,
-            limit=LIMIT,
+            limit=scale.limit,
             sizes=sizes,
             start=start,
             half=half,

@@ -42,7 +42,7 @@ _SHAPE: dict[str, Any] = {
     "seed": int,
     "head": str,
     "network": {"kind": str, "widths": [int], "activation?": str, "dueling?": bool},
-    "observation": {"shape": [int], "dtype": str, "clip?": (int, float)},
+    "observation": {"shape": [int], "dtype": str, "clip?": (int, float, type(None), list)},
     "action": {"kind": str, "sizes?": [int], "start?": [int], "low?": _BOUND, "high?": _BOUND},
     "native": {"observation": {}, "layout": str, "action": {}, "masked": bool},
     "conditions": {
@@ -88,7 +88,7 @@ def _described(policy: Policy, m: int) -> dict[str, Any]:
         network["activation"] = policy.activation
         if policy.dueling:
             network["dueling"] = True
-        observation["clip"] = LIMIT
+        observation["clip"] = _clip(policy.scale.limit[m])
     return {
         "format": FORMAT,
         "slipstream": __version__,
@@ -100,6 +100,20 @@ def _described(policy: Policy, m: int) -> dict[str, Any]:
         "native": policy.native.description(),
         "conditions": dict(policy.conditions),
     }
+
+
+def _clip(limit: NDArray[np.float32]) -> float | list[float | None] | None:
+    """Bounds of scaled columns [D] as JSON: null means unclipped; one value if all are equal."""
+    bounds = [None if np.isinf(bound) else float(bound) for bound in limit]
+    return bounds[0] if len(set(bounds)) == 1 else bounds
+
+
+def _limit(clip: Any, width: int) -> NDArray[np.float32]:
+    """Bounds [D] from `_clip`."""
+    bounds = clip if isinstance(clip, list) else [clip] * width
+    if len(bounds) != width or not all(bound is None or bound == LIMIT for bound in bounds):
+        raise ValueError(f"scaled observations are clipped to {clip!s:.80}")
+    return np.array([np.inf if bound is None else bound for bound in bounds], np.float32)
 
 
 def read_policy(place: str | Path) -> Policy:
@@ -169,7 +183,8 @@ def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:
         if f"{_WEIGHTS}{name}" in tensors:  # who only acts may leave out the critic
             place[:] = tensors[f"{_WEIGHTS}{name}"]
     if policy.scale is not None:
-        policy.scale.hold(tensors["observation.mean"], tensors["observation.inverse_std"])
+        mean, inverse_std = (tensors[name] for name in _SCALE)
+        policy.scale.hold(mean, inverse_std, policy.scale.limit)
     policy.packed = manifest, tensors
     return policy
 
@@ -210,6 +225,8 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
             *([spec], [description["seed"]]),
             **{"widths": widths, "activation": activation, "head": head, "dueling": dueling},
         )
+    if policy.scale is not None:
+        policy.scale.limit[:] = _limit(rows["clip"], math.prod(shape))
     policy.native = policy.native.with_description(description["native"])
     policy.conditions = description["conditions"]
     written = {**_described(policy, 0), "slipstream": description["slipstream"]}

@@ -15,8 +15,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from slipstream.machine.draws import quick_normal
 from slipstream.machine.functions import exp_2, log_2
 
@@ -88,30 +86,29 @@ def sample_gaussian(head: Any, noise: Any, log_std: Any, action: Any, log_prob: 
             log_prob[e] = total_log
 
 
-def scale_rows(obs: Any, mean: Any, inverse_std: Any, limit: float, begin: int, out: Any) -> None:
+def scale_rows(obs: Any, mean: Any, inverse_std: Any, limit: Any, begin: int, out: Any) -> None:
     """Scales observations into rows of their member.
 
-    out[m, begin + t N + n] = clip((obs[t, m N + n] - mean[m]) * inverse_std[m])
+    out[m, begin + t N + n] = clip((obs[t, m N + n] - mean[m]) * inverse_std[m], +-limit[m])
 
     Args:
-        obs: float32 [T, M * N, D]; mean, inverse_std: float32 [M, D]; limit: clip to +- this.
+        obs: float32 [T, M * N, D]; mean, inverse_std, limit: float32 [M, D].
         begin: first row; out: float32 [M, >= begin + T N, >= D], written.
     """
     members = len(mean)
     copies = obs.shape[1] // members
-    low, high = np.float32(-limit), np.float32(limit)
     for t in range(obs.shape[0]):
         for m in range(members):
-            centre, factor = mean[m], inverse_std[m]
+            centre, factor, bound = mean[m], inverse_std[m], limit[m]
             for n in range(copies):
                 to = out[m, begin + t * copies + n]
-                scale_row(obs[t, m * copies + n], centre, factor, low, high, to)
+                scale_row(obs[t, m * copies + n], centre, factor, bound, to)
 
 
-def scale_row(row: Any, mean: Any, inverse_std: Any, low: Any, high: Any, out: Any) -> None:
-    """Scales one observation [D] into the first D places of `out`, clipped to low..high."""
+def scale_row(row: Any, mean: Any, inverse_std: Any, limit: Any, out: Any) -> None:
+    """Scale one observation [D] into the first D places of `out`, each clipped to +-limit [D]."""
     for j in range(len(mean)):
-        out[j] = min(max((row[j] - mean[j]) * inverse_std[j], low), high)
+        out[j] = min(max((row[j] - mean[j]) * inverse_std[j], -limit[j]), limit[j])
 
 
 LOG_STD_LOW = -20.0

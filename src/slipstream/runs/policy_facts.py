@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import read_json
 from slipstream.core.text import percent, printable
@@ -13,6 +15,7 @@ from slipstream.files import checkpoint
 from slipstream.files.best_policies import BEST
 from slipstream.files.repository import commit_words
 from slipstream.market.finding import stamp
+from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
 from slipstream.runs.policies import deployed_folder
@@ -79,11 +82,9 @@ def _network(
         yield "scaler", "none: bytes divided by 255"
         return
     same = (policy.scale.mean == 0.0) & (policy.scale.inverse_std == 1.0)
-    scaled, limit = int((~same).sum()), own["observation"]["clip"]
-    yield (
-        "scaler",
-        f"{scaled} of {same.size} columns, each by its own mean and deviation; cut at +-{limit:g}",
-    )
+    scaled, clipped = int((~same).sum()), np.isfinite(policy.scale.limit)
+    bound = f"{int(clipped.sum())} clipped to +-{LIMIT:g}" if clipped.any() else "none clipped"
+    yield "scaler", f"{scaled} of {same.size} columns, each by its own mean and deviation; {bound}"
 
 
 def _conditions(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,6 @@ from slipstream.nets.compiled import DECIDER
 from slipstream.nets.layers import OUTPUTS, WEIGHT, block_rows
 from slipstream.nets.modes import Decider
 from slipstream.nets.networks import MlpNetwork, input_width, padded
-from slipstream.nets.observations import LIMIT
 from slipstream.vector.kernel.fused import Acting
 
 # Bound by the renderer: (by, m, key, uniform, lo, hi, obs, action, log_prob, out) draws actions for
@@ -221,7 +220,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
             learned=self._learned,
             own=self._own,
             settings=self.settings,
-            scale=Scale(scale.mean, scale.inverse_std, LIMIT),
+            scale=Scale(scale.mean, scale.inverse_std, scale.limit),
             seeds=self.seeds,
             statistics=self._statistics,
             tally=self.tally,

@@ -103,11 +103,11 @@ class Settings(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How observations are scaled: mean, inverse_std float32 [M, D]; limit: see `scale_row`."""
+    """Scale of observations: mean, inverse_std, limit float32 [M, D], see `scale_row`."""
 
     mean: NDArray[np.float32]
     inverse_std: NDArray[np.float32]
-    limit: float
+    limit: NDArray[np.float32]
 
 
 class Tally(NamedTuple):
@@ -292,8 +292,7 @@ def critic_gradient(by: Any, m: int, c: int, weight: Any) -> None:
 
 def scale(by: Any, m: int, row: Any, out: Any) -> None:
     """Scales one observation of member m."""
-    limit = np.float32(by.scale.limit)
-    scale_row(row, by.scale.mean[m], by.scale.inverse_std[m], -limit, limit, out)
+    scale_row(row, by.scale.mean[m], by.scale.inverse_std[m], by.scale.limit[m], out)
 
 
 # Bound by the renderer to an agent's functions.

@@ -47,7 +47,6 @@ from slipstream.nets.compiled import DECIDER
 from slipstream.nets.layers import OUTPUTS, PLACE, backward, block_rows, forward, turn
 from slipstream.nets.modes import Decider, decide_choices
 from slipstream.nets.networks import MlpNetwork, clear_across, join_streams
-from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
 from slipstream.nets.sampling import scale_row
 from slipstream.vector.kernel.fused import Acting
@@ -96,7 +95,7 @@ class Learner(NamedTuple):
     target_every: int
     mean: NDArray[np.float32]
     inverse_std: NDArray[np.float32]
-    limit: float
+    limit: NDArray[np.float32]
     settings: NDArray[np.float64]
     sums: NDArray[np.float64]
     updates: NDArray[np.int64]
@@ -196,9 +195,8 @@ def add_gradient(by: Any, m: int, part: int, batch: Any, weight: Any, error: Any
 
 def load(by: Any, m: int, obs: Any, first: int, x: Any) -> None:
     """Scales observations of member m, from the first on, into x [b, inputs]."""
-    low, high = np.float32(-by.limit), np.float32(by.limit)
     for r in range(len(x)):
-        scale_row(obs[first + r], by.mean[m], by.inverse_std[m], low, high, x[r])
+        scale_row(obs[first + r], by.mean[m], by.inverse_std[m], by.limit[m], x[r])
 
 
 def next_values(by: Any, m: int, part: int, batch: Any, first: int, b: int) -> None:
@@ -547,7 +545,7 @@ class DQN(CompiledLearning, BaseDQN):
             target_every=config.target_every,
             mean=scale.mean,
             inverse_std=scale.inverse_std,
-            limit=LIMIT,
+            limit=scale.limit,
             settings=np.stack([*self.step_settings, self.reward_factor], 1),
             sums=self.sums,
             updates=self.updates,

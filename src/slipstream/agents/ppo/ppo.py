@@ -35,7 +35,6 @@ from slipstream.machine.packed import Packed
 from slipstream.nets.adam import LANES
 from slipstream.nets.layers import BLOCK, block_rows
 from slipstream.nets.networks import MlpNetwork
-from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Actor, Policy
 from slipstream.vector.kernel.fused import Acting
 
@@ -146,7 +145,7 @@ class Learner:
             obs=rollout.obs.reshape(*rollout.obs.shape[:2], numbers),
             mean=scale.mean,
             inverse_std=scale.inverse_std,
-            limit=LIMIT,
+            limit=scale.limit,
             mask=_NO_MASK if rollout.mask is None else rollout.mask,
             action=rollout.actions.astype(np.float32, copy=False),
             log_prob=rollout.log_prob,

@@ -288,7 +288,7 @@ class Experience(NamedTuple):
     """A rollout of M members, E = M N copies, and what it is read by.
 
     Attributes:
-        obs: float32 [T + 1, E, D]; mean, inverse_std: float32 [M, D], limit: see `scale_row`.
+        obs: float32 [T + 1, E, D]; mean, inverse_std, limit: float32 [M, D], see `scale_row`.
         mask: bool [T + 1, E, choices] of allowed choices, or [0, 0, 0] for none.
         action: float32 [T, E, K], exact for choices below 2^24.
         log_prob, reward: float32 [T, E], rewards scaled.
@@ -301,7 +301,7 @@ class Experience(NamedTuple):
     obs: NDArray[np.float32]
     mean: NDArray[np.float32]
     inverse_std: NDArray[np.float32]
-    limit: float
+    limit: NDArray[np.float32]
     mask: NDArray[np.bool_]
     action: NDArray[np.float32]
     log_prob: NDArray[np.float32]
@@ -355,12 +355,12 @@ def load_rows(
     """
     copies = experience.obs.shape[1] // len(experience.mean)
     mean, inverse_std = experience.mean[m], experience.inverse_std[m]
-    low, high = np.float32(-experience.limit), np.float32(experience.limit)
+    limit = experience.limit[m]
     for first in range(lo, hi, block):
         x = rows.x[first : min(first + block, hi)]
         for i in range(len(x)):
             t, n = (first + i) // copies, (first + i) % copies
-            scale_row(experience.obs[t, m * copies + n], mean, inverse_std, low, high, x[i])
+            scale_row(experience.obs[t, m * copies + n], mean, inverse_std, limit, x[i])
         at, width = critic_outputs(weights, critic, relu, x, buffer)
         for i in range(len(x)):
             t, n = (first + i) // copies, (first + i) % copies
@@ -373,11 +373,11 @@ def load_finals(
     """Values of member m's final observations; x: float32 [b, inputs], overwritten."""
     copies, total = experience.obs.shape[1] // len(experience.mean), len(experience.final_index)
     mean, inverse_std = experience.mean[m], experience.inverse_std[m]
-    low, high = np.float32(-experience.limit), np.float32(experience.limit)
+    limit = experience.limit[m]
     b = 0
     for i in range(total):
         if experience.final_index[i, 1] // copies == m:
-            scale_row(experience.final_obs[i], mean, inverse_std, low, high, x[b])
+            scale_row(experience.final_obs[i], mean, inverse_std, limit, x[b])
             rows.place[b] = i
             b += 1
         if b == len(x) or (b > 0 and i == total - 1):
@@ -764,8 +764,8 @@ _TALLY = Tally(
 )
 _NET = Net(of_int64(3), True, True, 0, of_int64(1))
 _EXPERIENCE = Experience(
-    *(of_float32(3), of_float32(2), of_float32(2), 1.0, of_bool(3), of_float32(3), of_float32(2)),
-    *(of_float32(2), of_bool(2), of_bool(2), of_bool(2), of_float32(2), of_int64(2)),
+    *(of_float32(3), of_float32(2), of_float32(2), of_float32(2), of_bool(3), of_float32(3)),
+    *(of_float32(2), of_float32(2), of_bool(2), of_bool(2), of_bool(2), of_float32(2), of_int64(2)),
     *(of_float32(1), of_float32(1), of_bool(1)),
 )
 _ROWS = Rows(

@@ -259,7 +259,7 @@ class BaseSAC(ActorCritic):
     config: SACConfig
     head = "squashed_gaussian"
     statistics = STATISTICS
-    state_version = 2  # of markets it has the rewards' scale
+    state_version = 3  # of markets it has the rewards' scale
 
     def __init__(
         self,

@@ -20,7 +20,6 @@ from slipstream.core.spec import Spec
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.layers import BLOCK, INPUTS, LINE, OUTPUTS, PLACE, forward
 from slipstream.nets.networks import MlpNetwork
-from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
 from slipstream.nets.sampling import scale_row
 
@@ -52,7 +51,7 @@ class SeatNetworks(NamedTuple):
     log_std: int
     mean: Any
     inverse_std: Any
-    limit: float
+    limit: Any
     sizes: Any
     start: Any
     half: Any
@@ -111,11 +110,10 @@ def group(at: Any, n: int) -> int:
 def forward_block(by: Any, k: int, at: Any, begin: int, end: int) -> int:
     """Leaves network k's outputs for the copies order[begin:end] in `space`; where they begin."""
     rows = end - begin
-    low, high = np.float32(-by.limit), np.float32(by.limit)
     for r in range(rows):
         e = at.order[begin + r]
         seen = at.obs[e, 1 - at.seat[e]]
-        scale_row(seen, by.mean[k], by.inverse_std[k], low, high, by.x[r])
+        scale_row(seen, by.mean[k], by.inverse_std[k], by.limit[k], by.x[r])
     forward(by.weights[k], by.table, by.relu, by.x[:rows], by.space)
     return rows * int(by.table[len(by.table) - 1, PLACE])
 
@@ -234,13 +232,14 @@ def networks_of(
     weights: NDArray[np.float32],
     mean: NDArray[np.float32],
     inverse_std: NDArray[np.float32],
+    limit: NDArray[np.float32],
     drawn: bool,
 ) -> SeatNetworks:
     """Networks of a policy's form.
 
     Args:
         policy: gives the form.
-        weights: [n, P]; mean, inverse_std: [n, D]; they are not copied.
+        weights: [n, P]; mean, inverse_std, limit: [n, D]; they are not copied.
         drawn: actions are drawn, where the policy's head is a distribution that is drawn from.
 
     Raises:
@@ -261,7 +260,7 @@ def networks_of(
             log_std=log_std,
             mean=mean,
             inverse_std=inverse_std,
-            limit=LIMIT,
+            limit=limit,
             **columns_of(actions),
         )
     )
@@ -294,7 +293,7 @@ def no_networks(spec: Spec) -> SeatNetworks:
         log_std=-1,
         mean=rows,
         inverse_std=rows,
-        limit=LIMIT,
+        limit=rows,
         **columns_of(ActionMap(spec.action)),
         x=rows,
         space=np.zeros(0, np.float32),

@@ -18,7 +18,6 @@ from slipstream.nets.actions import ActionMap
 from slipstream.nets.networks import Mlp
 from slipstream.nets.parameters import Parameters
 
-_UNLIMITED = float(np.finfo(np.float32).max)
 _PASSED = ("Identity", "Flatten", "Dropout")  # they change nothing in a row of numbers
 
 
@@ -84,7 +83,7 @@ def read_onnx(path: Path, spec: Spec) -> SeatNetworks:
             log_std=-1,
             mean=zeros((1, inputs)),
             inverse_std=np.ones((1, inputs), np.float32),
-            limit=_UNLIMITED,
+            limit=np.full((1, inputs), np.inf, np.float32),
             **columns | {"half": np.ones_like(half), "middle": np.zeros_like(half)},
         )
     )

@@ -162,7 +162,8 @@ def opponent_network(
     if policy.scale is None:
         raise images()
     scale = policy.scale
-    return networks_of(policy, policy.parameters.flat, scale.mean, scale.inverse_std, drawn)
+    flat = policy.parameters.flat
+    return networks_of(policy, flat, scale.mean, scale.inverse_std, scale.limit, drawn)
 
 
 def _unknown(where: str, name: str) -> ConfigError:
@@ -240,11 +241,14 @@ class SnapshotPool:
     def networks(self) -> SeatNetworks:
         """All M x (K + 1) networks, member after member; they change with the pool."""
         m, k = self.serial.shape
+        scale = self._policy.scale
+        assert scale is not None
         return networks_of(
             self._policy,
             self.weights.reshape(m * k, -1),
             self.mean.reshape(m * k, -1),
             self.inverse_std.reshape(m * k, -1),
+            np.repeat(scale.limit, k, axis=0),
             not self._config.deterministic,
         )
 
