@@ -49,7 +49,11 @@ def test_the_unit_of_observations_does_not_decide(name, tmp_path):
                 out=tmp_path / str(unit),
                 members=3,
                 total_steps=STEPS,
-                overrides=[f"agent.name={name}", f"env.kwargs.unit={unit}"],
+                overrides=[
+                    f"agent.name={name}",
+                    "agent.widths=[64,64]",
+                    f"env.kwargs.unit={unit}",
+                ],
                 report=False,
             )
             tracks = slipstream.evaluate(run)["test"]
