@@ -62,6 +62,7 @@ test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb $(VENV)/.site $(VENV)/.pack
 check: $(DEV)  ## format, lint, types, layers
 	$(BIN)/ruff format --check src benchmarks tests examples
 	$(BIN)/ruff check src benchmarks tests examples
+	$(BIN)/ruff check --preview --select PLW1514 src  # text files are UTF-8 in every locale
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

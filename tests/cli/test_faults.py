@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ TRAIN += ["--set", "evaluation.episodes=4", "--out", "run"]
 
 def shell(line, folder, **environment):
     """Runs a line of bash in which $S is slipstream; stdout, stderr and code of the line."""
-    program = f"{sys.executable} -c 'from slipstream.cli import main; main()'"
+    program = f"{shlex.quote(sys.executable)} -c 'from slipstream.cli import main; main()'"
     return subprocess.run(
         ["bash", "-c", f'S() {{ {program} "$@"; }}; {line}'],
         cwd=folder,
@@ -108,6 +109,20 @@ def test_what_nobody_expected_is_one_paragraph_with_a_file(slipstream, monkeypat
         assert outcome.err.count("\n") == 1 and outcome.out == ""
         details = Path(re.search(r"in (\S*slipstream-error-\S+\.txt)", outcome.err)[1])
         assert type(error).__name__ in details.read_text() and "fail" in details.read_text()
+
+
+def test_a_folder_whose_name_is_not_text_has_reports_and_is_refused_by_the_queue(
+    slipstream, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    name = os.fsdecode(b"run\xff")
+    words = [*(word for word in TRAIN if word not in ("--no-report", "run")), name]
+    outcome = slipstream(*words)
+    assert outcome.code == 0, outcome.err
+    assert r"run\udcff" in (tmp_path / name / "report.html").read_text()
+    outcome = slipstream("jobs", "add", "--", *words[:-1], f"{name}2")
+    assert outcome.code == 2 and r"run\udcff2 is not" in outcome.err
+    assert outcome.err.count("\n") == 1 and "cannot be used here" in outcome.err
 
 
 CRASHING = """

@@ -1,5 +1,6 @@
 """Remedies: whatever a refusal prints is pasted into the config, and the prices load."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,16 @@ def test_terminal_escapes_in_names_are_shown_not_sent(tmp_path, frame):
     with pytest.raises(DataError) as refusal:
         load_market(DataConfig(folder=str(tmp_path)))
     assert str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_a_file_name_that_is_not_utf_8_is_refused_in_words(tmp_path, frame, suffix):
+    write = {"parquet": pl.DataFrame.write_parquet, "feather": pl.DataFrame.write_ipc}[suffix]
+    write(frame(), tmp_path / "EURUSD")
+    name = os.fsdecode(b"EURUSD\xff." + suffix.encode())
+    (tmp_path / "EURUSD").rename(tmp_path / name)
+    with pytest.raises(DataError, match=r"cannot be read\. The path .* cannot be used here"):
+        load_market(DataConfig(folder=str(tmp_path)))
 
 
 def test_what_only_moves_the_fault_to_another_file_is_not_printed(tmp_path):

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from slipstream.core.text import printable
+from slipstream.core.text import printable, refuse_path
 from slipstream.runs.listeners.output import Output
 
 FAULT, USER_ERROR, INTERRUPTED = 1, 2, 130
@@ -88,6 +88,7 @@ def standing_output(works: bool) -> Iterator[Output]:
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        output.on_loss = None  # a library may keep it and look at it when Python exits
         sys.stdout, sys.stderr = before
 
 
@@ -96,7 +97,7 @@ def complain_of_fault(error: Exception) -> int:
     if _was_interrupted(error):
         complain("Interrupted.")
         return INTERRUPTED
-    if isinstance(error, OSError) and (found := _plain_cause(error)):
+    if isinstance(error, OSError | UnicodeEncodeError) and (found := _plain_cause(error)):
         complain(found)
         return USER_ERROR
     what = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -121,8 +122,13 @@ def complain_of_fault(error: Exception) -> int:
     return FAULT
 
 
-def _plain_cause(error: OSError) -> str:
+def _plain_cause(error: OSError | UnicodeEncodeError) -> str:
     """What went wrong where a traceback would tell nothing more; empty where it might."""
+    if isinstance(error, UnicodeEncodeError):
+        part = error.object[error.start : error.end]
+        lone = any("\ud800" <= c <= "\udfff" for c in part)
+        of_path = lone or error.encoding == sys.getfilesystemencoding()
+        return refuse_path(error.object) if of_path else ""
     if error.errno == errno.ENAMETOOLONG:
         name = str(error.filename or "")
         shown = name if len(name) <= 120 else f"{name[:60]}...{name[-40:]}"

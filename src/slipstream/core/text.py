@@ -25,6 +25,13 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
+def refuse_path(path: str) -> str:
+    """Return the refusal of a path that is not text in the encoding of this system's file names."""
+    encoding = sys.getfilesystemencoding()
+    remedy = "Rename it." if encoding == "utf-8" else "Set PYTHONUTF8=1 and run the command again."
+    return f"The path {path[:500]} is not {encoding} text and cannot be used here. {remedy}"
+
+
 def to_stderr(text: str) -> None:
     """Tells the user on standard error, where a caller named nobody else to be told."""
     print(printable_lines(text), file=sys.stderr)

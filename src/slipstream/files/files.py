@@ -95,8 +95,8 @@ def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
-    """`write_bytes` of UTF-8 text."""
-    write_bytes(path, text.encode(), durable)
+    """Call `write_bytes` with UTF-8 text; file names that are not UTF-8 are written escaped."""
+    write_bytes(path, text.encode(errors="backslashreplace"), durable)
 
 
 def write_json(path: Path, values: Mapping[str, Any], durable: bool = True) -> None:

@@ -84,7 +84,9 @@ def machine() -> dict[str, Any]:
 def processor() -> str:
     """Model name of the processor."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in (
+            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:
@@ -95,7 +97,7 @@ def processor() -> str:
 def instruction_sets() -> list[str]:
     """Names of those that compiled loops and products choose by; empty where nobody tells."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -15,6 +15,7 @@ import polars as pl
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.reader import UnreadableError, regular_file
+from slipstream.core.text import refuse_path
 from slipstream.market import symbols
 from slipstream.market.bars import BoolArray, FloatArray, IntArray
 from slipstream.market.config import DataConfig
@@ -199,6 +200,8 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
     except UnreadableError as problem:  # a pipe would never end
         raise DataError(f"{label} cannot be read: {problem}. Rename or remove {path}.") from None
     try:
+        if path.suffix.lower() in (".parquet", ".feather"):
+            str(path).encode()  # polars opens no other path
         if path.suffix.lower() == ".parquet":
             _check_memory(pl.scan_parquet(path, glob=False), label)
             frame = _plain(pl.read_parquet(path, glob=False))
@@ -208,6 +211,8 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
             frame = _plain(pl.read_ipc(path))
             return with_header(tuple(frame.columns), "Feather"), frame
         return _read_text(path, config, label)
+    except UnicodeEncodeError:
+        raise DataError(f"{label} cannot be read. {refuse_path(str(path))}") from None
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(

@@ -13,18 +13,18 @@ from typing import Any, TextIO
 class Output(io.TextIOBase):
     """A text stream that swallows what can no longer be written.
 
-    A closed pipe, a terminal that is gone or a full disk is noted in `lost`, once; what the
-    stream's encoding lacks becomes question marks.
+    A closed pipe, a terminal that is gone or a full disk is noted in `lost`, once. Characters that
+    the stream's encoding lacks become question marks, and a plus-minus sign becomes ``+-``.
 
     Args:
         stream: where to; None where the process was started without one.
-        on_loss: told the reason at that moment.
+        on_loss: told the reason at that moment; set it to None to end that.
     """
 
     def __init__(
         self, stream: TextIO | None, on_loss: Callable[[OSError], None] | None = None
     ) -> None:
-        self._stream, self._on_loss = stream, on_loss
+        self._stream, self.on_loss = stream, on_loss
         self.lost: OSError | None = None
 
     @property
@@ -54,6 +54,8 @@ class Output(io.TextIOBase):
     def write(self, text: str) -> int:
         """Writes, or lets it be."""
         known = text.encode(self.encoding, "replace").decode(self.encoding)
+        if known != text:
+            known = text.replace("±", "+-").encode(self.encoding, "replace").decode(self.encoding)
         self._try(lambda stream: stream.write(known))
         return len(text)
 
@@ -82,8 +84,8 @@ class Output(io.TextIOBase):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
-        if self._on_loss is not None:
-            self._on_loss(error)
+        if self.on_loss is not None:
+            self.on_loss(error)
 
 
 def somebody_watches() -> bool:
