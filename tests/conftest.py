@@ -1,15 +1,22 @@
 """One thread a process, for test workers share the cores; no files of the user but the tests' own.
 
 Hypothesis draws the same examples everywhere and at any speed: what fails here fails there.
+
+No test depends on the folder in which pytest was started: all run in a folder that is empty before
+and after each test (`own_place`), and no test leaves a file in the checkout (`clean_checkout`).
 """
 
+import faulthandler
 import functools
 import gc
+import locale
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -24,18 +31,32 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBL
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of some hundred processes that tests
 sys.dont_write_bytecode = False  # begin would compile 250 files of ours again, for half a second
-for _name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):  # no pipe here is a terminal
-    os.environ.pop(_name, None)
+#: Settings of the user's shell that no test asks for, and that programs it starts would follow: a
+#: proxy between a test and its own server, another repository for git, a terminal where a pipe is.
+FOREIGN = re.compile(
+    r"(?i:(http|https|ftp|all|no)_proxy)|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|TTY_\w+"
+    r"|(GIT|RAY|WANDB|SLURM|APCA)_\w+|SLIPSTREAM_(?!CACHE$)\w+|PYTHONWARNINGS|PYTHONOPTIMIZE"
+)
+for _name in filter(FOREIGN.fullmatch, list(os.environ)):
+    del os.environ[_name]
 for _number in (signal.SIGINT, signal.SIGHUP):  # a shell in the background ignores them, and we
     if signal.getsignal(_number) == signal.SIG_IGN:  # would: what is ignored stays ignored
         _usual = signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
         signal.signal(_number, _usual)
+# Files that tests read and write without an encoding are UTF-8 in every locale. Programs that they
+# start have the user's locale.
+with suppress(locale.Error):
+    locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+# pytest reports a crash to the terminal. In a forked child, which a test crashes on purpose, the
+# report goes to the standard error that pytest captures.
+os.register_at_fork(after_in_child=lambda: faulthandler.is_enabled() and faulthandler.enable(2))
 settings.register_profile(
     "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same")
 
 
+ROOT = Path(__file__).parents[1]
 #: Words of a skip for a Python package that is absent; such a skip fails with ``--all-packages``.
 ABSENT = re.compile(r"could not import|is not installed|needs requirements-|pip install|is absent")
 #: What the peers' lock cannot install: other systems' packages, and NVIDIA's (`make check-cuda`).
@@ -107,11 +128,67 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_files(tmp_path_factory):
-    """What a developer measured, or made, changes no test; child processes follow it, too."""
+    """What a developer measured, or made, changes no test; child processes follow it, too.
+
+    Yields an empty folder, in which tests run: whatever lies where pytest was started, such as the
+    runs of a demo, is out of their way.
+    """
+    empty = tmp_path_factory.mktemp("empty")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLIPSTREAM_MACHINE", str(tmp_path_factory.mktemp("machine")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
+        patch.chdir(empty)
+        yield empty
+
+
+@pytest.fixture(autouse=True)
+def own_place(own_files):
+    """Fail a test that changes what the tests after it find, and undo the change.
+
+    That is: the working directory, a file in it, and the cores that this process may use. A test
+    that writes to relative paths calls ``monkeypatch.chdir(tmp_path)`` first.
+    """
+    before = place()
+    yield
+    after, left = place(), sorted(path.name for path in own_files.iterdir())
+    for name in left:
+        path = own_files / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    folder, cores = before
+    os.chdir(folder)
+    if cores != after[1]:
+        os.sched_setaffinity(0, cores)
+    assert after == before, f"the test leaves other tests {after} instead of {before}"
+    assert not left, f"the test left {left} in the working directory: it must write below tmp_path"
+
+
+def place() -> tuple[str, set[int]]:
+    """Return the working directory and the cores of this process."""
+    return os.getcwd(), os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def clean_checkout(known_files):
+    """Fail the last test of a file if new files are in the checkout, caches apart."""
+    yield
+    new = sorted(files_of_checkout() - known_files)
+    known_files.update(new)
+    assert not new, f"left in the checkout by tests of this file or by those beside them: {new}"
+
+
+@pytest.fixture(scope="session")
+def known_files():
+    """Files and folders of the checkout that the session found or has already reported."""
+    return files_of_checkout()
+
+
+def files_of_checkout() -> set[str]:
+    """Return the paths of what is in the checkout and is neither hidden nor a cache."""
+    found = set()
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [one for one in folders if not one.startswith((".", "__pycache__"))]
+        found.update(os.path.join(folder, one) for one in (*files, *folders))
+    return found
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -120,8 +197,8 @@ def no_waiting():
     asked about this checkout once, and a package's files about its version, not by each of some
     hundred runs; and they look at their memory without going through all pages of it, which are
     many here (`exact_memory` does)."""
-    here, ask = Path(__file__).parents[1], repository.describe
-    known = functools.cache(lambda: ask(here))
+    ask = repository.describe
+    known = functools.cache(lambda: ask(ROOT))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(metadata, "version", functools.cache(metadata.version))
@@ -129,7 +206,7 @@ def no_waiting():
         patch.setattr(
             repository,
             "describe",
-            lambda folder: known() if folder.is_relative_to(here) else ask(folder),
+            lambda folder: known() if folder.is_relative_to(ROOT) else ask(folder),
         )
         yield
 

@@ -58,6 +58,13 @@ def added(queue, tmp_path):
     return add
 
 
+@pytest.fixture
+def four_cores(monkeypatch):
+    """Cores for a supervisor, on a machine with any number of them."""
+    monkeypatch.setattr(supervising, "_bindable", lambda: False)
+    return range(4)
+
+
 def begun(tmp_path, name):
     path = tmp_path / f"{name}.begun"
     return path.read_text().splitlines() if path.exists() else []
@@ -128,11 +135,11 @@ def test_a_supervisor_that_ends_leaves_its_jobs_to_the_next_one_and_none_begins_
 
 
 def test_a_job_waits_while_another_process_works_in_its_folder_and_holds_up_nobody(
-    queue, added, tmp_path
+    queue, added, tmp_path, four_cores
 ):
     first, second = added("a", "exec sleep 60"), added("b", "exec sleep 60")
     (tmp_path / "a").mkdir()
-    with Supervisor(queue) as supervisor:
+    with Supervisor(queue, four_cores) as supervisor:
         with take_lock(tmp_path / "a", "held"):  # as `slipstream train` by hand does
             ticks(supervisor, lambda: begun(tmp_path, "b"))
             assert not begun(tmp_path, "a") and not queue.job(second.id).reason
@@ -179,11 +186,11 @@ def test_a_job_that_is_stopped_before_it_has_its_folder_stops_nobody_else(
     assert len(asked) == 1 and asked_to_stop(tmp_path / "a")
 
 
-def test_jobs_begin_in_their_order_as_cores_become_free(queue, added, tmp_path):
+def test_jobs_begin_in_their_order_as_cores_become_free(queue, added, tmp_path, four_cores):
     first, second, *_ = (added(name, "exec sleep 60") for name in "abcd")
     waiting = ["waits for `slipstream jobs run`", *["waits behind job 1"] * 3]
     assert [line.reason for line in overview(queue)[0]] == waiting
-    with Supervisor(queue, [0, 1]) as supervisor:
+    with Supervisor(queue, four_cores[:2]) as supervisor:
         ticks(supervisor, lambda: begun(tmp_path, "a") and begun(tmp_path, "b"))
         supervisor.tick()
         assert not begun(tmp_path, "c")
@@ -198,12 +205,11 @@ def test_jobs_begin_in_their_order_as_cores_become_free(queue, added, tmp_path):
 
 
 def test_who_needs_more_memory_than_there_is_waits_and_says_for_what(
-    queue, added, tmp_path, monkeypatch
+    queue, added, tmp_path, monkeypatch, four_cores
 ):
     memory = SimpleNamespace(available=10 * GIB)
     monkeypatch.setattr(supervising, "total_memory", lambda: 100 * GIB)
     monkeypatch.setattr(supervising, "free_memory", lambda: memory.available)
-    monkeypatch.setattr(supervising, "_bindable", lambda: False)  # there may be fewer cores
     first = added("a", "exec sleep 60", memory=30 * GIB)
     second = added("b", "exec sleep 60", memory=30 * GIB)
     third = added("c", "exec sleep 60", memory=30 * GIB)
@@ -211,7 +217,7 @@ def test_who_needs_more_memory_than_there_is_waits_and_says_for_what(
     def reason(job):
         return queue.job(job.id).reason
 
-    with Supervisor(queue, range(4)) as supervisor:
+    with Supervisor(queue, four_cores) as supervisor:
         assert supervisor.tick() and not queue.held(first)  # --until-idle goes on
         assert reason(first) == "waits for 30.0 GiB of memory: beside other programs there are 8.0"
         memory.available = 60 * GIB
@@ -374,12 +380,12 @@ def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(
     assert len(queries) == 1 and len(read) == len(set(read)) == 100
 
 
-def test_a_clock_that_is_set_back_changes_no_order(queue, added, tmp_path, monkeypatch):
+def test_a_clock_that_is_set_back_changes_no_order(queue, added, tmp_path, monkeypatch, four_cores):
     added("a", "exec sleep 60")
     monkeypatch.setattr(time, "time", lambda: 0.0)
     later = added("b", "exec sleep 60")
     assert later.added == 0.0 and [job.name for job in queue.jobs()] == ["a", "b"]
-    with Supervisor(queue, [0]) as supervisor:
+    with Supervisor(queue, four_cores[:1]) as supervisor:
         ticks(supervisor, lambda: begun(tmp_path, "a"))
         supervisor.tick()
         assert not begun(tmp_path, "b")
