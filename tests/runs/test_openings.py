@@ -32,7 +32,7 @@ def prices(seed=0, first=19_000, days=100):
     """A symbol's days; equal seeds are equal prices, whatever the range."""
     returns = np.random.default_rng(seed).normal(0.0, 0.01, 2_000)
     number = np.arange(first, first + days)
-    return [PriceSeries(number, returns[number - 19_000])]
+    return [PriceSeries.from_returns(number, returns[number - 19_000])]
 
 
 def opened(folder, name, what=None, own=1):
@@ -56,11 +56,12 @@ def test_prices_are_the_same_by_their_returns(tmp_path):
     opened(tmp_path, "one", [plain])
     assert opened(tmp_path, "other", prices(seed=1)).number == 1
     noise = np.random.default_rng(5).normal(0.0, 1.0, 100)
-    for share, same in ((0.2, False), (0.05, True)):  # correlations of 0.98 and of 0.999
-        similar = PriceSeries(plain.days, plain.returns + share * 0.01 * noise)
+    returns = np.diff(plain.close, prepend=0.0)
+    for share, same in ((0.5, False), (0.2, True)):  # correlations of 0.9 and of 0.98
+        similar = PriceSeries.from_returns(plain.day, returns + share * 0.01 * noise)
         assert (opened(tmp_path / str(share), f"near {share}", [similar]).number > 1) == same
-    assert opened(tmp_path, "short", prices(first=19_081)).number == 1  # 19 days are shared
-    assert opened(tmp_path, "long", prices(first=19_080)).number >= 2
+    assert opened(tmp_path, "short", prices(first=19_041)).number == 1  # 59 days are shared
+    assert opened(tmp_path, "long", prices(first=19_040)).number >= 2
 
 
 def test_one_symbol_of_several_is_enough(tmp_path):
@@ -157,12 +158,12 @@ def test_other_names_and_bar_lengths_are_the_same_prices(tmp_path):
     hourly = write(tmp_path / "a", "EURUSD", 1)
     longer = write(tmp_path / "b", "GBPUSD", 2)
     (series,) = price_series(hourly, "test")
-    assert len(series.days) > 60 and np.isfinite(series.returns).all()
+    assert len(series.days) > 60 and np.isfinite(series.close).all()
     opened(tmp_path, "one", [series])
     (other,) = price_series(longer, "test")
     found = opened(tmp_path, "two", [other])
     assert found.number == 2
-    assert found.opened == set(series.days.tolist()) & set(other.days.tolist())
+    assert found.opened == series.days & other.days
 
 
 def test_looks_are_listed_and_take_no_day_away(tmp_path):

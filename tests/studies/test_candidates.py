@@ -203,7 +203,12 @@ def test_the_holdout_is_the_mean_over_seeds(tmp_path):
     assert promotion(told) == (
         "Not promoted: 2 fresh days are too few for a bound, which needs 60."
     )
-    assert "is not known: prices are told apart by 20 days" in openings(facts)[0]  # not "the first"
+    short = {**facts, **Opening(1, compared_days=2).facts()}
+    assert "is not known: prices are identified by 60 days, and there are 2." in openings(short)[0]
+    searched = {**facts, **Opening(1, searched=("study other (2027-01-15)",)).facts()}
+    first, used = openings(searched)
+    assert "This is the first opening" in first
+    assert "development days of study other (2027-01-15): they are not fresh" in used
     alone = replace(setup, market=replace(setup.market, benchmark=False))
     facts = holdout_facts(alone, slots, outcomes, opening=Opening(1), forced=False)
     names = [*facts, *(name for seed in facts["seeds"] for name in seed)]

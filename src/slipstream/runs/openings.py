@@ -1,9 +1,11 @@
-"""Openings: which days of which prices a user has seen the outcome of, and by what.
+"""Hold-out register: which days of which prices a user has searched on or has seen the outcome of.
 
-A hold-out proves something once. Every opening is written down before it happens, with the daily
-returns of its prices, in the user's state folder and again beside the study: a study under another
-home, or in another folder, still finds it. Prices are known by their returns, whatever they are
-called. Test splits of runs and evaluations are written down as looks, which are only listed.
+A hold-out proves something once, and only on days that nobody searched on. Before a study searches,
+its development days are registered; before it opens its hold-out, those days are. Both go into the
+user's state folder and into a file beside the study, so that a study under another home or in
+another folder finds them. Prices are identified by their returns, not by names: the same prices
+under another name, bar length, time zone, side or inverted are the same prices. Test splits of runs
+and evaluations are registered as looks, which are only listed.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.market_pass import SymbolPass
 from slipstream.environments.environment import Environment
 from slipstream.files.register import state_folder
-from slipstream.market.calendar import DayRoll, day_number
+from slipstream.market.calendar import DAY, DayRoll, day_number
 from slipstream.market.planted.prices import is_planted
 
 FILE = "openings.db"
-SAME = 0.99  # correlation of daily returns from which on prices are the same
-FEWEST_SHARED = 20  # days
+SAME = 0.95  # absolute correlation of log returns from which on prices are the same
+FEWEST_SHARED = 60  # common days without which prices are not compared
+LAGS = sorted(range(-26, 27), key=abs)  # hours between two files' stamps of the same prices
+HOUR = 3_600
+SEARCH, OPENING, LOOK = "search", "opening", "look"
 _BUSY_SECONDS = 30.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS seen (
@@ -38,14 +43,42 @@ CREATE TABLE IF NOT EXISTS seen (
 CREATE TABLE IF NOT EXISTS prices (digest TEXT PRIMARY KEY, days BLOB, returns BLOB);
 CREATE TABLE IF NOT EXISTS of (
     number INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (number, digest));
-"""
+CREATE TABLE IF NOT EXISTS series (
+    digest TEXT PRIMARY KEY, step INTEGER NOT NULL, at BLOB NOT NULL, close BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS spans (
+    number INTEGER NOT NULL, digest TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    PRIMARY KEY (number, digest));
+"""  # `prices` and `of` hold daily returns of registers that were written before `series`
+Array = NDArray[Any]
 
 
 class PriceSeries(NamedTuple):
-    """Daily close-to-close log returns of one symbol [n]; NaN on days without one."""
+    """Log closes of one symbol [n], hourly, or daily if its bars are longer than an hour.
 
-    days: NDArray[np.int64]
-    returns: NDArray[np.float64]
+    Attributes:
+        step: seconds of a row: HOUR or DAY.
+        at: int64 [n], increasing: hours since 1970 UTC, or trading days.
+        close: float64 [n], logarithm of the row's last close.
+        day: int64 [n], trading day of the row.
+        inside: bool [n], rows of the days in question; the others only help to identify prices.
+    """
+
+    step: int
+    at: NDArray[np.int64]
+    close: NDArray[np.float64]
+    day: NDArray[np.int64]
+    inside: NDArray[np.bool_]
+
+    @classmethod
+    def from_returns(cls, days: Array, returns: Array) -> PriceSeries:
+        """Daily series of log returns; NaN counts as 0."""
+        close = np.cumsum(np.nan_to_num(returns))
+        return cls(DAY, days, close, days, np.ones(len(days), np.bool_))
+
+    @property
+    def days(self) -> frozenset[int]:
+        """Trading days in question."""
+        return frozenset(self.day[self.inside].tolist())
 
 
 @dataclass(frozen=True)
@@ -55,9 +88,11 @@ class Opening:
     Attributes:
         number: which opening of these days it is; 0 where there is nothing to open.
         before: the studies that opened some of them before.
-        opened: days that were.
+        opened: days that were opened or searched: none of them is fresh.
         looks: runs and evaluations that showed an outcome of some of them.
         unknown: why it is not known whether others opened them; empty where it is.
+        searched: the studies that used some of them for development.
+        compared_days: days by which prices were identified, if they are fewer than needed.
     """
 
     number: int = 0
@@ -65,10 +100,13 @@ class Opening:
     opened: frozenset[int] = frozenset()
     looks: tuple[str, ...] = ()
     unknown: str = ""
+    searched: tuple[str, ...] = ()
+    compared_days: int = 0
 
     def facts(self) -> dict[str, Any]:
         """As in `result.json`; `opening` alone where there is nothing more."""
-        told = {"before": self.before, "looks": self.looks, "unknown": self.unknown}
+        names = ("before", "searched", "looks", "unknown", "compared_days")
+        told = {name: getattr(self, name) for name in names}
         return {"opening": self.number, **{k: v for k, v in told.items() if v}}
 
 
@@ -92,9 +130,81 @@ def open_days(
     """
     if not prices:
         return Opening(own)
+    known, unknown = _enter_both((key, OPENING, name, _now(now)), prices, beside)
+    named = {
+        kind: tuple(text for one, text, _ in known.values() if one == kind)
+        for kind in (OPENING, SEARCH, LOOK)
+    }
+    used = (days for kind, _, days in known.values() if kind != LOOK)
+    opened = frozenset[int]().union(*used)
+    if own > 1:  # what the study itself opened, wherever its register went
+        opened = opened.union(*(one.days for one in prices))
+    number = max(own, 1 + len(named[OPENING]))
+    compared = max(len(np.unique(one.day)) for one in prices)
+    return Opening(
+        number,
+        named[OPENING],
+        opened,
+        named[LOOK],
+        unknown,
+        named[SEARCH],
+        compared if compared < FEWEST_SHARED else 0,
+    )
+
+
+def register_search(
+    prices: Sequence[PriceSeries], study: str, name: str, beside: Path, now: float | None = None
+) -> None:
+    """Register a study's development days, on disk when this returns; once per study.
+
+    A register that cannot be written is reported when the hold-out is opened.
+
+    Args:
+        prices: of the development days; none of a market of our own generators.
+        study: its id; name, beside: see `open_days`.
+    """
+    if prices:
+        _enter_both((search_key(study), SEARCH, name, _now(now)), prices, beside)
+
+
+def search_key(study: str) -> str:
+    """Key of the entry with the development days of a study, by its id."""
+    return f"{study}/search"
+
+
+def searched_by(study: str, prices: Sequence[PriceSeries], beside: Path) -> frozenset[int] | None:
+    """Days in question of these prices that the study of this id searched on.
+
+    None if no register knows the study.
+    """
+    found: set[int] = set()
+    known = False
+    for path in (state_folder("holdouts") / FILE, beside / f".{FILE}"):
+        if path.exists():
+            with _register(path) as db:
+                key = (search_key(study),)
+                known = known or bool(
+                    db.execute("SELECT 1 FROM seen WHERE key = ?", key).fetchall()
+                )
+                found.update(*(days for *_, days in _matches(db, prices, "WHERE key = ?", key)))
+    return frozenset(found) if known else None
+
+
+def _now(now: float | None) -> float:
+    return time.time() if now is None else now
+
+
+def _enter_both(
+    entry: tuple[str, str, str, float], prices: Sequence[PriceSeries], beside: Path
+) -> tuple[dict[str, tuple[str, str, set[int]]], str]:
+    """Write an entry into both registers.
+
+    Returns:
+        The earlier entries over the same prices by key (kind, name, days), and why the user's own
+        register could not be used; empty if it was.
+    """
     known: dict[str, tuple[str, str, set[int]]] = {}
     unknown = ""
-    entry = (key, "opening", name, time.time() if now is None else now)
     try:
         with ExitStack() as both:  # the first is held until the second is written: one order
             for place in (None, beside):
@@ -105,13 +215,7 @@ def open_days(
                     unknown = unknown if place else str(error).rstrip(".")
     except sqlite3.Error as error:  # it could not be written in the end
         unknown = str(error)
-    before = [text for kind, text, _ in known.values() if kind == "opening"]
-    looks = [text for kind, text, _ in known.values() if kind == "look"]
-    opened: set[int] = set().union(*(days for kind, _, days in known.values() if kind == "opening"))
-    if own > 1:  # what the study itself opened, wherever its register went
-        opened.update(*(one.days.tolist() for one in prices))
-    number = max(own, 1 + len(before))
-    return Opening(number, tuple(before), frozenset(opened), tuple(looks), unknown)
+    return known, unknown
 
 
 def look(environment: Environment, what: str) -> None:
@@ -123,7 +227,7 @@ def look(environment: Environment, what: str) -> None:
         with suppress(SlipstreamError, sqlite3.Error, OSError):
             prices = price_series(environment, split)
             if prices:
-                entry = (f"{what}:{split}", "look", what, time.time())
+                entry = (f"{what}:{split}", LOOK, what, time.time())
                 with _register(state_folder("holdouts") / FILE) as db:
                     _enter(db, entry, prices)
 
@@ -131,11 +235,8 @@ def look(environment: Environment, what: str) -> None:
 def opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
     """Days of these prices that some study of this user has opened a hold-out on."""
     with _register(state_folder("holdouts") / FILE) as db:
-        rows = db.execute(
-            "SELECT days, returns FROM seen JOIN of USING (number) JOIN prices USING (digest) "
-            "WHERE kind = 'opening'"
-        ).fetchall()
-    return frozenset().union(*(_shared(_prices(*blobs), prices) for blobs in rows))
+        found = _matches(db, prices, "WHERE kind = ?", (OPENING,))
+        return frozenset[int]().union(*(days for *_, days in found))
 
 
 @contextmanager
@@ -153,50 +254,153 @@ def _register(path: Path) -> Iterator[sqlite3.Connection]:
 def _enter(
     db: sqlite3.Connection, entry: tuple[str, str, str, float], prices: Sequence[PriceSeries]
 ) -> dict[str, tuple[str, str, set[int]]]:
-    """Writes an entry, and returns the earlier ones over the same prices: kind, name, days."""
+    """Write an entry, and return the earlier ones over the same prices: kind, name, days.
+
+    A study's own development days are no earlier entry of its hold-out.
+    """
     db.execute("INSERT OR IGNORE INTO seen (key, kind, name, at) VALUES (?, ?, ?, ?)", entry)
     ((number,),) = db.execute("SELECT number FROM seen WHERE key = ?", entry[:1])
     for one in prices:
-        blobs = (one.days.astype("<i8").tobytes(), one.returns.astype("<f8").tobytes())
-        digest = hashlib.sha256(b"".join(blobs)).hexdigest()
-        db.execute("INSERT OR IGNORE INTO prices VALUES (?, ?, ?)", (digest, *blobs))
-        db.execute("INSERT OR IGNORE INTO of VALUES (?, ?)", (number, digest))
-    rows = db.execute("SELECT digest, days, returns FROM prices").fetchall()
-    shared = {digest: _shared(_prices(*blobs), prices) for digest, *blobs in rows}
+        rows = np.flatnonzero(one.inside)
+        if len(rows):
+            span = (int(one.at[rows[0]]), int(one.at[rows[-1]]))
+            spanned = (number, _store(db, one), *span)
+            db.execute("INSERT OR IGNORE INTO spans VALUES (?, ?, ?, ?)", spanned)
     found: dict[str, tuple[str, str, set[int]]] = {}
-    for key, kind, name, at, digest in db.execute(
-        "SELECT key, kind, name, at, digest FROM seen JOIN of USING (number) WHERE number < ? "
-        "ORDER BY number",
-        (number,),
-    ):
-        if shared[digest]:
-            when = time.strftime("%Y-%m-%d", time.gmtime(at))
-            found.setdefault(key, (kind, f"{name} ({when})", set()))[2].update(shared[digest])
+    own = search_key(entry[0].rpartition("/")[0])
+    where = ("WHERE seen.number < ? AND key != ?", (number, own))
+    for key, kind, name, at, days in _matches(db, prices, *where):
+        when = time.strftime("%Y-%m-%d", time.gmtime(at))
+        found.setdefault(key, (kind, f"{name} ({when})", set()))[2].update(days)
     return found
 
 
-def _prices(days: bytes, returns: bytes) -> PriceSeries:
-    return PriceSeries(np.frombuffer(days, "<i8"), np.frombuffer(returns, "<f8"))
+def _store(db: sqlite3.Connection, new: PriceSeries) -> str:
+    """Digest of the stored series that holds these closes.
+
+    A series that another one continues is extended and not stored twice: nightly studies over a
+    growing file keep one.
+    """
+    for digest, old in _series(db).items():
+        if old.step != new.step:
+            continue
+        _, mine, theirs = np.intersect1d(new.at, old.at, assume_unique=True, return_indices=True)
+        days = len(np.unique(new.day[mine]))
+        if days >= FEWEST_SHARED and np.abs(new.close[mine] - old.close[theirs]).max() < 1e-9:
+            at, first = np.unique(np.concatenate([old.at, new.at]), return_index=True)
+            if len(at) > len(old.at):
+                close = np.concatenate([old.close, new.close])[first]
+                row = (at.astype("<i8").tobytes(), close.astype("<f8").tobytes(), digest)
+                db.execute("UPDATE series SET at = ?, close = ? WHERE digest = ?", row)
+            return digest
+    blobs = (new.at.astype("<i8").tobytes(), new.close.astype("<f8").tobytes())
+    digest = hashlib.sha256(b"".join(blobs)).hexdigest()
+    db.execute("INSERT OR IGNORE INTO series VALUES (?, ?, ?, ?)", (digest, new.step, *blobs))
+    return digest
 
 
-def _shared(old: PriceSeries, new: Sequence[PriceSeries]) -> set[int]:
-    """Days of an old series that are also days of the same prices in some new one."""
-    found: set[int] = set()
-    for one in new:
-        days, mine, theirs = np.intersect1d(one.days, old.days, return_indices=True)
-        pairs = np.array([one.returns[mine], old.returns[theirs]])
-        pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
-        moves = len(pairs[0]) >= FEWEST_SHARED and pairs.std(axis=1).min() > 0.0
-        if moves and np.corrcoef(pairs)[0, 1] > SAME:
-            found.update(days.tolist())
+def _series(db: sqlite3.Connection) -> dict[str, PriceSeries]:
+    """Every stored series by its digest."""
+    found = {}
+    for digest, step, *blobs in db.execute("SELECT digest, step, at, close FROM series"):
+        at, close = np.frombuffer(blobs[0], "<i8"), np.frombuffer(blobs[1], "<f8")
+        found[digest] = PriceSeries(step, at, close, at, np.ones(len(at), np.bool_))
     return found
 
 
-def price_series(environment: Environment, split: str) -> list[PriceSeries]:
-    """Daily returns of every symbol on a split's days; none of our own generators' markets.
+def _matches(
+    db: sqlite3.Connection, prices: Sequence[PriceSeries], where: str, values: tuple[Any, ...]
+) -> Iterator[tuple[str, str, str, float, set[int]]]:
+    """Entries over the same prices: key, kind, name, time, and days in question that they cover."""
+    known = _series(db)
+    for digest, *blobs in db.execute("SELECT digest, days, returns FROM prices"):
+        known[digest] = PriceSeries.from_returns(
+            np.frombuffer(blobs[0], "<i8"), np.frombuffer(blobs[1], "<f8")
+        )
+    places: dict[str, list[tuple[PriceSeries, Array]]] = {}
+    columns = "SELECT seen.number, key, kind, name, seen.at, digest, first, last FROM seen"
+    rows = db.execute(
+        f"{columns} JOIN spans USING (number) {where} UNION ALL "
+        f"SELECT seen.number, key, kind, name, seen.at, digest, NULL, NULL FROM seen "
+        f"JOIN of USING (number) {where} ORDER BY 1",
+        values * 2,
+    ).fetchall()
+    for _, key, kind, name, at, digest, first, last in rows:
+        old = known[digest]
+        if digest not in places:
+            pairs = ((one, _place(old, one)) for one in prices)
+            places[digest] = [(one, place) for one, place in pairs if place is not None]
+        first, last = (old.at[0], old.at[-1]) if first is None else (first, last)
+        days: set[int] = set()
+        for one, place in places[digest]:
+            days.update(one.day[one.inside & (place >= first) & (place <= last)].tolist())
+        if days:
+            yield key, kind, name, at, days
+
+
+def _place(old: PriceSeries, new: PriceSeries) -> Array | None:
+    """Rows of `new` as values of `old.at`, if both are the same prices at some lag; else None."""
+    if old.step == new.step:
+        lags = LAGS if new.step == HOUR else (0, 1, -1)
+        a, b = _Grid.of(old.at, old.close), _Grid.of(new.at, new.close)
+        days = 24 if new.step == HOUR else 1
+        return next((new.at - lag for lag in lags if _same(a, b, lag, days)), None)
+    hourly, daily = (old, new) if old.step == HOUR else (new, old)
+    b = _Grid.of(daily.at, daily.close)
+    for roll in range(24):  # hour at which the daily file's day may begin
+        day = (hourly.at - roll) // 24
+        ends = np.flatnonzero(np.diff(day, append=day[-1] + 1))
+        a = _Grid.of(day[ends], hourly.close[ends])
+        for lag in (0, 1, -1):
+            if _same(a, b, lag, 1):
+                return day + lag if new is hourly else (new.at - lag) * 24 + roll + 12
+    return None
+
+
+class _Grid(NamedTuple):
+    """Closes on every step from the first on; NaN where there is none."""
+
+    first: int
+    close: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, at: Array, close: Array) -> _Grid:
+        grid = np.full(int(at[-1] - at[0]) + 1, np.nan)
+        grid[at - at[0]] = close
+        return cls(int(at[0]), grid)
+
+
+def _same(a: _Grid, b: _Grid, lag: int, day: int) -> bool:
+    """Whether log returns correlate when a is moved by a lag; `day` steps are a day."""
+    shift = a.first + lag
+    first = max(shift, b.first)
+    last = min(shift + len(a.close), b.first + len(b.close))
+    if last - first < FEWEST_SHARED * day:
+        return False
+    pair = np.stack(
+        [a.close[first - shift : last - shift], b.close[first - b.first :][: last - first]]
+    )
+    common = np.flatnonzero(np.isfinite(pair).all(axis=0))
+    if len(common) < FEWEST_SHARED or len(np.unique((common + first) // day)) < FEWEST_SHARED:
+        return False
+    moves = np.diff(pair[:, common], axis=1)
+    moves -= moves.mean(axis=1, keepdims=True)
+    ours, theirs = moves
+    scale = np.sqrt((ours @ ours) * (theirs @ theirs))
+    return bool(scale > 0.0 and abs(ours @ theirs) >= SAME * scale)
+
+
+def price_series(
+    environment: Environment, split: str, window: Sequence[float] | None = None
+) -> list[PriceSeries]:
+    """Log closes of every symbol up to a split's end; none of our own generators' markets.
 
     Where a kernel does not declare its prices, a number for each day that follows from its arrays
     stands for them: equal arrays are the same prices.
+
+    Args:
+        split: whose days are in question.
+        window: UTC seconds, half open; the days in question instead of the split's.
     """
     rules = environment.prices
     if rules is None:
@@ -205,31 +409,47 @@ def price_series(environment: Environment, split: str) -> list[PriceSeries]:
     if "folder" in data and not data.get("files") and is_planted(data["folder"]):
         return []
     kernel, loaded = rules
-    found: dict[tuple[Any, ...], list[PriceSeries]] = {}
+    found: dict[tuple[Any, ...], list[tuple[Array, ...]]] = {}
+    step = HOUR
     for record in loaded.params[split]:
         market = kernel.spec(record, loaded.data).market
         assert market is not None
         roll = cast(DayRoll, market.day_roll)
         if kernel.market_pass is None:
             assert kernel.timeline is not None
-            days = np.unique(day_number(kernel.timeline(record, loaded.data) - 1, roll))
-            found.setdefault((), []).append(PriceSeries(days, _stand_in(loaded.data, days)))
-            continue
-        one = kernel.market_pass(record, loaded.data)
-        rows = slice(one.history if isinstance(one, SymbolPass) else 0, one.last + 1)
-        day = day_number(one.time[rows] + market.bar_seconds - 1, roll)
-        ends = np.flatnonzero(np.diff(day, append=day[-1] + 1))
-        close = one.close.reshape(len(one.close), -1)[rows][ends]
-        with np.errstate(divide="ignore", invalid="ignore"):  # 0: not listed
-            returns = np.diff(np.log(close), axis=0, prepend=np.nan)
-        inside = day[ends] >= day[one.first - rows.start]
-        for asset, column in enumerate(returns.T):
-            prices = PriceSeries(day[ends][inside], column[inside])
-            found.setdefault((market.symbols, asset), []).append(prices)
-    return [
-        PriceSeries(*(np.concatenate(part) for part in zip(*one, strict=True)))
-        for one in found.values()
-    ]
+            ends = np.asarray(kernel.timeline(record, loaded.data)) - 1
+            ends = ends[np.flatnonzero(np.diff(day_number(ends, roll), append=-1))]
+            step, inside = DAY, np.ones(len(ends), np.bool_)
+            logs = _stand_in(loaded.data, day_number(ends, roll))[:, None]
+        else:
+            one = kernel.market_pass(record, loaded.data)
+            rows = slice(one.history if isinstance(one, SymbolPass) else 0, one.last + 1)
+            ends = one.time[rows] + market.bar_seconds - 1
+            closes = one.close.reshape(len(one.close), -1)[rows]
+            logs = np.log(np.where(closes > 0.0, closes, np.nan))  # 0: not listed
+            inside = np.arange(len(ends)) >= one.first - rows.start
+            step = HOUR if market.bar_seconds <= HOUR else DAY
+        if window is not None:
+            inside = (ends >= window[0]) & (ends < window[1])
+        day = day_number(ends, roll)
+        at = ends // HOUR if step == HOUR else day
+        for asset, close in enumerate(logs.T):
+            listed = np.isfinite(close)
+            part = (at[listed], close[listed], day[listed], inside[listed])
+            found.setdefault((market.symbols, asset), []).append(part)
+    series = (_joined(step, parts) for parts in found.values())
+    return [one for one in series if one.inside.any()]
+
+
+def _joined(step: int, parts: Sequence[tuple[Array, ...]]) -> PriceSeries:
+    """The last row of each step over several passes of a symbol."""
+    at, close, day, inside = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(at, kind="stable")
+    ends = np.flatnonzero(np.diff(at[order], append=np.iinfo(np.int64).max))
+    starts = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)
+    within = np.logical_or.reduceat(inside[order], starts) if len(at) else inside
+    rows = order[ends]
+    return PriceSeries(step, at[rows], close[rows], day[rows], within)
 
 
 def _stand_in(data: Any, days: NDArray[np.int64]) -> NDArray[np.float64]:

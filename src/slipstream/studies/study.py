@@ -16,6 +16,7 @@ from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
 from slipstream.runs.listeners.telling import vectorized_line
+from slipstream.runs.openings import register_search
 from slipstream.runs.state_version import check_state_version, state_version
 from slipstream.settings.config import RunConfig
 from slipstream.settings.trust import enter
@@ -33,7 +34,7 @@ from slipstream.studies.record.folder import (
 )
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import Mirror, shown, storage_url
-from slipstream.studies.record.warm_start import FACT, WarmStart
+from slipstream.studies.record.warm_start import FACT, WarmStart, check_holdout
 from slipstream.studies.search.asker import LIBRARIES
 from slipstream.studies.search.forecast import (
     DAY,
@@ -206,12 +207,17 @@ class Study:
         check_constraints(self.config.constraints, known, self.base.short_name)
         if resumed:
             self._compare(survey.facts)
+        else:
+            check_holdout(self.config, survey.facts.get("folds") or {}, survey.prices())
         told = self.warm_start
         plan = StudyPlan(self.base, self.config, self.space, survey.folds, survey.spec.market, told)
         for note in survey.notes:
             self._tell(f"Note: {note}")
+        path = self._begin(survey)
+        study, place = str(self.folder.provenance.get("id", self.folder.path)), self.folder.path
+        register_search(survey.searched(), study, f"study {place}", place.parent)
         with (
-            Ledger(self._begin(survey), read_only=False) as ledger,
+            Ledger(path, read_only=False) as ledger,
             Interruption(self.folder.path) as asked,
         ):
             if told is not None:

@@ -403,7 +403,7 @@ def test_of_two_studies_over_the_same_prices_one_is_the_first(tmp_path, monkeypa
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = study_world.FIRST + 4 * study_world.DAYS
     days = np.arange(first, first + study_world.HOLDOUT)
-    prices = [PriceSeries(days, np.random.default_rng(9).normal(0.0, 0.01, len(days)))]
+    prices = [PriceSeries.from_returns(days, np.random.default_rng(9).normal(0.0, 0.01, len(days)))]
     entry = ("run runs/early:test", "look", "run runs/early", 1.8e9)
     with openings._register(register.state_folder("holdouts") / openings.FILE) as db:
         openings._enter(db, entry, prices)
@@ -428,7 +428,9 @@ def test_of_two_studies_over_the_same_prices_one_is_the_first(tmp_path, monkeypa
 def test_without_a_register_nothing_is_promoted(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    prices = [PriceSeries(np.arange(100), np.random.default_rng(9).normal(0.0, 0.01, 100))]
+    prices = [
+        PriceSeries.from_returns(np.arange(100), np.random.default_rng(9).normal(0.0, 0.01, 100))
+    ]
     folder = study_world.run_study(tmp_path / "one", trials=20, skill=0.01, prices=prices)
     assert not folder.result["holdout"]["promoted"]
     told = folder.result["sentences"]

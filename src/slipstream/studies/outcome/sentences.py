@@ -119,10 +119,10 @@ def openings(holdout: Mapping[str, Any]) -> list[str]:
     number, found = holdout["opening"], []
     if holdout.get("unknown"):
         found.append(f"{holdout['unknown']}. {UNKNOWN_OPENINGS}")
-    elif number == 1 and holdout.get("fresh_days", FEWEST_SHARED) < FEWEST_SHARED:
+    elif number == 1 and holdout.get("compared_days"):
         found.append(
-            "Whether these hold-out days were opened before is not known: prices are told apart by "
-            f"{FEWEST_SHARED} days, and these are {holdout['fresh_days']}."
+            "Whether these hold-out days were opened before is not known: prices are identified by "
+            f"{FEWEST_SHARED} days, and there are {holdout['compared_days']}."
         )
     elif number == 1:
         found.append("This is the first opening of these hold-out days by a study of this user.")
@@ -134,6 +134,11 @@ def openings(holdout: Mapping[str, Any]) -> list[str]:
             f"This is opening {number} of these hold-out days{f', after {before}' * bool(before)}: "
             "what it shows now was chosen by somebody who could have seen it before, and is no "
             f"longer out of sample.{judged}"
+        )
+    if holdout.get("searched"):
+        found.append(
+            f"Some of these days were development days of {_listed(holdout['searched'])}: they are "
+            f"not fresh and leave the bounds, which are of {plural(holdout['fresh_days'], 'day')}."
         )
     if holdout.get("looks"):
         found.append(

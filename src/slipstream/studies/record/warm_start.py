@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.market.calendar import DAY
 from slipstream.market.finding import plural
+from slipstream.runs.openings import PriceSeries, searched_by
 from slipstream.settings.config import RunConfig
 from slipstream.settings.target import read_config
 from slipstream.studies.config import StudyConfig, digest
@@ -111,6 +114,44 @@ def warm_start(
             why = f"{plural(len(done), 'finished trial')}, none with settings in this search space"
         raise ConfigError(f"{named}: that study has {why}. Name another one, or leave it out.")
     return WarmStart(source.name, found, len(done) - len(found), len(trials) + behind)
+
+
+def check_holdout(
+    config: StudyConfig, folds: Mapping[str, Any], holdout: Sequence[PriceSeries]
+) -> None:
+    """Refuse `study.from_study` if that study searched on days of this study's hold-out.
+
+    Args:
+        config: of this study.
+        folds: `development` and `holdout` of this study, UTC seconds; empty without prices.
+        holdout: this study's prices, see `openings.price_series`.
+
+    Raises:
+        ConfigError: it did; a register that does not know it leaves the dates of its folds.
+    """
+    source = None if config.from_study is None else lookup(config.from_study)[1]
+    if source is None or not holdout or "holdout" not in folds:
+        return
+    begin, end = folds["holdout"]
+    days = searched_by(str(source.provenance.get("id")), holdout, source.path.parent)
+    if days is None:
+        before = (source.provenance.get("environment") or {}).get("folds") or {}
+        until = min(before.get("development", [0, 0])[1], end)
+    else:
+        until = min((max(days, default=-1) + 1) * DAY, end)
+    if until <= begin:
+        return
+    share = math.floor(100 * (end - until) / (end - folds["development"][0])) / 100
+    first = time.strftime("%Y-%m-%d", time.gmtime(begin))
+    last = time.strftime("%Y-%m-%d", time.gmtime(until - 1))
+    later = "take prices that end later and a smaller hold-out"
+    if share >= 0.05:
+        later = f"let the hold-out begin after them, `--set study.folds.holdout={share:g}`"
+    raise ConfigError(
+        f"`study.from_study: {config.from_study}`: that study searched on {first} to {last}, which "
+        "this study holds out, so that the hold-out would not be out of sample. Leave it out, or "
+        f"{later}."
+    )
 
 
 def _params(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.spec import Spec
-from slipstream.market.folds import HOLDOUT
+from slipstream.market.folds import DEVELOPMENT, HOLDOUT
 from slipstream.runs.openings import PriceSeries, price_series
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
@@ -36,7 +36,8 @@ class Survey:
         notes: sentences that the user must see.
         observed_bytes: see `Environment`.
         backend: how copies are stepped; ``auto`` where that is measured later.
-        prices: what is written down of the hold-out when it is opened.
+        prices: what is registered of the hold-out when it is opened.
+        searched: what is registered of the development days before the search.
     """
 
     spec: Spec
@@ -46,6 +47,7 @@ class Survey:
     observed_bytes: int | None = None
     backend: str = "auto"
     prices: Callable[[], Sequence[PriceSeries]] = tuple
+    searched: Callable[[], Sequence[PriceSeries]] = tuple
 
 
 class Pools:
@@ -89,8 +91,12 @@ class Pools:
         backend = base.training.chosen_backend
         if "compiled" in environment.backends:  # others are measured
             backend = environment.chosen_backend(backend)
-        prices = partial(price_series, environment, HOLDOUT)
-        return Survey(environment.spec, folds, facts, environment.notes, seen, backend, prices)
+        prices = searched = partial(price_series, environment, HOLDOUT)
+        if window := (facts.get("folds") or {}).get(DEVELOPMENT):
+            searched = partial(price_series, environment, HOLDOUT, window)
+        return Survey(
+            environment.spec, folds, facts, environment.notes, seen, backend, prices, searched
+        )
 
     @contextmanager
     def pool(self, folder: StudyFolder) -> Iterator[Pool]:
