@@ -164,11 +164,19 @@ def test_what_a_study_measured_is_judged() -> None:
     assert not _figure("pbo", {"value": 0.21}, "at most", 0.2, config).passed
     few = _figure("dsr", {"reason": "few days"}, "at least", 0.95, config)
     assert not few.passed and "few days" in few.figure and str(config) in few.figure
-    facts = {"mean_return": 0.02, "beats_cash": True}
-    assert _holdout(facts, "first").passed  # forex: cash alone
-    assert "; opening 2 of these days" in _holdout(facts | {"opening": 2}, "first").figure
-    rival = {"benchmark_return": 0.03, "beats_equal_weight": False}
-    assert not _holdout(facts | rival, "first").passed
+    facts = {"mean_return": 0.02, "beats_cash": True, "lcb": 0.1, "fresh_days": 70}
+
+    def gate(**more: object) -> Gate:
+        return _holdout({"holdout": {**facts, **more}, "winner": {"forced": False}}, "first")
+
+    assert gate(promoted=True).passed
+    # What the study did not promote is not deployed, whatever its mean return is.
+    assert not gate(promoted=False).passed
+    again = gate(promoted=False, opening=2, lcb=None, fresh_days=0)
+    assert "0 fresh days are too few for a bound" in again.figure
+    assert "opening 2 of these days" in again.figure
+    violates = gate(promoted=False, violates="drawdown is 0.2 (at most 0.1)")
+    assert not violates.passed and "drawdown is 0.2" in violates.figure
     closed = _holdout({}, "first")
     assert not closed.passed and "`slipstream resume first --force-deploy`" in closed.figure
 

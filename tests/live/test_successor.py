@@ -55,7 +55,7 @@ def new_study(
         "rungs": [],
         "confirmation": {"candidates": [], "seeds": 5, "winner": 3},
         "winner": {"trial": 3, "forced": False},
-        "holdout": {"mean_return": 0.02, "beats_cash": True, "promoted": False},
+        "holdout": {"mean_return": 0.02, "beats_cash": True, "promoted": True},
         "evidence": {"pbo": {"value": pbo}, "deflated_sharpe": {"value": 0.97}},
         "seconds": {"workers": {}},
         "steps": {},

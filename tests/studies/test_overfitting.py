@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from itertools import combinations, pairwise
 from statistics import NormalDist
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.stats import rankdata
 
 from slipstream.studies.engine.member import DailyReturns
+from slipstream.studies.outcome.result import _deflated
 from slipstream.studies.statistics import overfitting as de
 from slipstream.studies.statistics.bootstrap import normal_bound
 from slipstream.studies.statistics.overfitting import PBO, NotComputed, pbo
@@ -303,3 +305,17 @@ def test_the_smallest_ratio_is_where_the_bound_is_zero(days, level):
     assert de.smallest_confirmable(59, 365.0, level) is None
     told = de.findable({"folds": 1.0, "holdout": 42 / 365}, 1, 365.0)
     assert "none on the hold-out (42 days)" in de.findable_sentence(told)
+
+
+def test_the_ratio_of_the_deployed_trial_is_deflated():
+    """The deploy gate showed the figure of the trial with the highest score."""
+    random = np.random.default_rng(0)
+    matrix = random.normal(0.0, 0.01, (250, 30))
+    matrix[:, 4] += 0.01
+    last = SimpleNamespace(able=True)
+    trials = [SimpleNamespace(number=k, score=float(k == 4), last=last) for k in range(30)]
+    arguments = ({"own": matrix}, range(30), trials, 0)
+    best, deployed = _deflated(*arguments, None), _deflated(*arguments, 7)
+    assert (best["trial"], deployed["trial"]) == (4, 7)
+    assert best["value"] > 0.95 > deployed["value"]
+    assert "did not finish" in _deflated(*arguments, 99)["reason"]

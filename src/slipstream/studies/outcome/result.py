@@ -94,7 +94,9 @@ def result_of(
 ) -> dict[str, Any]:
     """What `result.json` says."""
     trials = ledger.trials()
-    evidence = evidence_of(plan, ledger, trials) if plan.market is not None else None
+    evidence = (
+        evidence_of(plan, ledger, trials, deployed.winner) if plan.market is not None else None
+    )
     ranked = best_trials(trials)
     chosen = {trial.number: trial for trial in trials}
     confirmation = plan.study.confirmation
@@ -243,12 +245,17 @@ def _fields(one: object, *names: str) -> dict[str, Any]:
     return {name: getattr(one, name) for name in names}
 
 
-def evidence_of(plan: StudyPlan, ledger: Ledger, trials: Sequence[Trial]) -> dict[str, Any]:
+def evidence_of(
+    plan: StudyPlan, ledger: Ledger, trials: Sequence[Trial], deployed: int | None = None
+) -> dict[str, Any]:
     """PBO and deflated Sharpe over the trials that finished all folds at full budget.
 
     PBO ranks trials among each other by their net returns. The deflated Sharpe ratio is the smaller
     of two: of returns in excess of equal weight's, for a market that rises makes every long
     position look skilled, and of own ones, for in one that falls cash does.
+
+    Args:
+        deployed: trial whose ratio is deflated; None: the one with the highest score.
 
     Returns:
         `pbo` and `deflated_sharpe`: their figures, or `reason` where they are not computed.
@@ -262,11 +269,18 @@ def evidence_of(plan: StudyPlan, ledger: Ledger, trials: Sequence[Trial]) -> dic
     overfitting = pbo(matrix) if len(matrix) else NotComputed("no trial finished")
     known = ("value", "loses", "columns", "days", "blocks")
     told = _fields(overfitting, *(("reason",) if isinstance(overfitting, NotComputed) else known))
-    return {"pbo": told, "deflated_sharpe": _deflated(returns, complete, trials, plan.behind)}
+    return {
+        "pbo": told,
+        "deflated_sharpe": _deflated(returns, complete, trials, plan.behind, deployed),
+    }
 
 
 def _deflated(
-    returns: Mapping[str, Floats], complete: Sequence[int], trials: Sequence[Trial], behind: int
+    returns: Mapping[str, Floats],
+    complete: Sequence[int],
+    trials: Sequence[Trial],
+    behind: int,
+    deployed: int | None,
 ) -> dict[str, Any]:
     """The smaller ratio, and `of` which returns it is; none where one cannot be computed.
 
@@ -277,6 +291,10 @@ def _deflated(
     if not known:
         return {"reason": "no trial finished that can win"}
     best = max(known, key=lambda number: (scores[number] or 0.0, -number))
+    if deployed is not None:
+        best = deployed
+    if best not in complete:
+        return {"trial": best, "reason": f"trial {best} did not finish all folds at full budget"}
     told: list[dict[str, Any]] = []
     tried = len(trials) + behind
     for name, matrix in returns.items():
