@@ -155,7 +155,8 @@ class Trainer:
             ) as workers,
         ):
             self._start(workers)
-            self._validate_if_due(workers)  # a signal may have cut the last validation short
+            if self._validate_if_due(workers):  # a signal cut the last validation short
+                self._checkpoint(workers)  # the one that was written then lacks its scores
 
             def policy_of(member: int) -> Any:
                 return workers.of(member, "policy", member)
@@ -317,11 +318,15 @@ class Trainer:
             reason = "its gradient became NaN or infinite; its weights are those before that update"
             self.events.emit(Failed(self.progress.snapshot(), member, reason))
 
-    def _validate_if_due(self, workers: Workers) -> None:
-        """Scores all members on the validation split; keeps policies that are the best so far."""
+    def _validate_if_due(self, workers: Workers) -> bool:
+        """Score all members on the validation split and keep policies that are the best so far.
+
+        Returns:
+            Whether a validation was due and ran to its end.
+        """
         settings, steps = self.config.evaluation, self.progress.steps
         if self._validated == steps or not self._validation_due():
-            return
+            return False
         self.events.emit(Entered(self._snapshot(workers), "validating"))
         plan, before = self.plan, self.progress.seconds_validate
         values = self._evaluate(
@@ -329,7 +334,7 @@ class Trainer:
         )
         self._validation_seconds = self.progress.seconds_validate - before
         if values is None:  # a signal came; the checkpoint says that this is still to be done
-            return
+            return False
         self._validated, self._judged = steps, self._episodes.copy()
         measured = join_states(workers.call("measured"))
         scores = np.array([counted(row).mean() for row in values])
@@ -351,6 +356,7 @@ class Trainer:
         self.events.emit(
             Evaluated(progress, self.validation, everyone, scores, metrics=measured, best=best)
         )
+        return True
 
     def _evaluate(self, workers: Workers, *asked: Any) -> NDArray[np.float64] | None:
         """[M, J]: what the scores of the policies as they are now are the means of.
