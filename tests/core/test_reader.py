@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import socket
 from pathlib import Path
 
@@ -151,3 +152,16 @@ def test_a_seal_is_verified_and_taken_off(tmp_path):
     with pytest.raises(CheckpointError, match="hash"):
         read_json(path, CheckpointError, "", sealed=lambda facts: True)
     assert seal({"a": 1, "b": 2}) == seal({"b": 2, "a": 1}) != seal({"a": 1, "b": 3})
+
+
+def test_a_key_that_is_asked_for_and_missing_is_refused_at_any_depth(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text('{"winner": {"trial": 3}, "trials": [{"kind": "complete"}]}')
+    found = read_json(path, CheckpointError, "Restore it.")
+    assert found["winner"]["trial"] == 3 and found.get("holdout") is None
+    for asked in (lambda: found["holdout"], lambda: found["winner"]["forced"]):
+        with pytest.raises(CheckpointError, match=r"result.json cannot be read: .* is missing"):
+            asked()
+    with pytest.raises(CheckpointError, match=r"'score' is missing\. Restore it"):
+        found["trials"][0]["score"]
+    assert type(pickle.loads(pickle.dumps(found))) is dict

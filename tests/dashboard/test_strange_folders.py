@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
-from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.core.errors import CheckpointError
 from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.news import News, news_of
 from slipstream.dashboard.run_page import run_news
@@ -106,7 +106,7 @@ def test_endless_outcomes_and_decisions_are_refused(deployed, study, tmp_path):
     assert outcomes_in(study / "ledger.db") == 0
     journal = deployed(tmp_path / "live") / "accounts" / "2" / JOURNAL
     spoil(journal, *view_of("decisions", 7))
-    with pytest.raises(ResourceError, match="is computed"):
+    with pytest.raises(CheckpointError, match="is computed"):
         Journal(journal, read_only=True)
 
 

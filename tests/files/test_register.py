@@ -1,5 +1,6 @@
 """The register of folders that this user's commands made: many processes, kills, moves, limits."""
 
+import json
 import multiprocessing
 import os
 import shutil
@@ -136,3 +137,12 @@ def test_runs_of_python_are_entered_with_their_own_id(tmp_path):
     (entry,) = register.entries()
     assert entry.path == str(run.path) and entry.name == "cartpole" and entry.present
     assert entry.id == run.provenance["id"]
+
+
+def test_an_entry_with_a_key_of_a_later_version_is_read(state, tmp_path):
+    run = folder_of(tmp_path / "run", "a1")
+    enter(run)
+    path = state / "folders" / "a1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
+    assert register.known("a1", run).present
+    assert [one.id for one in register.entries()] == ["a1"]

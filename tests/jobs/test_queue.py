@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.jobs.overview import state_of
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, JobQueue
 
@@ -84,14 +84,14 @@ def test_a_damaged_table_is_a_paragraph(tmp_path):
     folder = tmp_path / "queue"
     folder.mkdir()
     (folder / "jobs.sqlite").write_bytes(b"no table at all" * 1000)
-    with pytest.raises(ResourceError, match="could not be read or written"):
+    with pytest.raises(CheckpointError, match="cannot be used"):
         JobQueue(folder)
 
 
 def test_a_table_that_may_not_be_written_is_a_paragraph(queue, tmp_path, monkeypatch):
     queue._table.close()
     queue._table = sqlite3.connect(f"file:{queue.folder}/jobs.sqlite?mode=ro", uri=True)
-    with pytest.raises(ResourceError, match="could not be read or written"):
+    with pytest.raises(ResourceError, match="cannot be written"):
         add(queue, tmp_path / "a")
 
 
@@ -99,7 +99,7 @@ def test_a_full_disk_is_a_paragraph_and_costs_no_job(queue, tmp_path):
     kept = add(queue, tmp_path / "a")
     pages = queue._table.execute("PRAGMA page_count").fetchone()[0]
     queue._table.execute(f"PRAGMA max_page_count={pages}")
-    with pytest.raises(ResourceError, match=r"full.*see that the disk has room"):
+    with pytest.raises(ResourceError, match=r"disk is full.*Free some space"):
         for n in range(200):
             add(queue, tmp_path / f"{n:0200}")
     queue._table.execute("PRAGMA max_page_count=1000000")

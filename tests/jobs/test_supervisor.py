@@ -33,6 +33,7 @@ from slipstream.jobs.process import as_job
 from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import Supervisor, is_supervised, least_cores, shared
 
+HERE = {"python": sys.executable, "cwd": "/", "variables": {}}
 SECONDS = 60.0  # of patience: what takes longer has failed
 GIB = 2**30
 
@@ -271,7 +272,7 @@ def test_a_number_that_another_program_has_by_now_is_no_job(queue, added):
 
 
 def test_a_folder_that_no_disk_can_hold_fails_its_job_and_no_supervisor(queue, tmp_path):
-    queue.add("run", tmp_path / ("x" * 300), ["train"], ["resume"], {"variables": {}})
+    queue.add("run", tmp_path / ("x" * 300), ["train"], ["resume"], HERE)
     with Supervisor(queue) as supervisor:
         supervisor.tick()
     ((line,), _) = overview(queue)
@@ -361,7 +362,7 @@ def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(
     status = json.dumps(Status("run", "stopped", done=7, of=9).as_dict())
     for n in range(100):
         folder = tmp_path / str(n)
-        job = queue.add("run", folder, ["train"], ["resume"], {})
+        job = queue.add("run", folder, ["train"], ["resume"], HERE)
         folder.mkdir()
         (folder / "status.json").write_text(status)
         (folder / "provenance.json").write_text(json.dumps({"id": f"{n}"}))

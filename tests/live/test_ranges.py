@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -79,3 +80,20 @@ def test_ranges_are_those_of_what_is_observed(
     ranges.low[0], ranges.high[0] = seen.min() + 1.0, seen.min() + 5.0
     told = ranges.outside(environment, row)
     assert told.share == pytest.approx(0.25) and told.feature.endswith("log_return_1")
+
+
+def test_a_remark_is_kept_once_however_often_the_account_begins(make: Make, tmp_path: Path) -> None:
+    prices = write(tmp_path / "prices", {"EURUSD": jumping({})})
+    found = make("forex", prices, features=["log_return_1", "close_location"])
+    jumps = dict.fromkeys(range(340, 420, 4), 1.01)
+    later = {"EURUSD": jumping(jumps)}
+    remarks = []
+    for steps in ([419], range(350, 420, 10)):  # the second account begins again every ten bars
+        for rows in steps:
+            folder = write(tmp_path / f"until-{len(steps)}", later, slice(rows + 1))
+            paper("demo", f"replay:{folder}", start=int(week(420)[335]))
+        with closing(Journal(found.account(1) / JOURNAL)) as journal:
+            remarks.append(journal.remarks())
+        shutil.rmtree(found.account(1))
+    assert remarks[0] == remarks[1]
+    assert len(remarks[0]) == len({text.split(" UTC ")[0][:24] for _, text in remarks[0]}) > 1

@@ -1,4 +1,4 @@
-"""Runs that are asked to stop after any iteration: what lies there at their end has the same bits."""
+"""Runs that are asked to stop after any iteration: their last state has the same bits."""
 
 import pytest
 
@@ -9,13 +9,14 @@ from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
+_ROLLOUTS = {"agent.horizon": 64, "agent.minibatch": 32}
 _REPLAY = {"agent.learning_starts": 100, "agent.iteration": 50, "agent.batch": 16}
 RUNS = {
-    "ppo": ("cartpole", "ppo", {"agent.horizon": 64, "agent.minibatch": 32}),
+    "ppo": ("cartpole", "ppo", _ROLLOUTS),
     "dqn": ("cartpole", "dqn", _REPLAY),
     "td3": ("pendulum", "td3", _REPLAY),
     "sac": ("pendulum", "sac", _REPLAY),
-    "hockey": ({"name": "hockey", "self_play": {}}, "ppo", {"agent.horizon": 64, "agent.minibatch": 32}),
+    "hockey": ({"name": "hockey", "self_play": {}}, "ppo", _ROLLOUTS),
     "gym": ("gym:Pendulum-v1", "sac", _REPLAY),
 }
 

@@ -109,6 +109,22 @@ def read_text(
     raise error(f"{what} {path} cannot be read: {reason}. {remedy}".strip())
 
 
+class Facts(dict[str, Any]):
+    """A mapping of a JSON file, at any depth; a key that is asked for and missing is refused.
+
+    Attributes:
+        refuse: makes the error from half a sentence.
+    """
+
+    refuse: Callable[[str], SlipstreamError]
+
+    def __missing__(self, key: str) -> Any:
+        raise self.refuse(f"it is not what slipstream wrote: {key!r} is missing")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 def read_json(
     path: Path,
     error: type[SlipstreamError],
@@ -119,6 +135,8 @@ def read_json(
 ) -> dict[str, Any] | None:
     """A mapping that slipstream wrote, its seal verified and taken off; None without a file.
 
+    Its mappings are `Facts`.
+
     Args:
         path: of the file.
         error: raised with one paragraph where it cannot be read or is something else.
@@ -127,15 +145,24 @@ def read_json(
         sealed: whether such facts must carry a seal; by default none need to.
         limit: bytes that it may have.
     """
+
+    def refuse(reason: str) -> SlipstreamError:
+        return error(f"{path} cannot be read: {reason}. {remedy}")
+
+    def facts(values: dict[str, Any]) -> Facts:
+        found = Facts(values)
+        found.refuse = refuse
+        return found
+
     try:
-        values = json.loads(content(path, limit).decode("utf-8"), parse_int=_whole)
+        values = parse_json(content(path, limit).decode("utf-8"), facts)
         problem = misfit(values, {} if shape is None else shape)
         if problem is None:
             written = values.pop(SEAL, None)
             if written is None and not (sealed and sealed(values)):
-                return dict(values)
+                return values  # type: ignore[no-any-return]
             if written == seal(values):
-                return dict(values)
+                return values  # type: ignore[no-any-return]
             problem = "the hash that it carries is of other facts"
         reason = f"it is not what slipstream wrote: {problem}"
     except FileNotFoundError:
@@ -146,7 +173,20 @@ def read_json(
         reason = "it is nested too deeply"
     except ValueError as problem:  # of JSON or of UTF-8
         reason = str(problem)
-    raise error(f"{path} cannot be read: {reason}. {remedy}")
+    raise refuse(reason)
+
+
+def parse_json(text: str, mapping: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """Return the value of JSON text without numbers that no computer calculates with.
+
+    Args:
+        text: JSON.
+        mapping: makes each mapping.
+
+    Raises:
+        ValueError: it is not JSON, or has such a number; RecursionError: it is nested too deeply.
+    """
+    return json.loads(text, parse_int=_whole, object_hook=mapping)
 
 
 def _whole(digits: str) -> int:
@@ -174,7 +214,7 @@ def misfit(value: Any, shape: Any, where: str = "it", exact: bool = False) -> st
     """
     if isinstance(shape, Mapping):
         if not isinstance(value, dict):
-            return f"{where} is {_named(value)}, not a mapping"
+            return f"{where} is {named(value)}, not a mapping"
         for key, below in shape.items():
             if key == "*":
                 found = misfit(list(value.values()), [below], where)
@@ -193,18 +233,18 @@ def misfit(value: Any, shape: Any, where: str = "it", exact: bool = False) -> st
         return f"{where} has the unknown key {more[0]!r}" if exact and shape and more else None
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{where} is {_named(value)}, not a list"
+            return f"{where} is {named(value)}, not a list"
         items = (misfit(one, shape[0], f"{where}, item {k},", exact) for k, one in enumerate(value))
         return next((one for one in items if one is not None), None)
     wanted = shape if isinstance(shape, tuple) else (shape,)
     if isinstance(value, bool) and bool not in wanted:
-        return f"{where} is {_named(value)}"
-    return None if isinstance(value, wanted) else f"{where} is {_named(value)}"
+        return f"{where} is {named(value)}"
+    return None if isinstance(value, wanted) else f"{where} is {named(value)}"
 
 
-def _named(value: Any) -> str:
-    """What a JSON value is, in words."""
-    text = json.dumps(value)
+def named(value: Any) -> str:
+    """Return what a value of JSON or of a database is, in words."""
+    text = f"{len(value)} bytes" if isinstance(value, bytes) else json.dumps(value)
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     return text if len(text) <= 40 else f"{text[:40]}..."

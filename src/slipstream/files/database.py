@@ -1,14 +1,17 @@
-"""SQLite files that are only looked at: other processes write them, or strangers did."""
+"""SQLite files: opened as regular files, read row by row against what each column may hold."""
 
 from __future__ import annotations
 
+import math
 import sqlite3
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from os import stat_result
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from slipstream.core.errors import ResourceError
-from slipstream.core.reader import UnreadableError, regular_file
+from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.core.reader import UnreadableError, misfit, named, parse_json, regular_file
 
 _BESIDE = ("", "-wal", "-shm", "-journal")  # files that SQLite opens itself
 _MOST_BYTES = 1 << 26  # of a value: a damaged file may claim a gigabyte in a few pages
@@ -16,6 +19,211 @@ _COMPUTED = """
 SELECT name FROM sqlite_master WHERE type = 'view' OR sql LIKE 'CREATE VIRTUAL%'
 UNION SELECT one.name FROM sqlite_master AS one, pragma_table_xinfo(one.name) AS its
 WHERE one.type = 'table' AND its.hidden > 0"""
+
+_SECONDS = 253_402_300_799.0  # UTC, the end of the year 9999: what `time.gmtime` can show
+
+
+class Cell(NamedTuple):
+    """What a column may hold.
+
+    Attributes:
+        kind: type of a value; a whole number fits float as well.
+        low, high: bounds of a number.
+        shape: of the JSON that the text is, see `misfit`; None for other text.
+        words: the only texts that are allowed; empty for any.
+        empty: whether NULL is allowed.
+    """
+
+    kind: type
+    low: float = -math.inf
+    high: float = math.inf
+    shape: Any = None
+    words: tuple[str, ...] = ()
+    empty: bool = False
+
+    def read(self, value: Any) -> Any:
+        """Return the value, decoded if it is JSON.
+
+        Raises:
+            UnreadableError: it is not what the column holds.
+        """
+        if value is None and self.empty:
+            return None
+        if self.kind is float and isinstance(value, int):
+            value = float(value)
+        if not isinstance(value, self.kind):
+            raise UnreadableError(f"is {named(value)}, not {_NAMES[self.kind]}")
+        if isinstance(value, str):
+            return self._read_text(value)
+        if isinstance(value, (int, float)) and not self.low <= value <= self.high:
+            bounds = f"{self.low:g} to {self.high:g}"
+            raise UnreadableError(f"is {named(value)}, and {bounds} is possible")
+        return value
+
+    def _read_text(self, text: str) -> Any:
+        if "\0" in text:
+            raise UnreadableError(f"is {named(text)}, with a NUL character")
+        if self.words and text not in self.words:
+            raise UnreadableError(
+                f"is {named(text)}, not one of {', '.join(map(repr, self.words))}"
+            )
+        if self.shape is None:
+            return text
+        try:
+            value = parse_json(text)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableError(f"is {named(text)}, which is not JSON ({error})") from error
+        problem = misfit(value, self.shape)
+        if problem is not None:
+            raise UnreadableError(f"is {named(text)}: {problem}")
+        return value
+
+
+_NAMES = {int: "a whole number", float: "a number", str: "text", bytes: "bytes"}
+_OF_TYPES = {
+    "INTEGER": Cell(int, 0, 2**53),
+    "REAL": Cell(float, -1e300, 1e300),
+    "TEXT": Cell(str),
+    "BLOB": Cell(bytes),
+}
+TIME, MOMENT = Cell(int, 0, _SECONDS), Cell(float, 0, _SECONDS)  # UTC seconds
+
+
+def json_of(shape: Any) -> Cell:
+    """Return the cell of a text that is JSON of a shape, see `misfit`."""
+    return Cell(str, shape=shape)
+
+
+class Table:
+    """A table of a database, the one way in which its rows are read.
+
+    Args:
+        name: of the table.
+        schema: statements that make it, which name the type of each column.
+        remedy: last sentence of a refusal.
+        cells: of columns that hold less than any number or text of their type.
+
+    Attributes:
+        cells: what each column holds, in the order of the columns.
+    """
+
+    def __init__(self, name: str, schema: str, remedy: str, **cells: Cell) -> None:
+        self.name, self._remedy = name, remedy
+        self.cells: dict[str, Cell] = {}
+        with closing(sqlite3.connect(":memory:")) as db:
+            db.executescript(schema)
+            for _, column, kind, full, _, key in db.execute(f"PRAGMA table_info({name})"):
+                cell = cells.get(column, _OF_TYPES[kind])
+                self.cells[column] = cell._replace(empty=not (full or key))
+
+    def read(
+        self,
+        db: sqlite3.Connection,
+        rest: str = "",
+        values: Sequence[Any] = (),
+        names: Sequence[str] = (),
+        make: Callable[[Sequence[Any]], Any] = tuple,
+    ) -> list[Any]:
+        """Read rows of which every value was checked.
+
+        Args:
+            db: open connection.
+            rest: of the statement, behind the table's name; values: its parameters.
+            names: columns; all of them if empty.
+            make: called with the values of a row; raises ValueError if they do not fit each other.
+
+        Raises:
+            CheckpointError: a column or a value is not what slipstream writes.
+            sqlite3.Error: the file cannot be read.
+        """
+        wanted = names or tuple(self.cells)
+        cursor = db.execute(f"SELECT {', '.join(names) or '*'} FROM {self.name} {rest}", values)
+        there = [column[0] for column in cursor.description]
+        for odd in sorted({*there} ^ {*wanted}):
+            which = "has another" if odd in there else "lacks the"
+            raise self.refusal(db, f"{which} column `{odd}`")
+        found = []
+        for row in cursor.fetchall():
+            cells = dict(zip(there, row, strict=True))
+            where = f"in the row with `{wanted[0]}` {named(cells[wanted[0]])},"
+            try:
+                found.append(make([self._value(name, cells[name]) for name in wanted]))
+            except (UnreadableError, ValueError) as error:
+                raise self.refusal(db, f"{where} {error}") from error
+        return found
+
+    def _value(self, name: str, value: Any) -> Any:
+        try:
+            return self.cells[name].read(value)
+        except UnreadableError as error:
+            raise UnreadableError(f"`{name}` {error}") from error
+
+    def refusal(self, db: sqlite3.Connection, problem: str) -> CheckpointError:
+        """Return the error of a problem in a connection's file."""
+        path = db.execute("PRAGMA database_list").fetchone()[2]
+        return CheckpointError(
+            f"{path} is not what slipstream wrote: table `{self.name}` {problem}. {self._remedy}"
+        )
+
+
+@contextmanager
+def database_errors(path: Path, remedy: str) -> Iterator[None]:
+    """Turn errors of SQLite into one paragraph; a row that contradicts another one passes.
+
+    Args:
+        path: of the file.
+        remedy: last sentence if the file itself is at fault.
+
+    Raises:
+        ResourceError: the disk is full, or another program holds the file.
+        CheckpointError: the file cannot be used.
+    """
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        if "UNIQUE" in str(error):  # callers refuse a second row of a kind in their own words
+            raise
+        raise CheckpointError(f"{path} cannot be written ({error}). {remedy}") from error
+    except sqlite3.Error as error:
+        text = str(error)
+        if "full" in text or "disk I/O" in text:
+            raise ResourceError(
+                f"The disk is full: {path} could not be written ({text}). What was written before "
+                "is intact. Free some space, then run the same command again."
+            ) from error
+        if "locked" in text or "readonly" in text:
+            raise ResourceError(
+                f"{path} cannot be written ({text}). Close the program that holds it, or give "
+                "yourself permission to write it. What was written before is intact."
+            ) from error
+        raise CheckpointError(f"{path} cannot be used ({text}). {remedy}") from error
+
+
+def open_to_write(path: Path, wait: float = 30.0, threads: bool = False) -> sqlite3.Connection:
+    """Connect to a regular file, or to one that SQLite makes.
+
+    Args:
+        path: of the file.
+        wait: seconds for another writer.
+        threads: several threads use the connection, one at a time.
+
+    Raises:
+        sqlite3.Error: it cannot be opened.
+    """
+    _beside(path)
+    return sqlite3.connect(path, wait, isolation_level=None, check_same_thread=not threads)
+
+
+def _beside(path: Path) -> dict[str, stat_result]:
+    """Return the files that SQLite opens itself, by suffix; all of them are regular."""
+    found: dict[str, stat_result] = {}
+    for suffix in _BESIDE:
+        try:
+            with suppress(FileNotFoundError):
+                found[suffix] = regular_file(path.with_name(path.name + suffix))
+        except UnreadableError as error:
+            raise sqlite3.OperationalError(f"{path.name}{suffix}: {error}") from error
+    return found
 
 
 class ChangedError(ResourceError):
@@ -62,13 +270,7 @@ def open_to_read(path: Path, wait: float = 5.0) -> sqlite3.Connection:
             is too large.
         ChangedError: when it is closed, where a writer began meanwhile.
     """
-    beside: dict[str, stat_result] = {}
-    for suffix in _BESIDE:
-        try:
-            with suppress(FileNotFoundError):
-                beside[suffix] = regular_file(path.with_name(path.name + suffix))
-        except UnreadableError as error:
-            raise sqlite3.OperationalError(f"{path.name}{suffix}: {error}") from error
+    beside = _beside(path)
     target, kind = f"{path.absolute().as_uri()}?mode=ro", sqlite3.Connection
     unfinished = any(beside[one].st_size for one in ("-wal", "-journal") if one in beside)
     if "" in beside and not unfinished:

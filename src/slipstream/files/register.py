@@ -164,7 +164,8 @@ def _read(path: Path) -> Registered | None:
         return None
     if found is None or f"{found['id']}.json" != path.name:
         return None
-    return Registered(**{**found, "references": tuple(found["references"])})
+    known = {name: found[name] for name in _SHAPE}  # a later version may write more
+    return Registered(**{**known, "references": tuple(found["references"])})
 
 
 def _write(place: Path, entry: Registered) -> None:

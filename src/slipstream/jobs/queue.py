@@ -15,20 +15,27 @@ import os
 import shlex
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.errors import ConfigError
+from slipstream.files.database import (
+    MOMENT,
+    Cell,
+    Table,
+    database_errors,
+    json_of,
+    open_to_write,
+)
 from slipstream.files.files import disk_errors, make_folder
 from slipstream.files.lock import is_held
 from slipstream.files.register import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
 MOST_TRIES = 3  # without progress, after a job's process died
-_PATIENCE_SECONDS = 30.0  # for another process that writes the table
 _TABLE = "jobs.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -51,6 +58,22 @@ CREATE TABLE IF NOT EXISTS jobs (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS one_job_a_folder ON jobs (folder) WHERE ended = '';
 """
+_REMEDY = "Move the file away, and add its jobs again."
+_UNDER_WAY = "WHERE ended = ''"
+_JOBS = Table(
+    "jobs",
+    _SCHEMA,
+    _REMEDY,
+    kind=Cell(str, words=("run", "study")),
+    **dict.fromkeys(("command", "again"), json_of([str])),
+    place=json_of({"python": str, "cwd": str, "variables": {"*": str}}),
+    wanted=Cell(str, words=(COMPLETE, STOPPED)),
+    ended=Cell(str, words=("", COMPLETE, FAILED)),
+    cores=Cell(int, 1, 2**31 - 1),
+    progress=Cell(int, -1, 2**53),
+    pid=Cell(int, 0, 2**31 - 1),
+    added=MOMENT,
+)
 
 
 @dataclass(frozen=True)
@@ -102,20 +125,15 @@ class JobQueue:
             ``ID.txt``, what it prints. Made where it is missing.
 
     Raises:
-        ResourceError: it cannot be written, or the table is damaged.
+        ResourceError: it cannot be written.
+        CheckpointError: the table is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         make_folder(folder)
         with self._errors():
-            self._table = sqlite3.connect(
-                folder / _TABLE,
-                timeout=_PATIENCE_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,  # SQLite lets one in at a time
-            )
-            self._table.row_factory = sqlite3.Row
+            self._table = open_to_write(folder / _TABLE, threads=True)
             self._table.execute("PRAGMA journal_mode=WAL")
             self._table.execute("PRAGMA synchronous=FULL")
             self._table.executescript(_SCHEMA)
@@ -144,24 +162,22 @@ class JobQueue:
         values = (kind, json.dumps(list(command)), json.dumps(list(again)), json.dumps(dict(place)))
         try:
             with self._errors():
-                found = self._table.execute(
+                number = self._table.execute(
                     "INSERT INTO jobs (name, folder, kind, command, again, place, cores, memory, "
-                    "added) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                    "added) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (folder.name, str(folder), *values, cores, memory, time.time()),
-                ).fetchone()
+                ).lastrowid
         except sqlite3.IntegrityError:
             raise ConfigError(
                 f"Another job of this queue that has not ended writes {folder}: see `slipstream "
                 "jobs`, or name another folder."
             ) from None
-        return self.job(found["id"])
+        (job,) = self._read("WHERE rowid = ?", number)
+        return job
 
     def jobs(self, ended: bool = True) -> list[QueuedJob]:
         """All jobs, the first added first; without those that ended where `ended` is false."""
-        where = "" if ended else " WHERE ended = ''"
-        with self._errors():
-            rows = self._table.execute(f"SELECT * FROM jobs{where} ORDER BY id").fetchall()
-        return [_job(row) for row in rows]
+        return self._read(f"{'' if ended else _UNDER_WAY} ORDER BY id")
 
     def job(self, number: int) -> QueuedJob:
         """The job of an id.
@@ -169,13 +185,15 @@ class JobQueue:
         Raises:
             ConfigError: there is none.
         """
-        with self._errors():
-            small = abs(number) < 2**63  # what SQLite can compare
-            asked = ("SELECT * FROM jobs WHERE id = ?", (number if small else 0,))
-            row = self._table.execute(*asked).fetchone()
-        if row is None:
+        small = abs(number) < 2**63  # what SQLite can compare
+        found = self._read("WHERE id = ?", number if small else 0)
+        if not found:
             raise ConfigError(f"There is no job {number}: `slipstream jobs` lists all.")
-        return _job(row)
+        return found[0]
+
+    def _read(self, rest: str, *values: Any) -> list[QueuedJob]:
+        with self._errors():
+            return _JOBS.read(self._table, rest, values, make=lambda row: QueuedJob(*row))
 
     def want(self, job: QueuedJob, wanted: str) -> None:
         """From now on the job is to be ``complete`` or ``stopped``; tries count anew."""
@@ -254,28 +272,10 @@ class JobQueue:
         with self._errors():
             self._table.execute(f"UPDATE jobs SET {names} WHERE id = ?", (*values.values(), job.id))
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        path = self.folder / _TABLE
-        try:
-            yield
-        except sqlite3.IntegrityError:
-            raise
-        except sqlite3.Error as error:
-            raise ResourceError(
-                f"The table of jobs {path} could not be read or written ({error}): see that the "
-                "disk has room and lets you write; a damaged one may be moved away, and its jobs "
-                "added again."
-            ) from error
-
-
-_LISTS = ("command", "again", "place")
+    def _errors(self) -> AbstractContextManager[None]:
+        return database_errors(self.folder / _TABLE, _REMEDY)
 
 
 def own_queue() -> JobQueue:
     """The queue of this user: in the state folder, see `state_folder`."""
     return JobQueue(state_folder("jobs"))
-
-
-def _job(row: sqlite3.Row) -> QueuedJob:
-    return QueuedJob(**{**row, **{name: json.loads(row[name]) for name in _LISTS}})

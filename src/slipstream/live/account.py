@@ -25,7 +25,6 @@ from slipstream.live.journal import Decision, Journal
 from slipstream.live.passes import LONGEST_GAP, Pass, passes_over
 from slipstream.live.ranges import Outside
 from slipstream.live.store import Shape, Store
-from slipstream.market.calendar import DAY
 from slipstream.market.finding import plural, stamp
 from slipstream.runs.policies import DeployedPolicy
 
@@ -90,7 +89,7 @@ class PaperAccount:
             self.journal = Journal(folder / JOURNAL)
             opened.callback(self.journal.close)
             self._rows = {name: self.journal.rows(name) for name in self.journal.names()}
-            self._outside, self._warned = Outside(), set[tuple[str, int]]()
+            self._outside = Outside()
             self._replay_everything()
             self._opened = opened.pop_all()
 
@@ -211,11 +210,11 @@ class PaperAccount:
         return len(new)
 
     def _warn(self, time: int, clock: float) -> None:
-        """Remarks that a feature lies outside its range in training, once a day."""
-        known = (self._outside.feature, time // DAY)
-        if self._outside.share > 0.0 and known not in self._warned:
-            self._warned.add(known)
-            self._remark(clock, f"At the bar of {stamp(time)} UTC {self._outside}.")
+        """Remark that a feature lies outside its range in training, once a day and feature."""
+        if self._outside.share > 0.0:
+            at, feature = f"At the bar of {stamp(time)}", self._outside.feature.replace("[", "[[]")
+            same = f"At the bar of {stamp(time).partition(' ')[0]}* UTC {feature} lies outside*"
+            self._remark(clock, f"{at} UTC {self._outside}.", same)
 
     def _decisions(self, one: Pass, begin: int, clock: float) -> list[Decision]:
         """Rows of the journal of a pass from a place on, decided at that moment of the clock."""
@@ -252,8 +251,8 @@ class PaperAccount:
                 "source still runs, and begin again."
             )
 
-    def _remark(self, clock: float, sentence: str) -> None:
-        if self.journal.remark(clock, sentence):
+    def _remark(self, clock: float, sentence: str, same: str | None = None) -> None:
+        if self.journal.remark(clock, sentence, same):
             self._say(sentence)
 
     def close(self) -> None:

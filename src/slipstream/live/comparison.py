@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from slipstream.core.errors import CheckpointError
 from slipstream.core.market_pass import PortfolioPass
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files.files import plain, write_json
@@ -96,9 +97,20 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
     environment = policy.environment(bars, None, start)
     assert isinstance(environment, KernelEnvironment)
     tracks = policy.evaluate(environment)["window"][0]
-    with closing(Journal(found.account(found.current) / JOURNAL)) as journal:
+    path = found.account(found.current) / JOURNAL
+    with closing(Journal(path)) as journal:
         decided = [journal.rows(track.name) for track in tracks]
         intents, traded = journal.intents(), journal.traded()
+        odd = {*journal.names()} ^ {track.name for track in tracks}
+    odd |= {one.symbol for one in intents} - {*environment.conditions["symbols"]}
+    if odd or (traded and policy.config.env_name != "portfolio"):
+        what = (
+            f"other passes or symbols, {min(odd)}" if odd else "orders of a policy without a broker"
+        )
+        raise CheckpointError(
+            f"{path} is not what slipstream wrote: it has {what}. Restore the file "
+            "from a backup, or deploy again, which begins a new account."
+        )
     opens = environment.loaded.data.time
     passes = [_beside(*pair, opens) for pair in zip(tracks, decided, strict=True)]
     kept = [{**one._asdict(), "rows": len(one.rows)} for one in passes]

@@ -8,14 +8,20 @@ SQLite in WAL mode with ``synchronous=FULL``: what `add` has returned from survi
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slipstream.core.errors import ResourceError
-from slipstream.files.database import open_to_read
+from slipstream.files.database import (
+    MOMENT,
+    TIME,
+    Table,
+    database_errors,
+    json_of,
+    open_to_read,
+    open_to_write,
+)
 from slipstream.files.files import disk_errors, sync_folder
 
 _SCHEMA = """
@@ -49,8 +55,18 @@ CREATE TABLE IF NOT EXISTS traded (
     rests TEXT NOT NULL
 );
 """
-_COLUMNS = "pass, time, bars, action, wanted, equity, decided"
-_ORDER = "id, time, symbol, number, quantity, state, filled, average"
+_REMEDY = (
+    "Restore the file from a backup, or deploy again, which begins a new account. What was decided "
+    "is not lost as long as the file is kept."
+)
+_NUMBERS = json_of([(int, float)])
+_DECISIONS = Table(
+    "decisions", _SCHEMA, _REMEDY, time=TIME, action=_NUMBERS, wanted=_NUMBERS, decided=MOMENT
+)
+_REMARKS = Table("remarks", _SCHEMA, _REMEDY, time=MOMENT)
+_ORDERS = Table("orders", _SCHEMA, _REMEDY, time=TIME)
+_RESTS = json_of({"*": [(int, float, str)]})
+_TRADED = Table("traded", _SCHEMA, _REMEDY, time=TIME, rests=_RESTS)
 INTENDED, OPEN = "intended", "open"
 OVERTAKEN = "overtaken by the next bar"
 
@@ -125,7 +141,8 @@ class Journal:
         read_only: for another process, while the account is led.
 
     Raises:
-        ResourceError: it cannot be written, or is damaged.
+        ResourceError: it cannot be written.
+        CheckpointError: it is damaged.
     """
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
@@ -135,7 +152,7 @@ class Journal:
                 self._table = open_to_read(path)
             return
         with self._errors():
-            self._table = sqlite3.connect(path, isolation_level=None)
+            self._table = open_to_write(path)
             self._table.execute("PRAGMA journal_mode=WAL")
             self._table.execute("PRAGMA synchronous=FULL")
             self._table.executescript(_SCHEMA)
@@ -146,40 +163,53 @@ class Journal:
         values = [
             (*row[:3], json.dumps(row.action), json.dumps(row.wanted), *row[5:]) for row in rows
         ]
-        self._write(f"INSERT INTO decisions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        self._write(_insert(_DECISIONS), values)
 
     def rows(self, name: str) -> list[Decision]:
         """All decisions of a pass, oldest first."""
-        words = f"SELECT {_COLUMNS} FROM decisions WHERE pass = ? ORDER BY time"
-        return [
-            Decision(name, time, bars, tuple(json.loads(action)), tuple(json.loads(units)), *more)
-            for name, time, bars, action, units, *more in self._select(words, name)
-        ]
+
+        def decision(row: Sequence[Any]) -> Decision:
+            name, time, bars, action, units, *more = row
+            return Decision(name, time, bars, tuple(action), tuple(units), *more)
+
+        with self._errors():
+            rest = "WHERE pass = ? ORDER BY time"
+            return _DECISIONS.read(self._table, rest, (name,), make=decision)
 
     def names(self) -> list[str]:
         """The passes that have decisions."""
-        return sorted(name for (name,) in self._select("SELECT DISTINCT pass FROM decisions"))
+        return sorted({name for (name,) in self._read(_DECISIONS, names=("pass",))})
 
     def first(self) -> int | None:
         """Open of the first bar that was decided on; None before it."""
-        ((time,),) = self._select("SELECT MIN(time) FROM decisions")
-        return None if time is None else int(time)
+        found = self._read(_DECISIONS, "ORDER BY time LIMIT 1", names=("time",))
+        return int(found[0][0]) if found else None
 
-    def remark(self, moment: float, text: str) -> bool:
-        """Keeps a sentence; whether it is a new one."""
+    def remark(self, moment: float, text: str, like: str | None = None) -> bool:
+        """Keep a sentence if it is new.
+
+        Args:
+            moment: UTC seconds.
+            text: the sentence.
+            like: pattern as of GLOB; a sentence that fits it is the same remark.
+
+        Returns:
+            Whether it is a new one.
+        """
+        words = (
+            "INSERT OR IGNORE INTO remarks SELECT ?, ? "
+            "WHERE NOT EXISTS (SELECT 1 FROM remarks WHERE text GLOB ?)"
+        )
         with self._errors():
-            made = self._table.execute(
-                "INSERT OR IGNORE INTO remarks VALUES (?, ?)", (moment, text)
-            )
-            return made.rowcount > 0
+            return self._table.execute(words, (moment, text, like)).rowcount > 0
 
     def remarks(self) -> list[tuple[float, str]]:
         """All sentences with their times."""
-        return self._select("SELECT time, text FROM remarks ORDER BY time")
+        return [(time, text) for time, text in self._read(_REMARKS, "ORDER BY time")]
 
     def intend(self, intents: Sequence[Intent]) -> None:
         """Keeps orders that are about to be sent, all or none; they are on the disk afterwards."""
-        self._write(f"INSERT INTO orders ({_ORDER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", intents)
+        self._write(_insert(_ORDERS), intents)
 
     def update(self, intents: Sequence[Intent]) -> None:
         """Keeps what the broker showed of orders."""
@@ -195,8 +225,8 @@ class Journal:
         return self._orders("state IN (?, ?)", INTENDED, OPEN)
 
     def _orders(self, which: str, *values: str | int) -> list[Intent]:
-        words = f"SELECT {_ORDER} FROM orders WHERE {which} ORDER BY time, symbol, number"
-        return [Intent(*row) for row in self._select(words, *values)]
+        rest = f"WHERE {which} ORDER BY time, symbol, number"
+        return [Intent(*row) for row in self._read(_ORDERS, rest, *values)]
 
     def begin(self, time: int, worth: float, equity: float) -> None:
         """Keeps both equities of a bar that is about to be traded; of one before, that it is over.
@@ -216,13 +246,13 @@ class Journal:
 
     def traded(self, since: int = 0) -> list[Traded]:
         """The bars that were traded, from a moment on, oldest first."""
-        words = "SELECT time, worth, equity, ended, rests FROM traded WHERE time >= ? ORDER BY time"
-        found = self._select(words, since)
-        return [Traded(*row)._replace(rests=json.loads(row[-1])) for row in found]
+        return [Traded(*row) for row in self._read(_TRADED, "WHERE time >= ? ORDER BY time", since)]
 
-    def _select(self, words: str, *values: str | int) -> list[Any]:
+    def _read(
+        self, table: Table, rest: str = "", *values: str | int, names: Sequence[str] = ()
+    ) -> list[Sequence[Any]]:
         with self._errors():
-            return self._table.execute(words, values).fetchall()
+            return table.read(self._table, rest, values, names)
 
     def _write(self, words: str, rows: Sequence[Sequence[Any]]) -> None:
         """One transaction: when it returns, all rows are on the disk, and none before."""
@@ -241,11 +271,13 @@ class Journal:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        try:
-            with disk_errors(self.path):
-                yield
-        except sqlite3.Error as error:
-            raise ResourceError(
-                f"{self.path} could not be read or written ({error}). What was decided before is "
-                "intact: free the disk or mend its permissions, and begin again."
-            ) from error
+        with database_errors(self.path, _REMEDY), disk_errors(self.path):
+            yield
+
+
+def _insert(table: Table) -> str:
+    """Return the statement that adds whole rows."""
+    return (
+        f"INSERT INTO {table.name} ({', '.join(table.cells)}) "
+        f"VALUES ({', '.join('?' * len(table.cells))})"
+    )

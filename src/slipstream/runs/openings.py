@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.market_pass import SymbolPass
 from slipstream.environments.environment import Environment
+from slipstream.files.database import MOMENT, Cell, Table, database_errors, open_to_write
 from slipstream.files.register import state_folder
 from slipstream.market.calendar import DAY, DayRoll, day_number
 from slipstream.market.planted.prices import is_planted
@@ -50,6 +51,17 @@ CREATE TABLE IF NOT EXISTS spans (
     PRIMARY KEY (number, digest));
 """  # `prices` and `of` hold daily returns of registers that were written before `series`
 Array = NDArray[Any]
+_REMEDY = (
+    "Restore the file from a backup, or move it away: which hold-outs were opened before is not "
+    "known then."
+)
+_KINDS, _ROW = Cell(str, words=(SEARCH, OPENING, LOOK)), Cell(int, -(2**53), 2**53)
+_SEEN = Table("seen", _TABLES, _REMEDY, kind=_KINDS, at=MOMENT)
+_PRICES, _OF = Table("prices", _TABLES, _REMEDY), Table("of", _TABLES, _REMEDY)
+_SERIES = Table("series", _TABLES, _REMEDY)
+_SPANS = Table("spans", _TABLES, _REMEDY, first=_ROW, last=_ROW)
+_TYPES = ("<i8", "<f8")  # of times and values
+_MOST_ROWS = 1 << 24  # hours of 1,900 years, between the first and the last of a series
 
 
 class PriceSeries(NamedTuple):
@@ -211,10 +223,10 @@ def _enter_both(
                 try:
                     path = beside / f".{FILE}" if place else state_folder("holdouts") / FILE
                     known |= _enter(both.enter_context(_register(path)), entry, prices)
-                except (SlipstreamError, sqlite3.Error, OSError) as error:
+                except (SlipstreamError, OSError) as error:
                     unknown = unknown if place else str(error).rstrip(".")
-    except sqlite3.Error as error:  # it could not be written in the end
-        unknown = str(error)
+    except SlipstreamError as error:  # it could not be written in the end
+        unknown = str(error).rstrip(".")
     return known, unknown
 
 
@@ -224,7 +236,7 @@ def look(environment: Environment, what: str) -> None:
     Where that cannot be written, it is not: looks take nothing off a bound.
     """
     for split in {"test", "window"} & set(environment.splits()):
-        with suppress(SlipstreamError, sqlite3.Error, OSError):
+        with suppress(SlipstreamError, OSError):
             prices = price_series(environment, split)
             if prices:
                 entry = (f"{what}:{split}", LOOK, what, time.time())
@@ -242,7 +254,7 @@ def opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
 @contextmanager
 def _register(path: Path) -> Iterator[sqlite3.Connection]:
     """A register in one transaction, on disk after it: of two studies at once, one is the first."""
-    with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
+    with database_errors(path, _REMEDY), closing(open_to_write(path, _BUSY_SECONDS)) as db:
         db.execute("PRAGMA synchronous=EXTRA")  # also its folder's entry survives a power loss
         db.execute("BEGIN IMMEDIATE")
         for statement in _TABLES.split(";")[:-1]:
@@ -259,7 +271,7 @@ def _enter(
     A study's own development days are no earlier entry of its hold-out.
     """
     db.execute("INSERT OR IGNORE INTO seen (key, kind, name, at) VALUES (?, ?, ?, ?)", entry)
-    ((number,),) = db.execute("SELECT number FROM seen WHERE key = ?", entry[:1])
+    (number,), *_ = _SEEN.read(db, "WHERE key = ?", entry[:1], ("number",))
     for one in prices:
         rows = np.flatnonzero(one.inside)
         if len(rows):
@@ -301,11 +313,21 @@ def _store(db: sqlite3.Connection, new: PriceSeries) -> str:
 
 def _series(db: sqlite3.Connection) -> dict[str, PriceSeries]:
     """Every stored series by its digest."""
-    found = {}
-    for digest, step, *blobs in db.execute("SELECT digest, step, at, close FROM series"):
-        at, close = np.frombuffer(blobs[0], "<i8"), np.frombuffer(blobs[1], "<f8")
-        found[digest] = PriceSeries(step, at, close, at, np.ones(len(at), np.bool_))
-    return found
+    return dict(_SERIES.read(db, make=_stored))
+
+
+def _stored(row: Sequence[Any]) -> tuple[str, PriceSeries]:
+    """Return a row of `series`, or of `prices` with the step DAY before it, by its digest.
+
+    Raises:
+        ValueError: its columns contradict each other.
+    """
+    digest, step, *blobs = row
+    at, values = (np.frombuffer(one or b"", kind) for one, kind in zip(blobs, _TYPES, strict=True))
+    rises = len(at) > 0 and bool((np.diff(at) > 0).all()) and at[-1] - at[0] < _MOST_ROWS
+    if step not in (HOUR, DAY) or len(at) != len(values) or not rises:
+        raise ValueError("holds times that do not rise, or not one value for each")
+    return digest, PriceSeries(step, at, values, at, np.ones(len(at), np.bool_))
 
 
 def _matches(
@@ -313,20 +335,18 @@ def _matches(
 ) -> Iterator[tuple[str, str, str, float, set[int]]]:
     """Entries over the same prices: key, kind, name, time, and days in question that they cover."""
     known = _series(db)
-    for digest, *blobs in db.execute("SELECT digest, days, returns FROM prices"):
-        known[digest] = PriceSeries.from_returns(
-            np.frombuffer(blobs[0], "<i8"), np.frombuffer(blobs[1], "<f8")
-        )
+    for digest, one in _PRICES.read(db, make=lambda row: _stored([row[0], DAY, *row[1:]])):
+        known[digest] = PriceSeries.from_returns(one.at, one.close)
     places: dict[str, list[tuple[PriceSeries, Array]]] = {}
-    columns = "SELECT seen.number, key, kind, name, seen.at, digest, first, last FROM seen"
-    rows = db.execute(
-        f"{columns} JOIN spans USING (number) {where} UNION ALL "
-        f"SELECT seen.number, key, kind, name, seen.at, digest, NULL, NULL FROM seen "
-        f"JOIN of USING (number) {where} ORDER BY 1",
-        values * 2,
-    ).fetchall()
-    for _, key, kind, name, at, digest, first, last in rows:
-        old = known[digest]
+    entries = {row[0]: row[1:] for row in _SEEN.read(db, where, values)}
+    spans = [*_SPANS.read(db), *((*row, None, None) for row in _OF.read(db))]
+    for number, digest, first, last in sorted(spans, key=lambda row: row[0]):
+        if number not in entries:
+            continue
+        key, kind, name, at = entries[number]
+        old = known.get(digest)
+        if old is None:
+            raise _SPANS.refusal(db, f"names the series {digest[:12]}, which is not there")
         if digest not in places:
             pairs = ((one, _place(old, one)) for one in prices)
             places[digest] = [(one, place) for one, place in pairs if place is not None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,18 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.files.database import ChangedError, open_to_read
+from slipstream.core.errors import CheckpointError
+from slipstream.core.reader import misfit
+from slipstream.files.database import (
+    MOMENT,
+    Cell,
+    ChangedError,
+    Table,
+    database_errors,
+    json_of,
+    open_to_read,
+    open_to_write,
+)
 from slipstream.files.files import plain
 from slipstream.settings.trust import names_code
 from slipstream.studies.engine.member import DailyReturns, Outcome
@@ -46,6 +56,65 @@ CREATE TABLE IF NOT EXISTS verdicts (
 CREATE TABLE IF NOT EXISTS openings (
     number INTEGER PRIMARY KEY, what TEXT NOT NULL UNIQUE, at REAL NOT NULL);
 """
+_REMEDY = (
+    "Restore the file from a backup, or begin another study with --study-name; what other "
+    "studies did is not touched."
+)
+_NUMBER, _NULL, _ANY = (int, float), type(None), (object, bool)
+_MAYBE = (*_NUMBER, _NULL)
+_FIGURES = (
+    *("sharpe", "growth", "exposure", "fills", "days"),
+    *("benchmark_sharpe", "benchmark_growth"),
+)
+_FOLD = {
+    "score": _MAYBE,
+    f"{CONSTRAINED}?": {"*": [_NUMBER]},
+    "inactive?": bool,
+    **dict.fromkeys((f"{name}?" for name in _FIGURES), _MAYBE),
+}
+_FACTS = Table("facts", _TABLES, _REMEDY, value=json_of(_ANY))
+_ASKS = Table(
+    "asks",
+    _TABLES,
+    _REMEDY,
+    params=json_of({"*": (*_MAYBE, str, bool)}),
+    overrides=json_of({}),
+    notes=json_of([str]),
+    at=MOMENT,
+)
+_OUTCOMES = Table(
+    "outcomes",
+    _TABLES,
+    _REMEDY,
+    phase=Cell(str, words=("search", "confirm", "final", "refit")),
+    failed=Cell(int, 0, 1),
+    seconds=json_of({"*": _MAYBE}),
+    metrics=json_of([{"*": _MAYBE}]),
+    at=MOMENT,
+)
+_VERDICTS = Table(
+    "verdicts",
+    _TABLES,
+    _REMEDY,
+    kind=Cell(str, words=("continued", "pruned", "complete", "failed")),
+    folds=json_of([_FOLD]),
+    at=MOMENT,
+)
+_OPENINGS = Table("openings", _TABLES, _REMEDY, at=MOMENT)
+_SHAPES: dict[str, Any] = {  # of facts by name; others are what a command was given
+    "format": int,
+    "storage": str,
+    "cut": (int, _NULL),
+    "cut_of": int,
+    "forecast": {"warnings": [str], "sentences": [str]},
+    **{name: {"*": _NUMBER} for name in ("seconds", "cpu", "answers", "bytes")},
+    "warm_start": {
+        "study": str,
+        "trials": [{"params": {}, "score": _NUMBER, "excess": [_NUMBER]}],
+        "left_out": int,
+        "begun": int,
+    },
+}
 
 
 def outcomes_in(path: Path) -> int:
@@ -240,23 +309,10 @@ def ask_row(ask: Ask) -> tuple[Any, ...]:
     return (ask.trial, ask.time, *(json.dumps(text) for text in texts), time.time())
 
 
-def ask_of(row: Sequence[Any]) -> Ask:
-    """What `ask_row` gave."""
-    trial, moment, *texts, at = row
-    params, overrides, notes = map(json.loads, texts)
-    return Ask(trial, moment, params, overrides, notes, at)
-
-
 def verdict_row(verdict: Verdict) -> tuple[Any, ...]:
     """A row of the table `verdicts`, written now."""
     facts = {**vars(verdict), "folds": json.dumps(plain(list(verdict.folds))), "at": time.time()}
     return tuple(facts.values())
-
-
-def verdict_of(row: Sequence[Any]) -> Verdict:
-    """What `verdict_row` gave."""
-    trial, stage, milestone, moment, kind, score, folds, rho, reason, at = row
-    return Verdict(trial, stage, milestone, moment, kind, score, json.loads(folds), rho, reason, at)
 
 
 def outcome_row(outcome: Outcome) -> tuple[Any, ...]:
@@ -277,19 +333,29 @@ def outcome_row(outcome: Outcome) -> tuple[Any, ...]:
 
 
 def outcome_of(row: Sequence[Any]) -> Outcome:
-    """What `outcome_row` gave."""
-    name, milestone, _, _, _, _, failed, reason, steps, seconds, metrics, *blobs, _ = row
-    passes = None
+    """Return the outcome of a row of `outcomes`.
+
+    Raises:
+        ValueError: its columns contradict each other.
+    """
+    name, milestone, phase, trial, repeat, fold, failed, reason, steps, seconds = row[:10]
+    metrics, days, returns, benchmark, groups = row[10:15]
+    slot, passes = Slot(phase, trial, repeat, fold), None
+    if name != slot.name:
+        raise ValueError(f"is of the member {slot.name} by its other columns")
+    if len({one is None for one in row[10:15]}) > 1:
+        raise ValueError("has a part of its test passes")
     if metrics is not None:
-        days, returns, benchmark, groups = blobs
         passes = DailyReturns(
             days=_array(days, np.int64),
             returns=_array(returns, np.float64),
             benchmark=_array(benchmark, np.float64),
             group=_array(groups, np.int64),
-            metrics=json.loads(metrics),
+            metrics=metrics,
         )
-    return Outcome(name, milestone, passes, bool(failed), reason, steps, json.loads(seconds))
+        if len({len(passes.days), *map(len, (passes.returns, passes.benchmark, passes.group))}) > 1:
+            raise ValueError("has test passes of several lengths")
+    return Outcome(name, milestone, passes, bool(failed), reason, steps, seconds)
 
 
 def _bytes(values: Any, dtype: type) -> bytes:
@@ -318,7 +384,7 @@ class Ledger:
             if read_only:
                 self._db = open_to_read(path, _BUSY_SECONDS)
             else:
-                self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+                self._db = open_to_write(path, _BUSY_SECONDS)
         try:
             self._begin(read_only)
         except BaseException:
@@ -358,8 +424,11 @@ class Ledger:
 
     def fact(self, name: str, default: Any = None) -> Any:
         """What was recorded under a name."""
-        rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
-        return json.loads(rows[0][0]) if rows else default
+        rows = self._read(_FACTS, "WHERE name = ?", (name,))
+        problem = misfit(rows[0][1], _SHAPES.get(name, _ANY)) if rows else None
+        if problem is not None:
+            raise _FACTS.refusal(self._db, f"in the row with `name` {name!r}: {problem}")
+        return rows[0][1] if rows else default
 
     def add_ask(self, ask: Ask) -> None:
         """Writes a suggestion down."""
@@ -367,8 +436,10 @@ class Ledger:
 
     def asks(self) -> dict[int, Ask]:
         """All suggestions by trial."""
-        rows = self._read("SELECT * FROM asks ORDER BY trial")
-        asks = {row[0]: ask_of(row) for row in rows}
+        asks = {
+            one.trial: one
+            for one in self._read(_ASKS, "ORDER BY trial", make=lambda row: Ask(*row))
+        }
         for trial, ask in asks.items():
             odd = next(filter(names_code, ask.overrides), None)
             if odd is not None:
@@ -386,38 +457,39 @@ class Ledger:
 
     def outcomes(self, phase: str) -> dict[tuple[str, int], Outcome]:
         """All outcomes of a phase by (member's name, milestone)."""
-        rows = self._read(
-            "SELECT * FROM outcomes WHERE phase = ? ORDER BY trial, repeat, fold, milestone",
-            (phase,),
-        )
-        return {(row[0], row[1]): outcome_of(row) for row in rows}
+        rest = "WHERE phase = ? ORDER BY trial, repeat, fold, milestone"
+        found = self._read(_OUTCOMES, rest, (phase,), make=outcome_of)
+        return {(one.name, one.milestone): one for one in found}
 
     def outcome(self, name: str, milestone: int) -> Outcome | None:
         """One outcome; None where it is not known yet."""
-        rows = self._read(
-            "SELECT * FROM outcomes WHERE name = ? AND milestone = ?", (name, milestone)
-        )
-        return outcome_of(rows[0]) if rows else None
+        rest = "WHERE name = ? AND milestone = ?"
+        found = self._read(_OUTCOMES, rest, (name, milestone), make=outcome_of)
+        return found[0] if found else None
 
     def known(self, phase: str) -> dict[tuple[str, int], bool]:
         """(Member's name, milestone) of every outcome of a phase -> whether it failed."""
-        rows = self._read("SELECT name, milestone, failed FROM outcomes WHERE phase = ?", (phase,))
+        rows = self._of(phase, "name", "milestone", "failed")
         return {(name, milestone): bool(failed) for name, milestone, failed in rows}
 
     def steps(self, phase: str) -> dict[str, int]:
         """Steps of every member of a phase that came back, by its name."""
-        rows = self._read(
-            "SELECT name, MAX(steps) FROM outcomes WHERE phase = ? GROUP BY name", (phase,)
-        )
-        return {name: int(steps) for name, steps in rows}
+        found: dict[str, int] = {}
+        for name, steps in self._of(phase, "name", "steps"):
+            found[name] = max(found.get(name, 0), steps)
+        return found
 
     def seconds(self, phase: str) -> dict[str, float]:
         """Sums of the workers' seconds over a phase's outcomes, by kind."""
         found: dict[str, float] = {}
-        for (text,) in self._read("SELECT seconds FROM outcomes WHERE phase = ?", (phase,)):
-            for kind, seconds in json.loads(text).items():
+        for (spent,) in self._of(phase, "seconds"):
+            for kind, seconds in spent.items():
                 found[kind] = found.get(kind, 0.0) + (seconds or 0.0)
         return found
+
+    def _of(self, phase: str, *names: str) -> list[Sequence[Any]]:
+        """Columns of a phase's outcomes."""
+        return self._read(_OUTCOMES, "WHERE phase = ?", (phase,), names)
 
     def add_verdict(self, verdict: Verdict) -> None:
         """Writes a decision down; a replay writes the same one again."""
@@ -428,13 +500,14 @@ class Ledger:
     def written(self) -> tuple[int, int, int]:
         """How many asks, verdicts and openings of the hold-out there are: what rises as it goes."""
         tables = ("asks", "verdicts", "openings")
-        counts = [self._read(f"SELECT count(*) FROM {name}")[0][0] for name in tables]
-        return int(counts[0]), int(counts[1]), int(counts[2])
+        with self._errors():
+            words = (f"SELECT count(*) FROM {name}" for name in tables)
+            asks, verdicts, openings = (self._db.execute(one).fetchone()[0] for one in words)
+        return asks, verdicts, openings
 
     def verdicts(self) -> list[Verdict]:
         """All decisions in virtual order."""
-        rows = self._read("SELECT * FROM verdicts ORDER BY time, trial")
-        return [verdict_of(row) for row in rows]
+        return self._read(_VERDICTS, "ORDER BY time, trial", make=lambda row: Verdict(*row))
 
     def trials(self) -> list[Trial]:
         """All trials asked so far, by number."""
@@ -475,8 +548,8 @@ class Ledger:
         self._write(
             "INSERT OR IGNORE INTO openings (what, at) VALUES (?, ?)", [(what, time.time())]
         )
-        rows = self._read("SELECT number FROM openings WHERE what = ?", (what,))
-        return int(rows[0][0])
+        (number,), *_ = self._read(_OPENINGS, "WHERE what = ?", (what,), names=("number",))
+        return int(number)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -504,33 +577,27 @@ class Ledger:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def _read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+    def _read(
+        self,
+        table: Table,
+        rest: str = "",
+        values: Sequence[Any] = (),
+        names: Sequence[str] = (),
+        make: Callable[[Sequence[Any]], Any] = tuple,
+    ) -> list[Any]:
         with self._errors():
-            return self._db.execute(statement, values).fetchall()
+            return table.read(self._db, rest, values, names, make)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            yield
-        except sqlite3.Error as error:
-            text = str(error)
-            if "full" in text or "disk I/O" in text:
-                raise ResourceError(
-                    f"The disk is full: {self.path} could not be written ({text}). What was "
-                    "written before is intact; free some space and go on with `slipstream "
-                    "resume`."
-                ) from error
-            if "locked" in text:
-                raise ResourceError(
-                    f"{self.path} is locked by another program ({text}). Close what has it open; "
-                    "nothing is lost, go on with `slipstream resume`."
-                ) from error
-            if "no such table" in text:
+            with database_errors(self.path, _REMEDY):
+                yield
+        except CheckpointError as error:
+            if "no such table" in str(error):
                 raise CheckpointError(
-                    f"{self.path} holds nothing yet ({text}): its study is beginning at this very "
-                    "moment, so look again; or it was cut short, then restore it from a backup."
+                    f"{self.path} holds nothing yet ({error.__cause__}): its study is beginning at "
+                    "this very moment, so look again; or it was cut short, then restore it from a "
+                    "backup."
                 ) from error
-            raise CheckpointError(
-                f"{self.path} cannot be used ({text}). Restore it from a backup, or begin another "
-                "study with --study-name."
-            ) from error
+            raise
