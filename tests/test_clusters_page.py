@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -24,10 +26,14 @@ def test_the_slurm_script(tmp_path):
     script.write_text(block("bash"))
     subprocess.run(["bash", "-n", script], check=True)
     log = tmp_path / "log"
-    for name in ("ray", "srun", "slipstream"):
+    note = 'echo ${0##*/} ${#RAY_AUTH_TOKEN} "$RAY_AUTH_MODE" "$@"' + f" >> {shlex.quote(str(log))}"
+    stubs = dict.fromkeys(("ray", "srun", "slipstream"), note)
+    # Every node of a cluster has these two, but not every machine with these tests.
+    stubs["python"] = f'exec {shlex.quote(sys.executable)} "$@"'
+    stubs["hostname"] = '[ "$1" != --ip-address ] && echo one || echo 10.0.0.1 fe80::1'
+    for name, line in stubs.items():
         stub = tmp_path / name
-        token = '${#RAY_AUTH_TOKEN} "$RAY_AUTH_MODE"'
-        stub.write_text(f'#!/bin/bash\necho {name} {token} "$@" >> {log}\n')
+        stub.write_text(f"#!/bin/bash\n{line}\n")
         stub.chmod(0o755)
     slurm = {"SLURM_JOB_ID": "123456", "SLURM_CPUS_PER_TASK": "16", "SLURM_JOB_NUM_NODES": "4"}
     path = f"{tmp_path}:{os.environ['PATH']}"
@@ -40,7 +46,7 @@ def test_the_slurm_script(tmp_path):
     assert all(line.split()[1:3] == ["64", "token"] for line in called)
     head, end, tune, others = called
     address = re.search(r"--node-ip-address (\S+) --port 23456 --num-cpus 16", head)
-    assert address is not None and end.endswith("stop")
+    assert address is not None and address[1] == "10.0.0.1" and end.endswith("stop")
     assert tune.endswith(f"--cluster {address[1]}:23456")
     assert "--nodes=3" in others and f"ray start --address {address[1]}:23456" in others
 

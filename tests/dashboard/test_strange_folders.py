@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -130,6 +131,8 @@ def test_a_look_leaves_nothing_in_a_folder_and_needs_no_right_to_write(serving, 
     words = "from slipstream.studies.record.ledger import *; import sys\n"
     words += "print(*Ledger(Path(sys.argv[1]), read_only=True).written())"
     rights = [] if os.getuid() else ["setpriv", "--bounding-set=-dac_override"]  # root writes all
+    if rights and (not shutil.which("setpriv") or subprocess.run([*rights, "true"]).returncode):
+        pytest.skip("root cannot give up its rights here: setpriv is missing or refused")
     command = [*rights, sys.executable, "-c", words, str(study / "ledger.db")]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "7 6 0\n"
 

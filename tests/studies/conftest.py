@@ -100,20 +100,25 @@ def server():
         name = "postgres" if "postgres" in names else "nobody"
         who = {"user": name, "cwd": "/"}
         shutil.chown(folder, name)
-    run = {"check": True, "capture_output": True, **who}
-    data, tools = folder / "data", Path(found).resolve().parent
-    subprocess.run(
-        [found, "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
-        **run,
-    )
+    data, tools, log = folder / "data", Path(found).resolve().parent, folder / "log"
+
+    def run(*command):
+        with log.open("a") as said:
+            subprocess.run(command, check=True, stdout=said, stderr=said, **who)
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     # No socket file: its path may have some 100 characters only, and TMPDIR be longer.
     settings = f"-p {port} -k '' -c listen_addresses=127.0.0.1 -c fsync=off"
-    log = folder / "log"
-    start = [tools / "pg_ctl", "-D", data, "-w", "-l", log, "-o", settings, "start"]
-    subprocess.run(start, check=True, stdout=subprocess.DEVNULL, **who)
+    new = ["-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+    try:
+        run(found, "-D", data, *new)
+        run(tools / "pg_ctl", "-D", data, "-w", "-l", folder / "server", "-o", settings, "start")
+    except (OSError, subprocess.CalledProcessError) as error:
+        words = log.read_text()[-300:]
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.skip(f"PostgreSQL cannot start a server here ({error}): {words}")
     yield f"postgresql://tester@127.0.0.1:{port}/postgres"
-    subprocess.run([tools / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **run)
+    run(tools / "pg_ctl", "-D", data, "-m", "immediate", "stop")
     shutil.rmtree(folder, ignore_errors=True)
