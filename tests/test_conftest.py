@@ -52,7 +52,7 @@ def suite(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "tests/test_it.py").write_text(text)
     shell = {"http_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "x", "GIT_DIR": "x"}
     shell |= {"COLUMNS": "9", "RAY_ADDRESS": "x", "LC_ALL": "C", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "tests"]
+    command = [sys.executable, "-m", "pytest", "-q", "tests"]
     return subprocess.run(
         command, cwd=folder, env={**os.environ, **shell}, capture_output=True, text=True
     )
@@ -71,4 +71,4 @@ def test_what_is_left_behind_fails_the_test_that_left_it(tmp_path):
     assert "4 passed, 3 errors" in done.stdout, done.stdout
     names = [line.partition("::")[2].partition(" ")[0] for line in errors]
     assert names == ["test_of_a_relative_path", "test_of_another_folder", "test_of_the_checkout"]
-    assert f"{tmp_path}/left" in done.stdout
+    assert "/left'" in done.stdout

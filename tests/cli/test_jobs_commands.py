@@ -48,7 +48,7 @@ def test_a_training_in_the_background_is_found_watched_and_stopped_by_name(slips
     assert status.phase == "training" and f"Process {status.pid}" in told.out
     assert not list((tmp_path / "state").rglob("*.txt"))  # its log has what it says from here on
     assert os.getsid(status.pid) == status.pid  # a session of its own: no terminal ends it
-    assert f"slipstream stop {tmp_path}/night" in told.out
+    assert f"slipstream stop {shlex.quote(str(tmp_path / 'night'))}" in told.out
     listed = slipstream("jobs")
     assert "night  run   running" in listed.out and "night/log.txt" in told.out
     os.chdir(tmp_path.parent)
@@ -118,7 +118,10 @@ def test_a_job_that_is_stopped_while_another_process_has_its_folder_says_so(slip
     (tmp_path / "a").mkdir()
     with take_lock(tmp_path / "a", "held"):
         told = slipstream("jobs", "stop", "a").out
-    assert "does not begin until" in told and f"`slipstream stop {tmp_path}/a` stops" in told
+    assert (
+        "does not begin until" in told
+        and f"`slipstream stop {shlex.quote(str(tmp_path / 'a'))}` stops" in told
+    )
 
 
 def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended_by_now(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 
@@ -97,6 +98,7 @@ TRAPS = {
 def test_nothing_of_a_foreign_folder_is_executed(repository, tmp_path, kind, monkeypatch):
     marker, folder = tmp_path / "executed", tmp_path / "traps"
     folder.mkdir()
+    trap = shlex.quote(str(folder / "trap"))
     names = (
         "trap",
         "post-index-change",
@@ -105,15 +107,15 @@ def test_nothing_of_a_foreign_folder_is_executed(repository, tmp_path, kind, mon
         "reference-transaction",
     )
     for name in names:
-        (folder / name).write_text(f"#!/bin/sh\ntouch {marker}\ncat\n")
+        (folder / name).write_text(f"#!/bin/sh\ntouch '{marker}'\ncat\n")
         (folder / name).chmod(0o755)
         shutil.copy(folder / name, repository / ".git" / "hooks" / name)
-    (folder / "more").write_text(TRAPS["fsmonitor"].format(trap=folder / "trap", folder=folder))
+    (folder / "more").write_text(TRAPS["fsmonitor"].format(trap=trap))
     head = git(repository, "rev-parse", "HEAD")
     (repository / ".gitattributes").write_text("* filter=trap diff=trap\n")
     (repository / ".git" / "info" / "attributes").write_text("* filter=trap diff=trap\n")
     with (repository / ".git" / "config").open("a") as file:
-        file.write(TRAPS[kind].format(trap=folder / "trap", folder=folder))
+        file.write(TRAPS[kind].format(trap=trap, folder=folder))
     (repository / "prices.csv").write_text("changed\n")  # of another size: git reads it
     os.utime(repository / "deep" / "more.csv", (1, 1))
     if kind in ("fsmonitor", "filter", "include"):  # the trap is one: plain git walks into it

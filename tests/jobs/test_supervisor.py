@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import platform
+import shlex
 import signal
 import subprocess
 import sys
@@ -51,7 +52,8 @@ def added(queue, tmp_path):
 
     def add(name, script, **more):
         program = tmp_path / f"{name}.slipstream"  # its name says whose process it is
-        program.write_text(f"#!/bin/sh\necho $$ $4 >> {tmp_path}/{name}.begun\n{script}\n")
+        log = shlex.quote(str(tmp_path / f"{name}.begun"))
+        program.write_text(f"#!/bin/sh\necho $$ $4 >> {log}\n{script}\n")
         program.chmod(0o755)
         place = {"python": str(program), "cwd": str(tmp_path), "variables": {"PATH": "/bin"}}
         return queue.add("run", tmp_path / name, ["train", "x"], ["resume", "x"], place, **more)

@@ -1,5 +1,7 @@
 """Discovery: what `init` can say about a folder."""
 
+import shlex
+
 import numpy as np
 import pytest
 from vendors import HOUR, binance, iso, metatrader_5, truth
@@ -84,7 +86,9 @@ def test_the_pair_in_a_longer_name_decides_hours_and_pip(tmp_path):
     (tmp_path / "USDJPY.csv").rename(tmp_path / "USDJPY_H1.csv")
     report = check(DataConfig(folder=str(tmp_path), spread_pips=1.0))
     assert "market fx" in report.summary[0] and "(median 0.01)" in report.summary[0]
-    assert f"`slipstream init forex {tmp_path} > my.yaml` writes" in render(report)
+    assert f"`slipstream init forex {shlex.quote(str(tmp_path))} > my.yaml` writes" in render(
+        report
+    )
     assert [market_kind(name) for name in ("EURUSDT", "EURUSDT_1h", "mEURUSD", "XAUUSD.pro")] == [
         "24/7",
         "24/7",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -48,8 +49,8 @@ def test_an_older_run_is_read_and_not_resumed(run):
         slipstream.resume(Run.open(run.path, said.append), report=False)
     text = str(caught.value)
     assert "slipstream 0.0.9" in text and "training 0 and agent 1" in text and "\n" not in text
-    assert f"slipstream train {run.path}/config.yaml --out" in text
-    assert f"slipstream evaluate {run.path}" in text
+    assert f"slipstream train {shlex.quote(str(run.path / 'config.yaml'))} --out" in text
+    assert f"slipstream evaluate {shlex.quote(str(run.path))}" in text
     assert not said  # no checkpoint is passed over for one before it: all are of that version
     assert slipstream.evaluate(Run.open(run.path))
     assert slipstream.write_report(Run.open(run.path)).exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -135,7 +136,7 @@ def test_a_signal_leaves_a_study_that_can_be_resumed(tmp_path, number):
         child.send_signal(number)
         _, told = child.communicate(timeout=90)
     assert child.returncode == 130
-    assert f"slipstream resume {study.path}" in told
+    assert f"slipstream resume {shlex.quote(str(study.path))}" in told
     assert not study.locked and list((study.path / "live").glob("search-*.state"))
     assert study.result is None
 

@@ -414,7 +414,8 @@ def broken_kernel(tmp_path, statement):
     ],
 )
 def test_what_cannot_be_compiled_is_named(cache, tmp_path, statement, reason):
-    path, line = broken_kernel(tmp_path, statement)
+    (tmp_path / "a folder é").mkdir()
+    path, line = broken_kernel(tmp_path / "a folder é", statement)
     with pytest.raises(KernelError) as error:
         copies(load_kernel(str(path)))
     message = str(error.value)

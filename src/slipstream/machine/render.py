@@ -80,7 +80,7 @@ _HELPER_OPTIONS = {
 
 # Parts of Numba's messages: colours, places, and lines that say nothing to a kernel's author.
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_PLACES = re.compile(r" at (/\S+|\w:\S+) \((\d+)\)")
+_PLACES = re.compile(r" at (/.+?|\w:.+?) \((\d+)\)")
 _FRAMES = ("Failed in nopython", "File ", "During:", "Traceback", "- Resolution failure", "[1]")
 
 

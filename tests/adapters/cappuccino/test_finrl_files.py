@@ -120,7 +120,7 @@ class Runs:
 @pytest.mark.parametrize(
     ("what", "named"),
     [
-        (lambda mark: Runs(os.system, f"touch {mark}"), "(posix|nt).system"),
+        (lambda mark: Runs(os.system, f"touch '{mark}'"), "(posix|nt).system"),
         (lambda mark: Runs(eval, f"open({mark!r}, 'w')"), "builtins.eval"),
         (lambda mark: np.array([[Runs(os.mkdir, mark)]], object), "(posix|nt).mkdir"),
         (lambda mark: Runs(pickle.loads, b"x"), "_pickle.loads"),
@@ -161,7 +161,7 @@ def test_what_cannot_be_imported_is_one_paragraph(tmp_path, held, more, match):
 
 
 def test_a_market_that_is_given_their_folder_says_what_to_do(tmp_path):
-    with pytest.raises(DataError, match=r"`slipstream data import-finrl .*data prices`"):
+    with pytest.raises(DataError, match=r"`slipstream data import-finrl .*data'? prices`"):
         make_vec("portfolio", 1, data={"folder": str(folder(tmp_path / "data"))})
 
 

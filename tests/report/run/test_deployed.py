@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 import shutil
 from datetime import UTC, datetime
 
@@ -176,4 +177,4 @@ def test_games_and_members_of_runs(deployed, tmp_path, capsys):
     assert command("evaluate", tmp_path) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "has deployed no policy: it is complete and recommends nothing" in told
-    assert f"`slipstream resume {tmp_path} --force-deploy`" in told
+    assert f"`slipstream resume {shlex.quote(str(tmp_path))} --force-deploy`" in told

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -458,9 +459,14 @@ def test_after_nothing_is_recommended_it_is_said_what_to_do(noise):
     assert advice in text_of(page).replace("&#39;", "'")
     assert advice in page.lines  # what the terminal shows
     last = np.datetime64(study_world.FIRST + 4 * study_world.DAYS + study_world.HOLDOUT, "D")
-    for words in ("more data", "features", "costs", f"{noise.path} --force-deploy`"):
+    for words in (
+        "more data",
+        "features",
+        "costs",
+        f"{shlex.quote(str(noise.path))} --force-deploy`",
+    ):
         assert words in advice
-    assert f"`slipstream evaluate {noise.path} --from {last}`" in advice
+    assert f"`slipstream evaluate {shlex.quote(str(noise.path))} --from {last}`" in advice
 
 
 @pytest.mark.long
