@@ -24,7 +24,8 @@ from slipstream.live.feed import Told
 from slipstream.live.journal import Decision, Journal
 from slipstream.live.passes import LONGEST_GAP, Pass, passes_over
 from slipstream.live.ranges import Outside
-from slipstream.live.store import Shape, Store
+from slipstream.live.store import Moment, Shape, Store
+from slipstream.live.training_prices import TrainingPrices, compare
 from slipstream.market.finding import plural, stamp
 from slipstream.runs.policies import DeployedPolicy
 
@@ -81,7 +82,7 @@ class PaperAccount:
         self._longest_gap, self._say = longest_gap, say
         make_folder(folder)
         refusal = f"Another process works on the account {folder}: stop it first."
-        self.waiting = ""
+        self.waiting = self._compared = ""
         with ExitStack() as opened:
             opened.enter_context(take_lock(folder, refusal))
             self.store = Store(folder / BARS, shape)
@@ -172,6 +173,8 @@ class PaperAccount:
         if not new:
             return 0
         self.store.refuse_other_units(new)
+        if not self._rows:
+            self._compare(new)
         self.store.append(new)
         kept = {
             name: np.array([row.action for row in rows], self.policy.policy.actions.dtype)
@@ -187,6 +190,22 @@ class PaperAccount:
             self.waiting = str(error)  # too few bars for a first decision
             return 0
         return self._keep(made, told.clock)
+
+    def _compare(self, new: Sequence[Moment]) -> None:
+        """Compare all bars so far with the training prices, before the first decision.
+
+        Raises:
+            DataError: they contradict each other.
+        """
+        facts = self.policy.facts.get("training_prices")
+        if facts is None:
+            told = "This deployment has no training prices to compare the feed with: deploy again."
+        else:
+            known = {name: TrainingPrices.from_facts(one) for name, one in facts.items()}
+            told = compare(known, self.store.with_moments(new))
+        if told != self._compared:
+            self._compared = told
+            self._say(told)
 
     def _keep(self, made: Sequence[Pass], clock: float) -> int:
         """Journals what is new, after a look at whether the rest came out as before."""

@@ -42,6 +42,7 @@ from slipstream.live.account import BARS, JOURNAL
 from slipstream.live.journal import Journal
 from slipstream.live.ranges import Ranges
 from slipstream.live.store import Shape
+from slipstream.live.training_prices import TrainingPrices
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
 from slipstream.nets.policy_file import unpack
@@ -275,6 +276,11 @@ def deploy(
         trained = _bars(facts, *facts["trained"]) if facts["trained"] else whole
         ranges = Ranges.seen(trained)
         made["ranges"] = {name: one.tolist() for name, one in ranges._asdict().items()}
+        until = facts["trained"][1] if facts["trained"] else None
+        made["training_prices"] = {
+            one.symbol: TrainingPrices.from_bars(one, until).facts()
+            for one in shape.read(data)[: len(shape.symbols)]
+        }
         gates = judged(new, shape, data)
         _pass(gates, force, say)
         told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]

@@ -296,6 +296,17 @@ class Store:
                         "feed, or take the bar out of it."
                     )
 
+    def with_moments(self, moments: Sequence[Moment]) -> list[Bars]:
+        """Bars of the traded symbols that are kept, and those of moments that are not yet."""
+        found = []
+        for name in self.shape.symbols:
+            new = [(m.time, m.bars[name]) for m in moments if name in m.bars]
+            opens = np.append(self._opens[name], np.array([time for time, _ in new], np.int64))
+            rows = [*self._rows[name], *(np.array(row) for _, row in new)]
+            table = np.array(rows).reshape(len(rows), len(self.shape.columns))
+            found.append(self._bars(name, opens, table))
+        return found
+
     def closes(self) -> dict[str, float]:
         """The last close of every symbol that is traded."""
         place = self.shape.columns.index("close")
@@ -310,12 +321,13 @@ class Store:
         lacking = [name for name in self.shape.names if not len(self._opens[name])]
         if lacking:
             raise DataError(f"The feed has told no bar of {', '.join(lacking)} yet.")
-        return self.shape.ahead([self._bars(name) for name in self.shape.names], self.times[-1])
+        kept = [self._bars(name, self._opens[name], self._rows[name]) for name in self.shape.names]
+        return self.shape.ahead(kept, self.times[-1])
 
-    def _bars(self, name: str) -> Bars:
-        table = dict(zip(self.shape.columns, self._rows[name].T, strict=True))
+    def _bars(self, name: str, opens: IntArray, rows: FloatArray) -> Bars:
+        table = dict(zip(self.shape.columns, rows.T, strict=True))
         extra = {key: table.pop(key) for key in self.shape.extra}
-        return Bars(name, self._opens[name], **table, extra=extra)
+        return Bars(name, opens, **table, extra=extra)
 
     def close(self) -> None:
         """Closes the files."""
