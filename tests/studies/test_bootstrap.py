@@ -58,8 +58,11 @@ def test_bounds_are_those_of_resampling_one_by_one():
         bo.sharpe(np.repeat(excess, counts, axis=0)[:, days], 365)
         for counts, days in zip(drawn, rows, strict=True)
     ]
-    percentile, normal = np.quantile(ratios, 0.1), bo.normal_bound(excess, 365, 0.1)
-    assert found.lower[0] == pytest.approx(min(percentile, normal))
+    every = [np.quantile(ratios, 0.1), bo.normal_bound(excess, 365, 0.1)]
+    every.append(bo.autocorrelated_bound(excess, 365, 0.1))
+    assert found.lower[0] == pytest.approx(min(every))
+    names = (bo.RESAMPLED, bo.MERTENS, bo.NEWEY_WEST)
+    assert found.methods == (names[int(np.argmin(every))],)
 
 
 def test_the_normal_bound_by_hand():
@@ -90,15 +93,43 @@ def test_few_days_have_no_bound():
     assert bo.lower_bounds([lucky], 365, 0.05).lower[0] > 0.0
 
 
+def test_the_long_run_variance_by_hand():
+    """Four days: centred -1, 1, 1, -1; rho = -1/3 + (1 - 1) / 4; one lag of weight 1/2."""
+    series = np.array([1.0, 3.0, 3.0, 1.0])
+    rest = np.array([1.0, 1.0, -1.0]) + np.array([-1.0, 1.0, 1.0]) / 3.0
+    lags = 1  # 4 (4 / 100)^(2/9) = 1.96
+    total = rest @ rest + 2.0 * (1.0 - lags / 2.0) * (rest[1:] @ rest[:-1])
+    assert bo.long_run_variance(series) == pytest.approx(total / 3.0 / (4.0 / 3.0) ** 2)
+    assert bo.long_run_variance(np.ones(80)) == 0.0
+
+
+def test_the_long_run_variance_of_long_series():
+    """(1 + rho) / (1 - rho) times the variance."""
+    shocks = np.random.default_rng(3).standard_normal(200_000)
+    assert bo.long_run_variance(shocks) == pytest.approx(1.0, rel=0.03)
+    found = bo.long_run_variance(autoregressive(shocks, 0.4))
+    assert found == pytest.approx(1.4 / 0.6 / (1.0 - 0.16), rel=0.05)
+
+
+def autoregressive(shocks, rho):
+    """x_t = rho x_(t-1) + shock_t, along the last axis."""
+    found = np.array(shocks)
+    for t in range(1, shocks.shape[-1]):
+        found[..., t] += rho * found[..., t - 1]
+    return found
+
+
 def above_zero(kind, days, sims, level=0.05, draws=500):
     """How often a skill-less bound lies above 0, over its level."""
     random = np.random.default_rng([days, kind == "normal"])
     size = (sims, 1, days)
-    noise = random.standard_normal(size) if kind == "normal" else random.standard_t(4, size)
+    noise = random.standard_t(4, size) if kind == "student" else random.standard_normal(size)
+    if kind == "autoregressive":
+        noise = autoregressive(random.standard_normal((sims, 1, days + 50)), 0.4)[..., 50:]
     return np.mean(bo.lower_bounds(list(noise), 365, level, draws).lower > 0.0) / level
 
 
-@pytest.mark.parametrize("kind", ["normal", "student"])
+@pytest.mark.parametrize("kind", ["normal", "student", "autoregressive"])
 @pytest.mark.parametrize("days", [60, 246])
 def test_a_bound_of_no_skill_is_above_zero_as_rarely_as_it_says(kind, days):
     """The percentile alone was above 0 in 1.6 to 2 times its level at 60 days."""
@@ -106,7 +137,7 @@ def test_a_bound_of_no_skill_is_above_zero_as_rarely_as_it_says(kind, days):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["normal", "student"])
+@pytest.mark.parametrize("kind", ["normal", "student", "autoregressive"])
 @pytest.mark.parametrize("days", [60, 69, 120, 246])
 @pytest.mark.parametrize("level", [0.05, 0.005])  # alone, and shared by ten
 def test_bounds_of_no_skill_hold_their_level(kind, days, level):

@@ -64,7 +64,7 @@ def test_a_policy_that_did_not_live_to_a_day_earned_nothing_there():
     layout = FoldMap(((0,),), ((0,),))
     long = one_fold([1, 2, 3], [0.1, 0.2, 0.3], [0.05, 0.05, 0.05])
     short = one_fold([1, 2], [0.1, -0.9], [0.05, 0.05])
-    (excess,), benchmark = _aligned([[[long], [short]]], layout)
+    (excess,), benchmark, _ = _aligned([[[long], [short]]], layout)
     assert benchmark == pytest.approx([0.05] * 3)
     assert excess == pytest.approx(np.array([[0.05, 0.15, 0.25], [0.05, -0.95, -0.05]]))
 

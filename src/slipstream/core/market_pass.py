@@ -35,6 +35,8 @@ class SymbolPass:
         plain: the record at exposure 1 and without exit rules, its costs kept; None: decisions are
             not positions, and nothing is compared.
         financing: positions pay for the night.
+        close_rate: float64 [T], account currency per unit of quote at each close; None if it does
+            not change.
     """
 
     first: int
@@ -48,6 +50,18 @@ class SymbolPass:
     pip: float = 1.0
     plain: Any = None
     financing: bool = False
+    close_rate: NDArray[np.float64] | None = None
+
+    @property
+    def market_returns(self) -> NDArray[np.float64]:
+        """What each bar of the pass made of one unit of notional, account currency [last - first].
+
+        A position of exposure w earns w times as much, before costs.
+        """
+        rows = slice(self.first, self.last + 1)
+        close = self.close[rows]
+        rate = np.ones(len(close)) if self.close_rate is None else self.close_rate[rows]
+        return np.asarray(np.diff(close) * rate[1:] / (close[:-1] * rate[:-1]))
 
 
 @dataclass(frozen=True)

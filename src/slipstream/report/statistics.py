@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.studies.statistics.bootstrap import DRAWS, FEWEST_DAYS, lower_bounds
+from slipstream.studies.statistics.returns import correlation as correlation
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -163,13 +164,6 @@ def rolling_sharpe(returns: Floats, periods: float, window: int) -> Floats:
     fine = deviation > 1e-15
     out[window - 1 :][fine] = views.mean(axis=1)[fine] / deviation[fine] * math.sqrt(periods)
     return out
-
-
-def correlation(first: Floats, second: Floats) -> float | None:
-    """Correlation of two series of returns; None with fewer than three or where one never moves."""
-    if len(first) < 3 or not min(float(np.std(first)), float(np.std(second))) > 1e-15:
-        return None
-    return float(np.corrcoef(first, second)[0, 1])
 
 
 def alpha_beta(returns: Floats, market: Floats, periods: float) -> tuple[float, float] | None:

@@ -119,4 +119,5 @@ def market_pass(p: Params, d: Data) -> SymbolPass:
         pip=pip,
         plain=p._replace(**_NO_RULES),
         financing=bool(p.swap_long or p.swap_short),
+        close_rate=bars[:, RATE_CLOSE],
     )

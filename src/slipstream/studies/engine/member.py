@@ -56,7 +56,12 @@ class DailyReturns:
         returns: float64 [n], the day's compounded net return.
         benchmark: float64 [n], equal weight's on the same bars.
         group: int64 [n], which tested group, 0, 1, ... in the order of the fold.
-        metrics: for each group the environment's metrics (mean_exposure, fills, turnover, ...).
+        metrics: for each group the environment's metrics (mean_exposure, fills, turnover, ...),
+            and `net_exposure` if `timing` is known.
+        timing: float64 [n], return minus mean net exposure times the market's return, summed over
+            the symbols; the exposure is the mean over all passes. None if it was not recorded.
+        market: float64 [n], the market's return: each symbol bought once with equal capital, free
+            of costs. None if it was not recorded.
     """
 
     days: NDArray[np.int64]
@@ -64,6 +69,8 @@ class DailyReturns:
     benchmark: NDArray[np.float64]
     group: NDArray[np.int64]
     metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    timing: NDArray[np.float64] | None = None
+    market: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ bit, those of `Policy.act` and the environments' own loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
+from slipstream.core.kernel import Kernel
+from slipstream.core.market_pass import SymbolPass
 from slipstream.core.spec import MarketSpec
 from slipstream.environments import evaluation
 from slipstream.environments.episodes import Seen, run_episodes
@@ -45,6 +47,8 @@ from slipstream.vector.vector_env import Episodes, StepOut
 Floats = NDArray[np.float64]
 _ADDED = ("count", "account currency", "bars")  # units of what is added up; others are averaged
 _NOTED: tuple[str, ...] = ("equity", "benchmark")
+_EXPOSURE = "exposure"  # signed notional over equity; noted if the pass is one position
+_NO_TIMING = 0.1  # deviation of timing over that of returns: a held position drifts by as much
 _COPIES = 128  # of games, per member at most
 _LOOK = 1_000  # steps between two looks at whether to go on
 
@@ -53,6 +57,23 @@ _LOOK = 1_000  # steps between two looks at whether to go on
 advance: Any = None  # of the kernel's batch loop
 decide: Any = None  # of `nets/modes.py`
 note: Any = None  # (s, row): copies what is recorded after each step; written for the kernel
+
+
+class Moves(NamedTuple):
+    """How the account and its market moved in one pass.
+
+    Attributes:
+        own, market: float64 [n], sums over each day's bars of the account's returns, and of the
+            market's.
+        growth: float64 [n], factors by which the market grew on each day.
+        exposure: signed, summed over the bars; bars: how many there are.
+    """
+
+    own: Floats
+    market: Floats
+    growth: Floats
+    exposure: float
+    bars: int
 
 
 class PassGrowth(NamedTuple):
@@ -65,6 +86,7 @@ class PassGrowth(NamedTuple):
             all 1, cash's, where the environment has no equal weight.
         metrics: the environment's, at the end.
         steps: bars.
+        moves: of the account and its market; None if the pass is not one position.
     """
 
     symbols: tuple[str, ...]
@@ -73,6 +95,7 @@ class PassGrowth(NamedTuple):
     benchmark: Floats
     metrics: Mapping[str, float]
     steps: int
+    moves: Moves | None = None
 
 
 def pass_growth(
@@ -81,15 +104,17 @@ def pass_growth(
     market: MarketSpec,
     metrics: Mapping[str, float],
     steps: int,
+    returns: Floats | None = None,
 ) -> PassGrowth:
     """Marks equity where days end. No day is left out, also after an account was closed.
 
     Args:
         time: int64 [n], UTC seconds at which the bars of the pass end.
-        values: `equity` and perhaps `benchmark` after each step, [k], k <= n.
+        values: `equity` and perhaps `benchmark` and `exposure` after each step, [k], k <= n.
         market: capital at the start, and when days end.
         metrics: at the end.
         steps: k.
+        returns: the market's in each bar [n]; with them and `exposure` the pass has `moves`.
     """
     # A bar that ends where the day does belongs to that day.
     day = day_number(time - 1, cast(DayRoll, market.day_roll))
@@ -101,8 +126,33 @@ def pass_growth(
             return np.ones(len(last))
         return _factors(np.concatenate([[market.initial_equity], values[name][marks]]))
 
+    moves = None
+    if returns is not None and _EXPOSURE in values and len(returns) == len(time):
+        moves = _moves(last, market, values, returns)
     return PassGrowth(
-        market.symbols, day[last], growth("equity"), growth("benchmark"), metrics, steps
+        market.symbols, day[last], growth("equity"), growth("benchmark"), metrics, steps, moves
+    )
+
+
+def _moves(
+    last: NDArray[np.int64], market: MarketSpec, values: Mapping[str, Floats], returns: Floats
+) -> Moves:
+    """Sum the bars of each day.
+
+    Args:
+        last: the last bar of each day.
+        market, values, returns: of `pass_growth`.
+    """
+    own = _factors(np.concatenate([[market.initial_equity], values["equity"]])) - 1.0
+    own = np.pad(own, (0, len(returns) - len(own)))  # of an account that was closed before
+    first = np.concatenate([[0], last[:-1] + 1])
+    exposure = float(np.sum(values[_EXPOSURE]))
+    return Moves(
+        np.add.reduceat(own, first),
+        np.add.reduceat(returns, first),
+        np.multiply.reduceat(1.0 + returns, first),
+        exposure,
+        len(returns),
     )
 
 
@@ -118,7 +168,9 @@ def join_passes(
         accounts: the passes; groups: the tested group of each.
         units: of the metrics, by name.
     """
-    parts, facts, numbers = [], [], []
+    parts, facts, numbers, beside = [], [], [], []
+    moves = [one.moves for one in accounts if one.moves is not None]
+    timed = bool(moves) and len(moves) == len(accounts)
     for number in sorted(set(groups)):
         own = [one for one, group in zip(accounts, groups, strict=True) if group == number]
         days = np.unique(np.concatenate([one.days for one in own]))
@@ -127,13 +179,56 @@ def join_passes(
         parts.append((days, growth - 1.0, benchmark - 1.0))
         numbers.append(np.full(len(days), number, np.int64))
         facts.append(_combined(own, growth, benchmark, units))
+        if timed:
+            each = [one.moves for one in own if one.moves is not None]
+            facts[-1]["net_exposure"] = sum(m.exposure for m in each) / sum(m.bars for m in each)
+            market = _together(days, own, [m.growth for m in each]) - 1.0
+            beside.append((_timing(days, own, _mean_exposures(accounts)), market))
+    returns = np.concatenate([part[1] for part in parts])
+    timing = np.concatenate([one for one, _ in beside]) if timed else None
+    if timing is not None and not np.std(timing) > _NO_TIMING * np.std(returns):
+        timing = np.zeros(len(timing))
     return DailyReturns(
         days=np.concatenate([part[0] for part in parts]),
-        returns=np.concatenate([part[1] for part in parts]),
+        returns=returns,
         benchmark=np.concatenate([part[2] for part in parts]),
         group=np.concatenate(numbers),
         metrics=facts,
+        timing=timing,
+        market=np.concatenate([one for _, one in beside]) if timed else None,
     )
+
+
+def _mean_exposures(accounts: Sequence[PassGrowth]) -> dict[tuple[str, ...], float]:
+    """Return the mean net exposure in each symbol over all its passes."""
+    sums: dict[tuple[str, ...], tuple[float, int]] = {}
+    for one in accounts:
+        if one.moves is not None:
+            total, bars = sums.get(one.symbols, (0.0, 0))
+            sums[one.symbols] = (total + one.moves.exposure, bars + one.moves.bars)
+    return {symbols: total / bars for symbols, (total, bars) in sums.items()}
+
+
+def _timing(
+    days: NDArray[np.int64],
+    accounts: Sequence[PassGrowth],
+    exposure: Mapping[tuple[str, ...], float],
+) -> Floats:
+    """Return minus mean net exposure times the market's return, of all accounts' sum, each day.
+
+    An account counts by its share of the equity at the day's start.
+    """
+    worth = {one.symbols: np.ones(len(days) + 1) for one in accounts}
+    timing = {one.symbols: np.zeros(len(days)) for one in accounts}
+    for one in accounts:
+        assert one.moves is not None
+        places = np.searchsorted(days, one.days)
+        worth[one.symbols][places + 1] *= one.growth
+        timing[one.symbols][places] += one.moves.own - exposure[one.symbols] * one.moves.market
+    start = np.array([np.cumprod(one)[:-1] for one in worth.values()])
+    total = start.sum(axis=0)
+    share = np.divide(start, total, out=np.zeros_like(start), where=total > 0.0)
+    return np.asarray((share * np.array(list(timing.values()))).sum(axis=0))
 
 
 def _together(
@@ -219,12 +314,14 @@ def _market(
     records = together.records("train")
     each, total = len(own[0]), len(records)
     times = [timeline(record, data) for record in records]
+    moved = _market_returns(together.prices.kernel, set(records), data)
     env = together.evaluation("train", each, len(places), _backend(places[0]))
     assert isinstance(env, KernelVectorEnv)  # prices have one player
     longest = max(len(time) for time in times)
     settings = places[0].member.config.evaluation
+    noted = _NOTED if moved is None else (*_NOTED, _EXPOSURE)
     values, ended = _run(
-        env, policy, longest, check_stop, settings.seed if settings.drawn else None
+        env, policy, noted, longest, check_stop, settings.seed if settings.drawn else None
     )
     accounts: list[PassGrowth | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
@@ -235,7 +332,8 @@ def _market(
         steps = int(ended.length[row])
         marks = {name: series[:steps, e] for name, series in values.items()}
         metrics = {name: float(column[row]) for name, column in ended.metrics.items()}
-        accounts[e] = pass_growth(times[e], marks, market, metrics, steps)
+        returns = None if moved is None else moved[records[e]]
+        accounts[e] = pass_growth(times[e], marks, market, metrics, steps, returns)
     found = []
     for m, place in enumerate(places):
         mine = slice(m * each, (m + 1) * each)
@@ -244,9 +342,23 @@ def _market(
     return found
 
 
+def _market_returns(kernel: Kernel, records: Iterable[Any], data: Any) -> dict[Any, Floats] | None:
+    """Return the market's return in each bar by record; None if passes are not one position."""
+    if kernel.market_pass is None:
+        return None
+    found = {}
+    for record in records:
+        one = kernel.market_pass(record, data)
+        if not isinstance(one, SymbolPass):
+            return None
+        found[record] = one.market_returns
+    return found
+
+
 def _run(
     env: KernelVectorEnv,
     policy: Policy,
+    noted: tuple[str, ...],
     longest: int,
     check_stop: Callable[[], None],
     seed: int | None,
@@ -254,11 +366,11 @@ def _run(
     """Steps all copies to the ends of their passes.
 
     Returns:
-        what equity and benchmark (where there is one) were after every step, [longest, E] by name;
-        all passes, each ended.
+        what was noted (where the environment has it) after every step, [longest, E] by name; all
+        passes, each ended.
     """
     spec, e = env.spec, env.num_envs
-    noted = tuple(name for name in _NOTED if name in spec.trace)
+    noted = tuple(name for name in noted if name in spec.trace)
     values = np.zeros((longest, e, len(noted)))
     if seed is None and PassLoop.fits(env, policy):
         loop = PassLoop(env, policy, noted)

@@ -44,13 +44,14 @@ class Confirmed:
         best: the one with the highest lower bound, winner or not.
         candidates: per trial `trial`, `search_score`, `value` (information ratio against equal
             weight, or cash where there is none; games: mean return), `lcb`, `own_lcb` (of its own
-            Sharpe ratio, where there is equal weight), `seeds` (the value of each), `excluded`
-            (why).
+            Sharpe ratio, where there is equal weight), `timing_lcb` (of its timing, if it is
+            judged), `seeds` (the value of each), `excluded` (why).
         cash: lower bound of holding cash, 0 where it is the benchmark; None for games, and where
             there are too few days for a bound.
         chance: of the one with the highest bounds above 0: `trial`, `trials` that were begun,
             `full` ones that ran their whole budget, and p that so many would show as much without
-            skill, `excess` over equal weight where there is one, and `own`; None without such one.
+            skill, `excess` over equal weight where there is one, `own`, and `timing` if it is
+            judged; None without such one.
         reason: why there is no winner.
         closest: where nothing was left to choose from, which trial is the least beyond a
             constraint; empty where none is beyond one.
@@ -154,7 +155,7 @@ def _confirm_markets(
 ) -> Confirmed:
     assert plan.market is not None
     settings, periods = plan.study.confirmation, plan.market.days_per_year
-    excess, benchmark = _aligned([passes[trial] for trial in kept], layout)
+    excess, benchmark, timing = _aligned([passes[trial] for trial in kept], layout)
     found = bootstrap.choose_winner(
         excess,
         benchmark,
@@ -164,10 +165,12 @@ def _confirm_markets(
         mean_block=settings.block_days,
         seed=_seed(plan),
         rival="equal weight" if plan.market.benchmark else "cash",
+        timing=timing,
     )
     for k, trial in enumerate(kept):
         own = {"own_lcb": found.own[k]} if plan.market.benchmark else {}
-        bounds = {"lcb": found.bounds.lower[k], **own}
+        timed = {} if found.timing is None else {"timing_lcb": found.timing[k]}
+        bounds = {"lcb": found.bounds.lower[k], **own, **timed}
         rows[trial] |= {
             "value": float(found.bounds.ratio[k]),
             "seeds": [sharpe(one[None], periods) for one in excess[k]],
@@ -189,10 +192,12 @@ def _survives(
     """The same with its winner only where so many trials would hardly show as much by luck."""
     assert plan.market is not None and found.winner is not None
     settings, number = plan.study.confirmation, found.winner
-    excess, benchmark = _aligned([[folds] for folds in full.values()], layout)
+    excess, benchmark, timing = _aligned([[folds] for folds in full.values()], layout)
     matrix, chosen = np.concatenate(excess).T, list(full).index(number)
     returns = {"excess": matrix} if plan.market.benchmark else {}
     returns["own"], days = matrix + benchmark[:, None], len(benchmark)
+    if timing is not None:
+        returns["timing"] = np.concatenate(timing).T
     weight = bootstrap.day_weights(days, settings.bootstrap, settings.block_days, _seed(plan))
     share = begun / len(full)  # pruned trials are not among the full ones, and were tried too
     chance: dict[str, Any] = {"trial": number, "trials": begun, "full": len(full)}
@@ -211,12 +216,18 @@ def _survives(
 
 def _aligned(
     trials: Sequence[Sequence[Sequence[DailyReturns]]], layout: FoldMap
-) -> tuple[list[Floats], Floats]:
-    """Daily returns minus equal weight's for each trial [R, n], and equal weight's [n]."""
+) -> tuple[list[Floats], Floats, list[Floats] | None]:
+    """Daily returns minus equal weight's for each trial [R, n], and equal weight's [n].
+
+    The last are each trial's timing [R, n]; None if a pass has none.
+    """
     paths = [backtest_paths(folds, layout) for seeds in trials for folds in seeds]
     _, excess, benchmark = side_by_side([(one.days, one.excess, one.benchmark) for one in paths])
-    ends = np.cumsum([len(seeds) for seeds in trials])
-    return np.split(excess, ends[:-1]), benchmark
+    ends = np.cumsum([len(seeds) for seeds in trials])[:-1]
+    timed = [(one.days, one.timing, np.zeros(len(one.days))) for one in paths]
+    known = [(days, own, none) for days, own, none in timed if own is not None]
+    timing = np.split(side_by_side(known)[1], ends) if len(known) == len(paths) else None
+    return np.split(excess, ends), benchmark, timing
 
 
 def _confirm_games(

@@ -26,15 +26,18 @@
                                same_as: "the rung before" or "the end" of trials, where the budget
                                has too few rollouts to tell them apart; else null
     evidence                   {pbo: {...} | {reason}, deflated_sharpe: {...} | {reason}}; the
-                               latter the smaller one of daily returns minus equal weight's and of
-                               own ones, `of`: "excess" or "own" (where there is no equal weight)
+                               latter the smallest of daily returns minus equal weight's (if there
+                               is one), own ones and timing (if it was recorded), `of`: "excess",
+                               "own" or "timing"
     confirmation               {seeds, bootstrap, level, candidates: [{trial, search_score, value,
-                               lcb, own_lcb, seeds: [...], excluded}], cash, winner, best,
-                               chance: {trial, trials, full, excess, own} | null, reason,
-                               closest}
+                               lcb, own_lcb, timing_lcb, seeds: [...], excluded}], cash, winner,
+                               best, chance: {trial, trials, full, excess, own, timing} | null,
+                               reason, closest}
                                value: information ratio against equal weight, or else cash;
                                games: mean return; lcb: its lower bound, none of few days;
                                own_lcb: of the Sharpe ratio itself, where there is equal weight;
+                               timing_lcb: of returns minus mean net exposure times the market's,
+                               if the environment declares one position a symbol;
                                chance: p that so many trials without skill would show as much as
                                the best candidate; closest: which trial is the least beyond a
                                constraint, where no candidate is left
@@ -43,8 +46,9 @@
                                which studies and looks, or why that is not known), fresh_days,
                                seeds: [{seed, failed, score, sharpe, benchmark_sharpe,
                                total_return, benchmark_return, days, ...}], mean_return,
-                               benchmark_return, ratio, lcb, own_lcb, beats_equal_weight,
-                               beats_cash, promoted} (games: {opening: 0, seeds, mean}) | null
+                               benchmark_return, ratio, lcb, own_lcb, timing_lcb,
+                               beats_equal_weight, beats_cash, promoted} (games: {opening: 0,
+                               seeds, mean}) | null
     deployed                   {policy, label, refit, refit_label} | null
     seconds                    wall clock by phase; workers: {search: {env, policy, update,
                                evaluate, overhead}, ...}
@@ -79,7 +83,7 @@ from slipstream.studies.statistics.overfitting import (
     pbo,
     tested_years,
 )
-from slipstream.studies.statistics.returns import daily_benchmark, daily_matrix
+from slipstream.studies.statistics.returns import all_timed, daily_benchmark, daily_matrix
 
 PHASES = ("search", "confirm", "final", "refit")
 
@@ -250,9 +254,9 @@ def evidence_of(
 ) -> dict[str, Any]:
     """PBO and deflated Sharpe over the trials that finished all folds at full budget.
 
-    PBO ranks trials among each other by their net returns. The deflated Sharpe ratio is the smaller
-    of two: of returns in excess of equal weight's, for a market that rises makes every long
-    position look skilled, and of own ones, for in one that falls cash does.
+    PBO ranks trials among each other by their net returns. The deflated Sharpe ratio is the
+    smallest of those of own returns, of returns in excess of equal weight's, and of timing: a
+    market that rises makes every long position look skilled, and one that falls makes cash look so.
 
     Args:
         deployed: trial whose ratio is deflated; None: the one with the highest score.
@@ -266,6 +270,8 @@ def evidence_of(
     returns = {"own": matrix}
     if plan.market is not None and plan.market.benchmark:
         returns["excess"] = matrix - daily_benchmark(columns, days)[:, None]
+    if columns and all_timed(columns):
+        returns["timing"] = daily_matrix(columns, "timing")[1]
     overfitting = pbo(matrix) if len(matrix) else NotComputed("no trial finished")
     known = ("value", "loses", "columns", "days", "blocks")
     told = _fields(overfitting, *(("reason",) if isinstance(overfitting, NotComputed) else known))
@@ -282,7 +288,7 @@ def _deflated(
     behind: int,
     deployed: int | None,
 ) -> dict[str, Any]:
-    """The smaller ratio, and `of` which returns it is; none where one cannot be computed.
+    """The smallest ratio, and `of` which returns it is; none where one cannot be computed.
 
     Trials `behind` a warm start count as tried: whoever was told of them need not lose by them.
     """
@@ -300,6 +306,8 @@ def _deflated(
     for name, matrix in returns.items():
         found = deflated_sharpe(matrix, list(complete).index(best), tried)
         if isinstance(found, NotComputed):
-            return {"trial": best, "reason": found.reason}
+            why = "it never changes its exposure: timing has no deviation"
+            reason = why if name == "timing" else found.reason
+            return {"trial": best, "of": name, "reason": reason}
         told.append({"trial": best, "of": name, **asdict(found)})
     return min(told, key=lambda one: float(one["value"]))

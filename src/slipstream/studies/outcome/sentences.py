@@ -18,7 +18,15 @@ UNKNOWN_OPENINGS = (
     "Whether other studies opened these days before is not known, so nothing is promoted: set "
     "XDG_STATE_HOME to a folder that you can write before the next study."
 )
-LUCK = {"excess": "in excess of equal weight", "own": "of own returns"}
+LUCK = {
+    "excess": "in excess of equal weight",
+    "own": "of own returns",
+    "timing": "of timing (returns minus mean net exposure times the market's)",
+}
+NO_TIMING = (
+    "Timing was not recorded: an older version ran this study, or its environment does not declare "
+    "one position a symbol (`market_pass`). What its direction earned counts as skill here."
+)
 _MOST_NAMED = 5
 
 
@@ -36,7 +44,8 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     if holdout is not None:
         found += on_holdout(result)
         found += openings(holdout) if holdout["opening"] == 1 else []
-    found += [text for text in (_folds(result), findable_sentence(result["findable"])) if text]
+    parts = (_folds(result), direction(result), findable_sentence(result["findable"]))
+    found += [text for text in parts if text]
     deployed = result["deployed"]
     if deployed is not None and deployed["policy"]:
         found.append(f"Policy: {deployed['policy']} ({deployed['label']}).")
@@ -114,6 +123,34 @@ def chances(told: Mapping[str, Any], draws: int) -> str:
     return " and ".join(found)
 
 
+def direction(result: Mapping[str, Any]) -> str:
+    """The market's own return on the same days, mean net exposure, and correlation with it.
+
+    Of the hold-out if it was opened, otherwise of the folds of the trial that is shown.
+    """
+    if not result["market"]:
+        return ""
+    seeds = [one for one in (result["holdout"] or {}).get("seeds", ()) if not one["failed"]]
+    shown = result["shown"]
+    parts = seeds or (shown["folds"] if shown is not None else [])
+    name = "final seeds on the hold-out" if seeds else "its folds"
+    growths = "benchmark_growth" if result.get("benchmark", True) else "market_growth"
+    nets, moved, follows = (
+        [one[key] for one in parts if one.get(key) is not None]
+        for key in ("net_exposure", growths, "follows")
+    )
+    if not nets or not moved:
+        return NO_TIMING if parts else ""
+    held = "equal weight" if growths == "benchmark_growth" else "buy and hold, free of costs,"
+    made = ", ".join(percent(one) for one in (moved[:1] if seeds else moved))
+    text = f"The market on the same days: {held} made {made}. Of {name}, mean net exposure is "
+    text += ", ".join(f"{one:.2f}" for one in nets)
+    if follows:
+        text += " and correlation of daily returns with the market "
+        text += ", ".join(f"{one:.2f}" for one in follows)
+    return f"{text}."
+
+
 def openings(holdout: Mapping[str, Any]) -> list[str]:
     """Which opening of these days it is, by which studies before, and what else showed them."""
     number, found = holdout["opening"], []
@@ -179,6 +216,10 @@ def promotion(result: Mapping[str, Any]) -> str:
     elif holdout["lcb"] is None:
         fresh = plural(holdout["fresh_days"], "fresh day")
         why = f"{fresh} are too few for a bound, which needs {FEWEST_DAYS}"
+    elif (holdout.get("timing_lcb") or 0.0) <= 0.0 < min(
+        holdout["lcb"], holdout.get("own_lcb", holdout["lcb"])
+    ) and "timing_lcb" in holdout:
+        why = "its gain is its direction, not shown by its timing"
     elif holdout["beats_cash"] and holdout.get("beats_equal_weight", True):
         why = "the hold-out does not contradict it, and is too short to confirm it"
     else:
@@ -209,6 +250,8 @@ def holdout_bound(holdout: Mapping[str, Any], benchmark: bool) -> str:
         bounds = {"its information ratio against equal weight": lcb}
         if holdout.get("own_lcb") is not None:
             bounds["its own Sharpe ratio"] = holdout["own_lcb"]
+    if holdout.get("timing_lcb") is not None:
+        bounds["its timing's Sharpe ratio"] = holdout["timing_lcb"]
     above: dict[bool, list[str]] = {True: [], False: []}
     for name, bound in bounds.items():
         above[bound > 0.0].append(f"{name} ({bound:.2f})")

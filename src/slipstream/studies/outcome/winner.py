@@ -74,8 +74,9 @@ def holdout_facts(
         `opening`, what else is known of it, `seeds` (a mapping each), and over the seeds that did
         not fail the means: games `mean`; markets `mean_return`, `benchmark_return`, `ratio` and
         `lcb` (information ratio against equal weight and its lower bound), `own_lcb` (of the Sharpe
-        ratio itself), both None of fewer than 60 `fresh_days`, `beats_equal_weight`, `beats_cash`,
-        `promoted`, and `violates` where a seed is beyond a constraint, which promotes nothing.
+        ratio itself), `timing_lcb` (of timing, if it is judged), all None of fewer than 60
+        `fresh_days`, `beats_equal_weight`, `beats_cash`, `promoted`, and `violates` where a seed is
+        beyond a constraint, which promotes nothing.
         Where there is no equal weight, nothing says `benchmark` or `equal_weight`, and
         the ratio is against cash.
     """
@@ -96,27 +97,33 @@ def holdout_facts(
     daily = [(*by_day(one.days, one.returns), by_day(one.days, one.benchmark)[1]) for one in found]
     days, excess, benchmark = side_by_side([(day, own - rival, rival) for day, own, rival in daily])
     fresh = ~np.isin(days, list(opening.opened))
+    judged = {"lcb": excess, "own_lcb": excess + benchmark}
+    timed = [(one.days, one.timing) for one in found if one.timing is not None]
+    if len(timed) == len(found):
+        series = [(*by_day(days, own), np.zeros(len(np.unique(days)))) for days, own in timed]
+        judged["timing_lcb"] = side_by_side(series)[1]
     bounds = lower_bounds(
-        [excess[:, fresh], (excess + benchmark)[:, fresh]],
+        [one[:, fresh] for one in judged.values()],
         plan.market.days_per_year,
         settings.level,
         settings.bootstrap,
         settings.block_days,
         seed_of(plan.study.seed, "holdout"),
     )
-    known = [None if np.isnan(bound) else float(bound) for bound in bounds.lower]
+    known = {
+        name: None if np.isnan(bound) else float(bound)
+        for name, bound in zip(judged, bounds.lower, strict=True)
+    }
     if plan.market.benchmark:
-        facts |= {
-            "benchmark_return": other,
-            "own_lcb": known[1],
-            "beats_equal_weight": mine > other,
-        }
+        facts |= {"benchmark_return": other, "beats_equal_weight": mine > other}
+    else:
+        del known["own_lcb"]  # cash earns nothing, so that it is `lcb`
     return {
         **facts,
         "fresh_days": int(fresh.sum()),
         "mean_return": mine,
         "ratio": sharpe(excess, plan.market.days_per_year),
-        "lcb": known[0],
+        **known,
         "beats_cash": mine > 0.0,
         "promoted": bool((bounds.lower > 0.0).all())
         and not (forced or opening.unknown or violates),

@@ -326,7 +326,7 @@ def outcome_row(outcome: Outcome) -> tuple[Any, ...]:
             json.dumps(plain(list(passes.metrics))),
             _bytes(passes.days, np.int64),
             _bytes(passes.returns, np.float64),
-            _bytes(passes.benchmark, np.float64),
+            _bytes(_compared(passes), np.float64),
             _bytes(passes.group, np.int64),
         )
     return (*head, outcome.steps, seconds, *blobs, time.time())
@@ -346,16 +346,28 @@ def outcome_of(row: Sequence[Any]) -> Outcome:
     if len({one is None for one in row[10:15]}) > 1:
         raise ValueError("has a part of its test passes")
     if metrics is not None:
+        stamps, compared = _array(days, np.int64), _array(benchmark, np.float64)
+        count = len(stamps)
+        timed = count > 0 and len(compared) == 3 * count  # else no timing was recorded
         passes = DailyReturns(
-            days=_array(days, np.int64),
+            days=stamps,
             returns=_array(returns, np.float64),
-            benchmark=_array(benchmark, np.float64),
+            benchmark=compared[:count] if timed else compared,
             group=_array(groups, np.int64),
             metrics=metrics,
+            timing=compared[count : 2 * count] if timed else None,
+            market=compared[2 * count :] if timed else None,
         )
         if len({len(passes.days), *map(len, (passes.returns, passes.benchmark, passes.group))}) > 1:
             raise ValueError("has test passes of several lengths")
     return Outcome(name, milestone, passes, bool(failed), reason, steps, seconds)
+
+
+def _compared(passes: DailyReturns) -> NDArray[np.float64]:
+    """Return the benchmark, then timing and the market's returns if they were recorded."""
+    if passes.timing is None or passes.market is None:
+        return passes.benchmark
+    return np.concatenate([passes.benchmark, passes.timing, passes.market])
 
 
 def _bytes(values: Any, dtype: type) -> bytes:

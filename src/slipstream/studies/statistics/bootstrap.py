@@ -2,7 +2,9 @@
 
 Sources: Politis and Romano 1994, "The Stationary Bootstrap" (blocks of geometric length keep the
 dependence between neighbouring days); Mertens 2002 and Opdyke 2007 (the standard error of a Sharpe
-ratio); Hansen 2005, "A Test for Superior Predictive Ability"; docs/rules.md, section 13.
+ratio); Lo 2002 and Ledoit and Wolf 2008 (the same under autocorrelation), with Newey and West's
+weights and lag (1994) and Andrews and Monahan's prewhitening (1992); Hansen 2005, "A Test for
+Superior Predictive Ability"; docs/rules.md, section 13.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ LEVEL = 0.05  # of the bounds, shared among the candidates
 FEWEST_DAYS = 60  # below it no bound holds its level, and none is given
 _DRAWS = 300
 _LEVELS = (0.025, 0.975)
+_MOST_AUTOCORRELATION = 0.97  # of neighbouring days; beyond it an error has no limit
+# Methods of a bound, as pages name them.
+RESAMPLED, MERTENS, NEWEY_WEST = "stationary bootstrap", "Mertens' error", "Newey-West error"
 
 
 def stationary_rows(
@@ -56,12 +61,14 @@ class Bounds:
 
     Attributes:
         ratio: of all seeds and days, [K].
-        lower: the lower of the resampled ratios' quantile and of `normal_bound`, [K]; NaN, which is
-            not above 0, where there are too few days.
+        lower: the lowest of the resampled ratios' quantile, `normal_bound` and
+            `autocorrelated_bound`, [K]; NaN, which is not above 0, where there are too few days.
+        methods: name of the method that gave each of them; empty where there are too few days.
     """
 
     ratio: Floats
     lower: Floats
+    methods: tuple[str, ...] = ()
 
 
 def lower_bounds(
@@ -72,7 +79,7 @@ def lower_bounds(
     mean_block: float = MEAN_BLOCK,
     seed: int = SEED,
 ) -> Bounds:
-    """Bounds over seeds and days: the stricter of two, none of fewer than `FEWEST_DAYS`.
+    """Bounds over seeds and days: the strictest of three, none of fewer than `FEWEST_DAYS`.
 
     A resample draws a candidate's seeds with replacement, and days in stationary blocks: the same
     days for all candidates. Its ratio is that of one policy, a seed drawn at random, and not that
@@ -92,14 +99,20 @@ def lower_bounds(
         return Bounds(known, np.full(len(excess), np.nan))
     weight = day_weights(days, draws, mean_block, seed)
     random = np.random.Generator(np.random.PCG64([seed, 1]))
-    ratio, lower = [], []
+    ratio, lower, methods = [], [], []
     for one in excess:
         seeds = len(one)
         drawn = random.multinomial(seeds, np.full(seeds, 1.0 / seeds), draws)
         ratio.append(sharpe(one, periods))
-        resampled = float(np.quantile(_ratios(one, weight, drawn, periods), level))
-        lower.append(min(resampled, normal_bound(one, periods, level)))
-    return Bounds(np.array(ratio), np.array(lower))
+        bounds = {
+            RESAMPLED: float(np.quantile(_ratios(one, weight, drawn, periods), level)),
+            MERTENS: normal_bound(one, periods, level),
+            NEWEY_WEST: autocorrelated_bound(one, periods, level),
+        }
+        method = min(bounds, key=bounds.__getitem__)
+        lower.append(bounds[method])
+        methods.append(method)
+    return Bounds(np.array(ratio), np.array(lower), tuple(methods))
 
 
 def day_weights(days: int, draws: int, mean_block: float, seed: int) -> Floats:
@@ -116,17 +129,65 @@ def normal_bound(excess: Floats, periods: float, level: float) -> float:
     excess. A skew does not take the first term below 1: of heavy tails the skew that comes with a
     lucky mean would make the bound of few days twice as often too high as its level says.
     """
-    ratio, (seeds, days) = sharpe(excess, 1.0), excess.shape
+    ratio, scaled = _standardised(excess)
+    skew, kurtosis = float(np.mean(scaled**3)), float(np.mean(scaled**4))
+    variance = max(1.0 - skew * ratio + 0.25 * (kurtosis - 1.0) * ratio**2, 1.0)
+    return _bound_by(variance, ratio, excess, periods, level)
+
+
+def autocorrelated_bound(excess: Floats, periods: float, level: float) -> float:
+    """Compute `normal_bound` with the long-run variance of the ratio instead of its first term.
+
+    It is that of the ratio's influence, z - SR (z^2 - 1)/2 with z the standardised return, a mean
+    over seeds.
+    """
+    ratio, scaled = _standardised(excess)
+    influence = scaled - 0.5 * ratio * (scaled**2 - 1.0)
+    variance = float(np.mean([long_run_variance(one) for one in influence]))
+    return _bound_by(variance, ratio, excess, periods, level)
+
+
+def _standardised(excess: Floats) -> tuple[float, Floats]:
+    """Return the daily ratio, and the returns over their deviation; zeros without one."""
+    ratio = sharpe(excess, 1.0)
+    if ratio == 0.0:
+        return 0.0, np.zeros(excess.shape)
+    return ratio, (excess - excess.mean()) / excess.std()
+
+
+def _bound_by(variance: float, ratio: float, excess: Floats, periods: float, level: float) -> float:
+    """Return the annual lower bound of a daily ratio whose variance is `variance` over the days."""
     if ratio == 0.0:
         return 0.0
-    scaled = (excess - excess.mean()) / excess.std()
-    skew, kurtosis = float(np.mean(scaled**3)), float(np.mean(scaled**4))
-    variance = max(1.0 - skew * ratio + 0.25 * (kurtosis - 1.0) * ratio**2, 1.0) / days
-    if seeds > 1:
-        each = [sharpe(one[None], 1.0) for one in excess]
-        variance += float(np.var(each, ddof=1)) / seeds
-    error = NormalDist().inv_cdf(1.0 - level) * math.sqrt(variance)
+    seeds, days = excess.shape
+    each = [sharpe(one[None], 1.0) for one in excess]
+    between = float(np.var(each, ddof=1)) / seeds if seeds > 1 else 0.0
+    error = NormalDist().inv_cdf(1.0 - level) * math.sqrt(variance / days + between)
     return (ratio - error) * math.sqrt(periods)
+
+
+def long_run_variance(series: Floats) -> float:
+    """Estimate the variance of the mean of a series [n] times n, whatever its autocorrelation.
+
+    The series is prewhitened by an autoregression of one lag, whose coefficient is corrected for
+    its bias in small samples, (1 + 3 rho) / n (Kendall 1954). The rest is weighted by Bartlett's
+    kernel up to the lag 4 (n / 100)^(2/9).
+    """
+    days = len(series)
+    centred = series - series.mean()
+    before, after = centred[:-1], centred[1:]
+    square = float(before @ before)
+    if not square > 0.0:
+        return 0.0
+    rho = float(after @ before) / square
+    rho += (1.0 + 3.0 * rho) / days
+    rho = min(max(rho, -_MOST_AUTOCORRELATION), _MOST_AUTOCORRELATION)
+    rest = after - rho * before
+    lags = int(4.0 * (days / 100.0) ** (2.0 / 9.0))
+    total = float(rest @ rest)
+    for lag in range(1, lags + 1):
+        total += 2.0 * (1.0 - lag / (lags + 1.0)) * float(rest[lag:] @ rest[:-lag])
+    return max(total, 0.0) / len(rest) / (1.0 - rho) ** 2
 
 
 def _ratios(
@@ -153,6 +214,7 @@ class Choice:
     Attributes:
         bounds: of the candidates, against equal weight.
         own: lower bounds of their own Sharpe ratios at the same level [K].
+        timing: the same of their timing [K]; None if it is not judged.
         cash: lower bound of holding cash, against equal weight; equal weight's own is 0.
         best: index of the candidate with the highest lower bound; without bounds, ratio.
         winner: of the candidates that beat equal weight, cash and zero by all these bounds the one
@@ -162,6 +224,7 @@ class Choice:
 
     bounds: Bounds
     own: Floats
+    timing: Floats | None
     cash: float
     best: int
     winner: int | None
@@ -177,12 +240,14 @@ def choose_winner(
     mean_block: float = MEAN_BLOCK,
     seed: int = SEED,
     rival: str = "equal weight",
+    timing: Sequence[Floats] | None = None,
 ) -> Choice:
     """Chooses the candidate with the highest lower bound, if it beats equal weight and cash.
 
     To beat equal weight is not enough where equal weight loses: the candidate's own Sharpe ratio
-    must be above zero by the same bound. The bounds rank; they do not undo that the candidates were
-    chosen among many trials on the same days.
+    must be above zero by the same bound. To beat cash is not enough where the market rises or
+    falls: what is left without the candidate's mean exposure must be above zero. The bounds rank;
+    they do not undo that the candidates were chosen among many trials on the same days.
 
     Args:
         excess: for each of K candidates its daily net returns minus equal weight's, averaged over
@@ -192,6 +257,8 @@ def choose_winner(
         level: the bound is the level / K quantile.
         draws, mean_block, seed: of the bootstrap.
         rival: what the benchmark is called; where it is cash, its returns are 0.
+        timing: each candidate's daily returns minus its mean net exposure times the market's,
+            [R, n]; None if they are not judged.
     """
     shared = level / len(excess)
     found = lower_bounds([*excess, -benchmark[None]], periods, shared, draws, mean_block, seed)
@@ -200,16 +267,29 @@ def choose_winner(
     if benchmark.any():  # drawn as above: the same seeds and days
         mine = [one + benchmark for one in excess]
         own = lower_bounds(mine, periods, shared, draws, mean_block, seed).lower
+    timed = None
+    if timing is not None:
+        timed = lower_bounds(timing, periods, shared, draws, mean_block, seed).lower
     cash, best = float(found.lower[-1]), int(np.argmax(bounds.lower))
     days = len(benchmark)
     if days < FEWEST_DAYS:
         reason = f"{days} days are too few for a lower bound, which needs {FEWEST_DAYS}"
-        return Choice(bounds, own, cash, int(np.argmax(bounds.ratio)), None, reason)
+        return Choice(bounds, own, timed, cash, int(np.argmax(bounds.ratio)), None, reason)
     highest = float(bounds.lower[best])
     able = (bounds.lower > max(cash, 0.0)) & (own > 0.0)
+    first = int(np.argmax(np.where(able, bounds.lower, -np.inf)))
+    if able.any() and timed is not None:
+        able &= timed > 0.0
+        if not able.any():
+            reason = (
+                f"the best candidate beats {rival} by its direction, not shown by its timing: the "
+                "lower bound of its returns minus its mean net exposure times the market's is "
+                f"{timed[first]:.2f}, not above 0"
+            )
+            return Choice(bounds, own, timed, cash, first, None, reason)
     if able.any():
         winner = int(np.argmax(np.where(able, bounds.lower, -np.inf)))
-        return Choice(bounds, own, cash, best, winner, "")
+        return Choice(bounds, own, timed, cash, best, winner, "")
     if highest <= 0.0:
         reason = f"the highest lower bound against {rival} is {highest:.2f}, not above 0"
     elif highest <= cash:
@@ -219,7 +299,7 @@ def choose_winner(
             f"the best candidate beats {rival}, but the lower bound of its own Sharpe ratio is "
             f"{own[best]:.2f}, not above 0"
         )
-    return Choice(bounds, own, cash, best, None, reason)
+    return Choice(bounds, own, timed, cash, best, None, reason)
 
 
 def chance_of_as_much(returns: Floats, chosen: int, weight: Floats) -> float:

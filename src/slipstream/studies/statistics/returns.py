@@ -39,6 +39,10 @@ class FoldResult(NamedTuple):
         exposure: mean gross exposure, share of equity; games: 0.
         fills: orders filled; games: 0.
         days: of all test passes; games: episodes.
+        net_exposure: mean exposure, shorts below 0; None if it was not recorded.
+        market_growth: of the market, each symbol bought once; None if it was not recorded.
+        follows: correlation of daily returns with the market's, which is equal weight's if there
+            is a benchmark; None if it was not recorded or one of them never moves.
     """
 
     score: float
@@ -50,6 +54,9 @@ class FoldResult(NamedTuple):
     exposure: float = 0.0
     fills: float = 0.0
     days: int = 0
+    net_exposure: float | None = None
+    market_growth: float | None = None
+    follows: float | None = None
 
     def facts(self) -> dict[str, Any]:
         """What is there, by name."""
@@ -70,6 +77,13 @@ def sharpe(returns: Floats, periods: float) -> float:
     if not deviation > NO_DEVIATION:
         return 0.0
     return float(np.mean(returns)) / deviation * math.sqrt(periods)
+
+
+def correlation(first: Floats, second: Floats) -> float | None:
+    """Correlation of two series of returns; None with fewer than three or where one never moves."""
+    if len(first) < 3 or not min(float(np.std(first)), float(np.std(second))) > NO_DEVIATION:
+        return None
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def log_growth(returns: Floats, periods: float) -> float:
@@ -97,6 +111,11 @@ def fold_score(
     if market is None:
         return FoldResult(float(np.mean(mine)), days=len(mine))
     periods = market.days_per_year
+    moved = other if market.benchmark else passes.market
+    exposures = [one.get("net_exposure") for one in passes.metrics]
+    if market.benchmark:  # it holds no shorts
+        exposures = [one["mean_exposure"] for one in passes.metrics]
+    known = [one for one in exposures if one is not None]
     found = FoldResult(
         score=0.0,
         sharpe=sharpe(mine, periods),
@@ -106,6 +125,9 @@ def fold_score(
         exposure=float(np.mean([one["mean_exposure"] for one in passes.metrics])),
         fills=float(sum(one["fills"] for one in passes.metrics)),
         days=len(mine),
+        net_exposure=float(np.mean(known)) if known else None,
+        market_growth=None if passes.market is None else float(np.prod(1.0 + passes.market) - 1.0),
+        follows=None if moved is None else correlation(mine, moved),
     )
     if found.exposure < LEAST_EXPOSURE or found.fills < LEAST_FILLS:
         return found._replace(inactive=True)  # against cash: 0 - 0
@@ -222,11 +244,14 @@ class Paths(NamedTuple):
         days: UTC day numbers [n], ascending.
         returns: daily net returns [paths, n].
         benchmark: equal weight's [n]; it is the same on all paths.
+        timing: daily returns minus mean net exposure times the market's, averaged over the paths
+            [n]; None if a fold has none.
     """
 
     days: Days
     returns: Floats
     benchmark: Floats
+    timing: Floats | None = None
 
     @property
     def mean(self) -> Floats:
@@ -250,18 +275,25 @@ def backtest_paths(folds: Sequence[DailyReturns], layout: FoldMap) -> Paths:
     """
     lines = []
     for path in layout.paths:
-        days, mine, other = [], [], []
-        for group, fold in enumerate(path):
-            passes = folds[fold]
-            rows = passes.group == layout.groups[fold].index(group)
-            days.append(passes.days[rows])
-            mine.append(passes.returns[rows])
-            other.append(passes.benchmark[rows])
-        stamps = np.concatenate(days)
-        unique, returns = by_day(stamps, np.concatenate(mine))
-        lines.append((unique, returns, by_day(stamps, np.concatenate(other))[1]))
-    unique, _, benchmark = lines[0]
-    return Paths(unique, np.array([returns for _, returns, _ in lines]), benchmark)
+        rows = [
+            (folds[fold], folds[fold].group == layout.groups[fold].index(group))
+            for group, fold in enumerate(path)
+        ]
+        stamps = np.concatenate([passes.days[own] for passes, own in rows])
+
+        def line(name: str, stamps: Days = stamps, rows: Any = rows) -> Floats | None:
+            """The series of that name along the path; None if a fold has none."""
+            parts = [getattr(passes, name) for passes, _ in rows]
+            if any(part is None for part in parts):
+                return None
+            own = [part[place] for part, (_, place) in zip(parts, rows, strict=True)]
+            return by_day(stamps, np.concatenate(own))[1]
+
+        lines.append((line("returns"), line("benchmark"), line("timing")))
+    returns, benchmarks, timings = zip(*lines, strict=True)
+    known = [one for one in timings if one is not None]
+    timing = np.mean(known, axis=0) if len(known) == len(lines) else None
+    return Paths(np.unique(stamps), np.array(returns), benchmarks[0], timing)
 
 
 def by_day(days: Days, returns: Floats) -> tuple[Days, Floats]:
@@ -272,13 +304,15 @@ def by_day(days: Days, returns: Floats) -> tuple[Days, Floats]:
     return unique, growth - 1.0
 
 
-def daily_mix(folds: Sequence[DailyReturns]) -> tuple[Days, Floats]:
+def daily_mix(
+    folds: Sequence[DailyReturns], series: Literal["returns", "timing"] = "returns"
+) -> tuple[Days, Floats]:
     """A trial's return on every tested day.
 
     That of an equal-capital mix of the fold policies for which the day is a test day: the mean of
     what each of them made of it.
     """
-    return _mix([by_day(passes.days, passes.returns) for passes in folds])
+    return _mix([by_day(passes.days, getattr(passes, series)) for passes in folds])
 
 
 def _mix(parts: Sequence[tuple[Days, Floats]]) -> tuple[Days, Floats]:
@@ -287,15 +321,18 @@ def _mix(parts: Sequence[tuple[Days, Floats]]) -> tuple[Days, Floats]:
     return unique, total / np.bincount(place, minlength=len(unique))
 
 
-def daily_matrix(trials: Sequence[Sequence[DailyReturns]]) -> tuple[Days, Floats]:
+def daily_matrix(
+    trials: Sequence[Sequence[DailyReturns]], series: Literal["returns", "timing"] = "returns"
+) -> tuple[Days, Floats]:
     """Days [n] and daily returns [n, trials] of trials that finished all folds at full budget.
 
     A trial that has nothing on a day, because its account was closed before, earns 0 there.
 
     Args:
         trials: each one's test passes by fold; pruned and failed trials are left out by the caller.
+        series: which returns; `timing` if `all_timed`.
     """
-    mixes = [daily_mix(folds) for folds in trials]
+    mixes = [daily_mix(folds, series) for folds in trials]
     if not mixes:
         return np.empty(0, np.int64), np.empty((0, 0))
     days = np.unique(np.concatenate([mine for mine, _ in mixes]))
@@ -303,6 +340,11 @@ def daily_matrix(trials: Sequence[Sequence[DailyReturns]]) -> tuple[Days, Floats
     for column, (mine, returns) in enumerate(mixes):
         matrix[np.searchsorted(days, mine), column] = returns
     return days, matrix
+
+
+def all_timed(trials: Iterable[Sequence[DailyReturns]]) -> bool:
+    """Whether every pass of every trial has its timing."""
+    return all(passes.timing is not None for folds in trials for passes in folds)
 
 
 def daily_benchmark(trials: Sequence[Sequence[DailyReturns]], days: Days) -> Floats:
