@@ -316,6 +316,17 @@ def test_swap_is_booked_at_the_roll_on_positions_held_over_it() -> None:
     assert world.s.costs == 0.0
 
 
+def test_a_cost_multiple_scales_charged_swaps_and_no_credits() -> None:
+    bars = [flat_bar(1.0), flat_bar(1.0), flat_bar(1.0, flag=ROLL | 3 * NIGHT), flat_bar(1.0)]
+    for action, multiple, gain in ((LONG, 2.0, -60.0), (LONG, 0.0, 0.0), (SHORT, 2.0, 15.0)):
+        world = World(bars, swap_long=-3.65, swap_short=1.825)
+        world.p.cost_multiple = multiple
+        world.step(action)
+        world.step(action)
+        assert world.s.equity == pytest.approx(E0 + gain)
+        assert world.s.cost_swap == pytest.approx(-gain)
+
+
 def test_daily_drawdown_blocks_until_the_next_roll() -> None:
     bars = [
         *quiet(count=2),
@@ -334,6 +345,20 @@ def test_daily_drawdown_blocks_until_the_next_roll() -> None:
     assert world.s.units == 0.0
     world.step(LONG)  # the roll comes before this bar, and the breach is over after it
     assert world.s.breached == 0
+    world.step(LONG)
+    assert world.s.units > 0.0
+
+
+def test_a_breach_on_the_last_bar_of_a_day_still_holds_for_the_roll_bars_order() -> None:
+    """What docs/rules.md says of the roll bar: closed at its open, entered in the bar after it."""
+    bars = [*quiet(count=2), flat_bar(0.97), flat_bar(0.97, flag=ROLL), flat_bar(0.97)]
+    world = World(bars, max_daily_drawdown=0.02)
+    world.step(LONG)
+    world.step(LONG)
+    assert world.s.breached == 1 and world.s.units > 0.0
+    world.step(LONG)
+    assert world.s.units == 0.0 and world.s.breached == 0
+    assert world.s.day_equity == pytest.approx(0.97 * E0)
     world.step(LONG)
     assert world.s.units > 0.0
 

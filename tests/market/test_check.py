@@ -141,6 +141,47 @@ def test_bid_ask_bounce(folder, frame):
     assert "fills at the same close would earn the bounce" in found["bounce"].message
 
 
+def with_column(one: pl.DataFrame, name: str, values: np.ndarray) -> pl.DataFrame:
+    return one.with_columns(pl.Series(name, values))
+
+
+@pytest.mark.parametrize("kind", ["return", "noisy", "price", "sum"])
+def test_a_column_that_holds_the_future_is_found(folder, frame, kind):
+    """The next bar's return, the same among noise, the next close, a sum of such returns."""
+    one = frame()
+    random = np.random.default_rng(1)
+    close = one["close"].to_numpy()
+    ahead = np.append(np.diff(np.log(close)), 0.0)
+    column = {
+        "return": ahead,
+        "noisy": ahead + 4.0 * ahead.std() * random.standard_normal(len(ahead)),
+        "price": close * np.exp(ahead),
+        "sum": np.cumsum(ahead),
+    }[kind]
+    found = findings(folder(EURUSD=with_column(one, "hint", column)))
+    assert "look_ahead" in found
+    assert "`hint` correlates with the next bar's return (t = " in found["look_ahead"].message
+
+
+@pytest.mark.parametrize("kind", ["noise", "past", "price", "constant", "empty"])
+def test_a_column_that_holds_the_past_raises_no_alarm(folder, frame, kind):
+    """Returns that bounce are predicted by themselves, which no column foresees."""
+    one = frame()
+    random = np.random.default_rng(2)
+    flicker = 1.0 + 4e-4 * np.where(random.random(len(one)) < 0.5, -1.0, 1.0)
+    one = repriced(one, one["close"].to_numpy() * flicker)
+    close = one["close"].to_numpy()
+    past = np.diff(np.log(close), prepend=np.log(close[0]))
+    column = {
+        "noise": random.standard_normal(len(close)),
+        "past": past,
+        "price": 0.5 * (close + np.append(close[0], close[:-1])),
+        "constant": np.ones(len(close)),
+        "empty": np.full(len(close), np.nan),
+    }[kind]
+    assert "look_ahead" not in findings(folder(EURUSD=with_column(one, "hint", column)))
+
+
 def test_unequal_ends(folder, frame):
     found = findings(folder(EURUSD=frame(), GBPUSD=frame(seed=4)[96:2300]))
     assert found["unequal_ends"].symbol == "all"

@@ -199,6 +199,12 @@ CATALOGUE: dict[str, Entry] = {
     "bounce": Entry(
         "warns", "neighbouring returns undo each other", "fill at next open", action=_NEXT
     ),
+    "look_ahead": Entry(
+        "warns",
+        "a column that correlates with the next bar's return, its t value beyond 8",
+        "shift the column by a bar in the file, or leave it out of `features`",
+        action="loading keeps the column; a feature must be known at its bar's close",
+    ),
     "wide_spread": Entry("warns", "some spreads above 50 pips"),
     "misaligned": Entry("warns", "stamps off the grid of the others"),
     "symbol_name": Entry("warns", "a name that is no pair of currencies", "`files`"),

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from slipstream.core.text import NOTHING
 from slipstream.files.track import standard_error
-from slipstream.report.statistics import Floats
+from slipstream.report.statistics import Floats, Interval
 
 _MOST_DIGITS = 6  # after the point
+_HUGE = 1e12  # from here on a number has three significant digits: an oracle's account compounds
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number as text: "0.8"; "n/a" where there is none; never "-0.0"."""
+    """A number as text: "0.8"; "n/a" where there is none; never "-0.0"; "1.7e+30" if it is huge."""
     if value is None or math.isnan(value):
         return NOTHING
     if math.isinf(value):
         return "infinite"
+    if abs(value) >= _HUGE:
+        return f"{value:.3g}"
     text = f"{value:,.{digits}f}"
     return text.lstrip("-") if not any(c in text for c in "123456789") else text
 
@@ -41,6 +44,26 @@ def interval(values: Collection[float] | None, digits: int = 1) -> str:
     if not values:
         return NOTHING
     return f"{number(min(values), digits)} to {number(max(values), digits)}"
+
+
+def methods(named: Mapping[str, Interval | None]) -> str:
+    """A sentence that names the methods that gave the intervals of a table; empty without any.
+
+    Args:
+        named: intervals by the name of their row or column.
+    """
+    rows: dict[str, list[str]] = {}
+    for name, one in named.items():
+        if one is not None:
+            rows.setdefault(one.by, []).append(name)
+    if not rows:
+        return ""
+    parts = [f"{by} ({', '.join(names)})" for by, names in rows.items()]
+    told = next(iter(rows)) if len(rows) == 1 else "; ".join(parts)
+    return (
+        "Interval: each end is the widest of stationary bootstrap (mean block 10 days), Mertens' "
+        f"and Newey-West standard errors of daily returns; here by {told}."
+    )
 
 
 def band(values: Collection[float], digits: int = 1) -> str:

@@ -17,6 +17,7 @@ from slipstream.studies.statistics.returns import correlation as correlation
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+LARGE_LOSS = 3.0  # times the mean absolute daily return
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,43 @@ def sharpe(returns: Floats, periods: float) -> float | None:
     return float(np.mean(returns)) / deviation * math.sqrt(periods)
 
 
-def sharpe_interval(
-    returns: Floats, periods: float, draws: int = DRAWS
-) -> tuple[float, float] | None:
+class Interval(tuple[float, float]):
+    """Both ends of a confidence interval.
+
+    Attributes:
+        methods: name of the method that gave the lower and the upper end.
+    """
+
+    methods: tuple[str, str]
+
+    @property
+    def by(self) -> str:
+        """Both methods in words: "stationary bootstrap below, Mertens' error above"."""
+        low, high = self.methods
+        return low if low == high else f"{low} below, {high} above"
+
+
+def rare_losses_unknown(returns: Floats) -> bool:
+    """Whether a sample of daily returns has no large loss, so that it cannot tell what they cost.
+
+    A loss is large from three times the mean absolute return on.
+    """
+    size = float(np.mean(np.abs(returns))) if len(returns) else 0.0
+    return size > 0.0 and -float(np.min(returns)) < LARGE_LOSS * size
+
+
+def sharpe_interval(returns: Floats, periods: float, draws: int = DRAWS) -> Interval | None:
     """95 % interval of the annualised Sharpe ratio of daily returns: a bound from either side.
 
     None with fewer than 60 days or where the returns have no deviation.
     """
     if len(returns) < FEWEST_DAYS or not float(np.std(returns)) > 1e-15:
         return None
-    low, high = lower_bounds([returns[None], -returns[None]], periods, 0.025, draws).lower
-    return float(low), -float(high)
+    found = lower_bounds([returns[None], -returns[None]], periods, 0.025, draws)
+    low, high = found.lower.tolist()
+    interval = Interval((low, -high))
+    interval.methods = (found.methods[0], found.methods[1])
+    return interval
 
 
 def sortino(returns: Floats, periods: float) -> float | None:
@@ -111,7 +138,7 @@ def max_drawdown(equity: Floats) -> float:
 
 
 def calmar(returns: Floats, periods: float, deepest: float | None = None) -> float | None:
-    """Annual growth over the deepest drawdown (that of these returns unless one is given)."""
+    """Annual growth over the deepest drawdown (by default that of these returns)."""
     growth = annual_growth(returns, periods)
     if deepest is None:
         deepest = max_drawdown(np.concatenate([[1.0], np.cumprod(1.0 + returns)]))

@@ -7,6 +7,7 @@ import pytest
 
 from slipstream.market.calendar import span
 from slipstream.report.market import wording as wo
+from slipstream.report.statistics import Interval
 
 LOUD = ("profitable", "outperforms")
 
@@ -17,6 +18,22 @@ def test_headline_as_specified():
         "much data could confirm is 1.5; after 500 trials the best of 500 skill-less ones is "
         "expected to show 2.8."
     )
+
+
+def test_a_sample_without_a_large_loss_does_not_know_what_one_costs():
+    quiet = np.tile([0.01, -0.005], 40)
+    (text,) = wo.rare_losses(quiet)
+    assert text.startswith("Rare large losses cannot be judged from these 80 days")
+    assert "0.50 %" in text and "0.75 %" in text
+    assert wo.rare_losses(np.append(quiet, -0.03)) == []  # 3 times 0.778 %
+    assert wo.rare_losses(np.full(80, 0.01)) and not wo.rare_losses(np.zeros(80))
+
+
+def test_a_headline_names_the_method_of_each_end():
+    interval = Interval((-1.1, 2.7))
+    interval.methods = ("stationary bootstrap", "Mertens' error")
+    text = wo.headline("test", 0.8, interval, 302, 260)
+    assert "-1.1 to 2.7 (1.16 years), by stationary bootstrap below, Mertens' error above." in text
 
 
 def test_headline_of_one_trial_claims_nothing_about_many():
@@ -102,6 +119,8 @@ def test_close_returns_get_the_digits_that_tell_them_apart():
         (math.nan, 1, "n/a"),
         (12345.6, 0, "12,346"),
         (-1.25, 2, "-1.25"),
+        (1.7408030492307885e30, 0, "1.74e+30"),
+        (999_999_999_999.0, 0, "999,999,999,999"),
     ],
 )
 def test_number(value, digits, text):

@@ -50,6 +50,25 @@ def test_days_compound_to_what_the_kernel_replayed(market):
     assert np.prod(1 + returns) != pytest.approx(once, rel=1e-6)  # it is another line
 
 
+def test_shares_are_restored_on_every_bar_whatever_the_agents_band(market):
+    kernel, loaded = market
+    params = {
+        name: tuple(one._replace(band=0.6) for one in records)
+        for name, records in loaded.params.items()
+    }
+    wide = PortfolioPasses(kernel, replace(loaded, params=params), "holdout", "serial")
+    narrow = PortfolioPasses(kernel, loaded, "holdout", "serial")
+    for mine, theirs in zip(wide.rebalanced(), narrow.rebalanced(), strict=True):
+        assert np.array_equal(mine.trace["equity"], theirs.trace["equity"])
+    close = wide.declared[0].close
+    for record, track in enumerate(wide.rebalanced()):
+        rows = track.trace["bar"].astype(int).ravel()[:-1]  # the last one sells everything
+        weights = track.trace["units"][:-1] * close[rows]
+        weights /= track.trace["equity"].ravel()[:-1, None]
+        held = wide.listed(record)
+        assert weights[:, held] == pytest.approx(1.0 / held.sum(), abs=0.02)
+
+
 def folder_of(digest=DIGEST):
     return SimpleNamespace(
         study=StudyConfig(),
@@ -85,12 +104,6 @@ def test_why_there_is_no_second_line(market, monkeypatch):
     assert np.array_equal(found, returns) and why == ""
     assert "other days" in told(days + 1)[1]
     assert "have changed" in told(days, "cd" * 32)[1]
-    params = {
-        name: tuple(one._replace(band=0.6) for one in records)
-        for name, records in loaded.params.items()
-    }
-    here[:] = [KernelEnvironment.of("portfolio", kernel, replace(loaded, params=params))]
-    assert "within the band" in told(days)[1]  # of two assets each is half
     here[:] = [resolve_environment("cartpole", {})]
     assert told(days, None) == (None, "")
     here[:] = [DataError("no folder")]

@@ -168,8 +168,13 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
 
 
 def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
-    """Books the financing of the nights held, on the notional at the last close before the roll."""
+    """Book the financing of the nights held, on the notional at the last close before the roll.
+
+    The cost multiple scales what is charged. What is credited is income, and stays.
+    """
     per_night = p.swap_long if s.units > 0.0 else p.swap_short
+    if per_night < 0.0:
+        per_night *= p.cost_multiple
     credit = abs(s.units) * close * rate * per_night * float(nights)
     s.cash += credit
     s.equity += credit

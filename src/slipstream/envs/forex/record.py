@@ -70,7 +70,8 @@ class Params(NamedTuple):
         initial_equity: account currency.
         leverage: largest notional / equity.
         fill_at: NEXT_OPEN, NEXT_CLOSE or SAME_CLOSE.
-        cost_multiple: factor on spread, slippage and commission (reports ask what if).
+        cost_multiple: factor on spread, slippage, commission and swaps that are charged (reports
+            ask what if).
         slippage_pips: pips against the account, on every fill but take-profits.
         commission: fraction of notional per leg.
         stop_loss, take_profit: distance in `stop_unit`; 0 = none.

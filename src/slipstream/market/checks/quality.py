@@ -33,6 +33,8 @@ _LARGE_MOVE = 0.10
 _COARSE_TICK = 5e-4
 _BOUNCE = -0.02
 _NOISE = 3.0  # deviations, 1 / sqrt(n) each, that chance may show
+_AHEAD = 8.0  # t value from which on a column may contain the future
+_LEAST_PAIRS = 100
 _WIDE_PIPS, _WIDE_SHARE = 50.0, 1e-3
 
 
@@ -50,6 +52,7 @@ def quality_findings(bars: Bars, bar_seconds: int, kind: MarketKind, file: str) 
         *_stale(bars, _outage_bars(bars, bar_seconds, kind)),
         *_moves(bars, bar_seconds),
         *_bounce(bars),
+        *_look_ahead(bars),
         *_wide(bars),
         *_alignment(bars, bar_seconds),
         *_spacing(bars, bar_seconds),
@@ -135,6 +138,52 @@ def _bounce(bars: Bars) -> list[Finding]:
         signs.append(("bounce", f"lag-1 autocorrelation of returns is {correlation:.3f}"))
     bounce = "fills at the same close would earn the bounce"
     return [Finding.of(bars.symbol, kind, f"{sign}: {bounce}") for kind, sign in signs]
+
+
+def _look_ahead(bars: Bars) -> list[Finding]:
+    """Find columns that may hold the future: they correlate with the next bar's return.
+
+    A column is tried as it is, by its change, and by its ratio to the close if it is a price. What
+    the last two returns predict of the next one is taken out first, for a bouncing price is no
+    look-ahead.
+    """
+    if not bars.extra or len(bars) < _LEAST_PAIRS + 3:
+        return []
+    returns = np.diff(np.log(bars.close))  # of bar t + 1 at row t
+    ahead, past = returns[2:], np.stack([np.ones(len(returns) - 2), returns[1:-1], returns[:-2]])
+    ahead = ahead - past.T @ np.linalg.lstsq(past.T, ahead, rcond=None)[0]
+    found = []
+    for name, column in bars.extra.items():
+        forms = {"": column, "the change of ": np.diff(column, prepend=np.nan)}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = column / bars.close
+        if 0.5 < float(np.nanmedian(ratio) if np.isfinite(ratio).any() else 0.0) < 2.0:
+            forms["the ratio to the close of "] = ratio
+        values = {said: _t_value(one[2:-1], ahead) for said, one in forms.items()}
+        said = max(values, key=lambda form: abs(values[form]))
+        if abs(values[said]) > _AHEAD:
+            message = (
+                f"{said}column `{name}` correlates with the next bar's return (t = "
+                f"{values[said]:.1f}): it may contain the future"
+            )
+            found.append(Finding.of(bars.symbol, "look_ahead", message))
+    return found
+
+
+def _t_value(column: FloatArray, ahead: FloatArray) -> float:
+    """Return the t value of a correlation over the rows where the column is known."""
+    known = np.isfinite(column)
+    count = int(known.sum())
+    mine, theirs = column[known], ahead[known]
+    if count < _LEAST_PAIRS or np.ptp(mine) == 0.0 or np.ptp(theirs) == 0.0:
+        return 0.0
+    mine = (mine - mine.mean()) / max(float(np.abs(mine).max()), 1e-300)
+    theirs = theirs - theirs.mean()
+    scale = float(np.sqrt((mine @ mine) * (theirs @ theirs)))
+    if not scale > 0.0:
+        return 0.0
+    rho = min(max(float(mine @ theirs) / scale, -1.0), 1.0)
+    return rho * float(np.sqrt((count - 2) / max(1.0 - rho * rho, 1e-12)))
 
 
 def smallest_step(close: FloatArray) -> float:

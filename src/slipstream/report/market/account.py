@@ -52,9 +52,19 @@ class Account:
         return st.simple_returns(self.equity)
 
     @property
+    def daily_equity(self) -> Floats:
+        """The start, then the last mark of every trading day [days + 1]: drawdowns are of it."""
+        return st.daily_equity(self.equity, self.day)
+
+    @property
+    def daily_time(self) -> Ints:
+        """UTC seconds of the marks of `daily_equity` [days + 1]."""
+        return np.concatenate([self.time[:1], self.time[1:][st.day_closes(self.day)]])
+
+    @property
     def daily_returns(self) -> Floats:
         """Simple returns per trading day [days]."""
-        return st.simple_returns(st.daily_equity(self.equity, self.day))
+        return st.simple_returns(self.daily_equity)
 
     @property
     def days(self) -> int:
@@ -176,7 +186,7 @@ class Performance:
 
     total_return: float
     sharpe: float | None
-    interval: tuple[float, float] | None
+    interval: st.Interval | None
     bar_sharpe: float | None
     sortino: float | None
     calmar: float | None
@@ -193,7 +203,7 @@ class Performance:
 def performance(of: Account) -> Performance:
     """All figures; the daily Sharpe ratio is the headline, the per-bar one stands beside it."""
     daily, yearly = of.daily_returns, of.market.days_per_year
-    deepest = st.max_drawdown(of.equity)
+    deepest = st.max_drawdown(of.daily_equity)
     costs = float(of.total_costs[-1])
     return Performance(
         total_return=of.total_return,
@@ -260,7 +270,7 @@ def by_symbol(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> list[S
 
 def by_weekday(of: Account) -> list[Slice]:
     """One row per weekday of the trading day."""
-    closes = st.daily_equity(of.equity, of.day)
+    closes = of.daily_equity
     days = np.unique(of.day)
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     weekday, bar_weekday = day_weekday(days), day_weekday(of.day)

@@ -36,7 +36,7 @@ from slipstream.report.canvas import (
 )
 from slipstream.report.inputs import Prices
 from slipstream.report.market.account import Account, bars
-from slipstream.report.statistics import Floats, drawdowns, rolling_sharpe
+from slipstream.report.statistics import Floats, Ints, drawdowns, rolling_sharpe
 
 _RECENT = 400  # bars, drawn larger
 
@@ -67,17 +67,17 @@ def equity(
 
 def _gain(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
     """Return since the start, thinned."""
-    return _thinned(of, of.equity / of.equity[0] - 1.0)
+    return _thinned(of.time, of.equity / of.equity[0] - 1.0)
 
 
 def _fall(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
-    """Fall from the peak, thinned."""
-    return _thinned(of, drawdowns(of.equity))
+    """Fall from the peak of daily closes, thinned."""
+    return _thinned(of.daily_time, drawdowns(of.daily_equity))
 
 
-def _thinned(of: Account, curve: Floats) -> tuple[NDArray[np.datetime64], Floats]:
+def _thinned(time: Ints, curve: Floats) -> tuple[NDArray[np.datetime64], Floats]:
     rows = thin(curve)
-    return dates(of.time)[rows], curve[rows]
+    return dates(time)[rows], curve[rows]
 
 
 def positions(track: Track, prices: Prices) -> Figure:

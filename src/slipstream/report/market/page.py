@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from slipstream.core.text import NOTHING, percent
 from slipstream.market.calendar import span
 from slipstream.report.inputs import RunEvaluation
@@ -16,11 +18,12 @@ from slipstream.report.market.account import SplitView, total
 from slipstream.report.numbers import band, interval, number, share, spread
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.provenance import closing
-from slipstream.report.statistics import sharpe, sharpe_interval
+from slipstream.report.statistics import Interval, sharpe, sharpe_interval
 from slipstream.studies.statistics.overfitting import smallest_confirmable
 
 RUINED = -0.9  # total return from which on an account is called ruined
 FOLLOWS = 0.5  # correlation of daily returns from which on a member goes with the market
+FORESIGHT = 0.25  # share of the oracle's log growth from which on a page warns of look-ahead
 MOST_NAMED = 8  # members
 
 
@@ -131,11 +134,14 @@ def sharpe_figures(
 ) -> list[KeyFigure]:
     """The annual Sharpe ratio with its interval, and the smallest that so many days can confirm.
 
-    From days that are too few for an interval there is no ratio either.
+    As everywhere on a page, a ratio is "n/a" without a deviation, and an interval with too few
+    days.
     """
     value, note = number(ratio), f"95 % interval {interval(bounds)}"
+    if isinstance(bounds, Interval):
+        note += f", by {bounds.by}"
     if ratio is None or bounds is None:
-        value, note = NOTHING, "equity never moved" if ratio is None else "too few days for one"
+        note = "equity never moved" if ratio is None else "no interval: too few days"
     smallest, by = number(smallest_confirmable(days, per_year)), f"by {span(days, per_year)}"
     return [
         KeyFigure("Annual Sharpe ratio", value, note),
@@ -153,12 +159,27 @@ def caveats(held: SplitView) -> list[str]:
             "between these looks make its figures too good."
         )
     lines += wording.few_days(found.days, held.market.days_per_year)
+    lines += wording.rare_losses(held.agent.daily_returns)
+    lines += _foresight(held)
     if found.total_return <= RUINED:
         lines.append(
             f"The account lost {share(-found.total_return, 1)}. Its Sharpe ratio, made of daily "
             "percentages of an account that shrinks, does not show that."
         )
     return lines
+
+
+def _foresight(held: SplitView) -> list[str]:
+    """Whether the agent earns so much of what hindsight allows that it may see future prices."""
+    best = max((float(np.log1p(one.total_return)) for one in held.bound.values()), default=0.0)
+    mine = float(np.log1p(max(held.found.total_return, RUINED)))
+    if best <= 0.0 or mine < FORESIGHT * best:
+        return []
+    return [
+        f"The agent earns {share(mine / best)} of the log growth of the oracle, which knows all "
+        f"future prices. {share(FORESIGHT)} or more is a sign of look-ahead: check that every "
+        "column of the prices is known at its bar's close, and not computed from later bars."
+    ]
 
 
 def never_traded(held: SplitView) -> bool:
@@ -178,7 +199,8 @@ def opening(
         trading: what must be said of how it trades before it is compared.
     """
     run, mine, yearly = held.run, held.agent, held.market.days_per_year
-    last = [*seed_band(held), *terms, f"Trials tried: {run.trials}."]
+    market = members_and_the_market(held)
+    last = [*seed_band(held), *market, *terms, f"Trials tried: {run.trials}."]
     returns = {name: rival.total_return for name, rival in held.rivals.items()}
     if never_traded(held):
         made = ", ".join(f"{name} {percent(value)}" for name, value in returns.items())
@@ -210,12 +232,15 @@ def seed_band(held: SplitView) -> list[str]:
         return [f"{one} {run.shown_is}"]
     some = "" if len(known) == count else f" ({len(known)} of {count} have one)"
     over = f"Over {count} {run.kind} the {held.name} Sharpe is {spread(known)}{some}."
-    return [f"{over} {run.shown_is}", *members_and_the_market(held)]
+    return [f"{over} {run.shown_is}"]
 
 
 def members_and_the_market(held: SplitView) -> list[str]:
-    """Says whose figures are the market's move rather than timing: it explains a wide seed band."""
-    if held.market_line is None or len(held.members) < 2:
+    """The market's own move, and whose figures are that rather than timing.
+
+    It explains a wide seed band. Of a single member it gives net exposure and correlation.
+    """
+    if held.market_line is None:
         return []
     name, account = held.market_line
     ratio = sharpe(account.daily_returns, held.market.days_per_year)
@@ -223,15 +248,22 @@ def members_and_the_market(held: SplitView) -> list[str]:
         f"The market itself on these bars: {name} {percent(account.total_return)}, Sharpe "
         f"{number(ratio)}."
     )
+    if len(held.members) == 1:
+        text += (
+            f" The agent's mean net exposure is {number(held.net_exposure(0), 2)}, and the "
+            "correlation of its daily returns with the market's is "
+            f"{number(held.follows[0], 2)}."
+        )
     for sign, words in ((1.0, "with"), (-1.0, "against")):
         mine = [k for k, v in enumerate(held.follows) if v is not None and sign * v >= FOLLOWS]
         if mine:
             follows = band([held.follows[k] or 0.0 for k in mine], 2)
             nets = band([held.net_exposure(k) for k in mine], 2)
+            figures = f" (correlation of daily returns {follows}, mean net exposure {nets})"
+            figures *= len(held.members) > 1
             text += (
-                f" {_members(held, mine)} {words} it (correlation of daily returns {follows}, mean "
-                f"net exposure {nets}): such ups and downs are in good part the market's, not "
-                "timing."
+                f" {_members(held, mine)} {words} it{figures}: such ups and downs are in good part "
+                "the market's, not timing."
             )
     return [text]
 
@@ -239,6 +271,8 @@ def members_and_the_market(held: SplitView) -> list[str]:
 def _members(held: SplitView, mine: Sequence[int]) -> str:
     """Names members and what they do: "Members 1, 2 and 5 move"."""
     numbers = [str(held.run.number(index)) for index in mine]
+    if len(held.members) == 1:
+        return "It moves"
     if len(mine) == len(held.members):
         return "All members move"
     if len(mine) > MOST_NAMED:

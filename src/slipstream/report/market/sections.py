@@ -27,7 +27,7 @@ from slipstream.report.market.account import (
     performance,
     total,
 )
-from slipstream.report.numbers import interval, number, share
+from slipstream.report.numbers import interval, methods, number, share
 from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.statistics import (
     Drawdown,
@@ -36,6 +36,8 @@ from slipstream.report.statistics import (
     worst_drawdowns,
 )
 
+DEEPEST = "Deepest drawdown, of daily closes"
+DRAWDOWN = "Drawdown: the deepest, of daily closes."
 _MOST_PICTURES = 8  # of positions; more symbols than that are in the tables only
 ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer show noise only
 
@@ -59,7 +61,7 @@ def _by_split(splits: Sequence[SplitView]) -> Table:
         ["Sortino", *(number(p.sortino, 2) for p in of)],
         ["Calmar", *(number(p.calmar if p.years >= 1.0 else None, 2) for p in of)],
         ["Volatility a year", *(share(p.volatility, 1) for p in of)],
-        ["Deepest drawdown", *(share(p.max_drawdown, 1) for p in of)],
+        [DEEPEST, *(share(p.max_drawdown, 1) for p in of)],
         ["Mean exposure", *(number(p.exposure, 2) for p in of)],
         ["Time in the market", *(share(p.time_in_market) for p in of)],
         [f"Costs, {market.account_currency}", *(number(p.costs, 0) for p in of)],
@@ -70,9 +72,10 @@ def _by_split(splits: Sequence[SplitView]) -> Table:
     note = (
         f"Daily figures: days roll at {market.day_roll}, times the root of "
         f"{market.days_per_year:g}; per bar: times the root of {market.bars_per_year:,.0f}. Simple "
-        "returns, flat bars included, risk-free rate 0, ddof 1. Interval: stationary block "
-        "bootstrap of daily returns, mean block 10 days (Politis and Romano 1994)."
+        "returns, flat bars included, risk-free rate 0, ddof 1."
     )
+    if by := methods({split.name: split.found.interval for split in splits}):
+        note += f" {by}"
     if any(p.years < 1.0 for p in of):
         note += (
             " Ratios and volatility of a split shorter than a year are stretched to one; a Calmar "
@@ -92,12 +95,15 @@ def _members(held: SplitView) -> Table:
         cells = [number(size, 2) for size in sizes]
         rows.append([f"member {run.number(index)}", *_result(p), *cells])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
-    note = "Exposure: mean of its size. Net: mean with its sign, shorts below 0."
+    note = f"{DRAWDOWN} Exposure: mean of its size. Net: mean with its sign, shorts below 0."
+    intervals = {f"member {run.number(k)}": p.interval for k, p in enumerate(of)}
     if market is not None:
         name, account = market
         found, net = performance(account), float(np.mean(account.net_exposure))
         rows.append([name, *_result(found), number(found.exposure, 2), number(net, 2), ""])
         note += f" Follows: correlation of its daily returns with those of {name}."
+        intervals[name] = found.interval
+    note += f" {methods(intervals)}"
     return Table(f"Members, {held.name}", columns, rows, emphasis=run.member, note=note)
 
 
@@ -192,20 +198,22 @@ def _baselines(held: SplitView) -> Table:
     """The agent first, then its rivals, each asset held, random timing, and the upper bound."""
     comparison = held.comparison
     assert comparison is not None
-    rows = [_baseline("agent", held.agent, held.tracks)]
-    rows += [_baseline(n, one, comparison.tracks[n]) for n, one in held.rivals.items()]
-    rows += [_baseline(f"{n} held", one, comparison.assets[n]) for n, one in held.assets.items()]
+    accounts = {**held.rivals, **{f"{n} held": one for n, one in held.assets.items()}, **held.bound}
+    tracks = {**comparison.tracks, **{f"{n} held": one for n, one in comparison.assets.items()}}
+    found = {"agent": held.found, **{n: performance(one) for n, one in accounts.items()}}
+    each = {n: _baseline(n, one, tracks.get(n, held.tracks)) for n, one in found.items()}
+    rows = [row for name, row in each.items() if name not in held.bound]
     if len(held.draws):
         middle = percent(float(np.median(held.draws)))
         rows.append([f"{MATCHED_RANDOM} (median)", middle, *[""] * 5])
-    rows += [_baseline(n, one, comparison.tracks[n]) for n, one in held.bound.items()]
+    rows += [each[name] for name in held.bound]
     money = f"costs, {held.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
-    return Table("Same bars, same costs", columns, rows, emphasis=0)
+    note = f"{DRAWDOWN} {methods({name: one.interval for name, one in found.items()})}"
+    return Table("Same bars, same costs", columns, rows, emphasis=0, note=note)
 
 
-def _baseline(name: str, account: Account, tracks: Sequence[Track]) -> list[str]:
-    found = performance(account)
+def _baseline(name: str, found: Performance, tracks: Sequence[Track]) -> list[str]:
     return [name, *_result(found), number(total(tracks, "fills"), 0), number(found.costs, 0)]
 
 
@@ -298,7 +306,7 @@ def calendar(held: SplitView) -> Section:
     weekdays, hours = by_weekday(mine), by_hour(mine)
     shown = [
         _months(monthly_returns(mine.equity, mine.time[1:])),
-        _drawdowns(worst_drawdowns(mine.equity, mine.time)),
+        _drawdowns(worst_drawdowns(mine.daily_equity, mine.daily_time)),
     ]
     if not held.run.is_portfolio:
         each = by_symbol(held.tracks, held.market, held.prices.time)
@@ -338,7 +346,9 @@ def _drawdowns(of: Sequence[Drawdown]) -> Table:
     for d in of:
         recovered = "not yet" if d.recovered is None else str(d.recovered)
         rows.append([share(d.depth, 2), str(d.peak), str(d.trough), recovered])
-    return Table("Five worst drawdowns", ("depth", "peak", "trough", "recovered"), rows)
+    return Table(
+        "Five worst drawdowns, of daily closes", ("depth", "peak", "trough", "recovered"), rows
+    )
 
 
 def _slices(caption: str, score: str, of: Sequence[Slice]) -> Table:

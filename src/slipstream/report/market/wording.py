@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
+
 from slipstream.core.text import percent
 from slipstream.market.calendar import span
 from slipstream.market.symbols import FIAT, pair_in, pip
 from slipstream.report.numbers import interval as text_of
 from slipstream.report.numbers import number, share
+from slipstream.report.statistics import LARGE_LOSS, Floats, Interval, rare_losses_unknown
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 from slipstream.studies.statistics.overfitting import expected_best, smallest_confirmable
 
@@ -43,6 +46,19 @@ def few_days(days: int, per_year: float) -> list[str]:
     ]
 
 
+def rare_losses(returns: Floats) -> list[str]:
+    """A sentence on daily returns without a large loss: such losses may be rare, not absent."""
+    if not rare_losses_unknown(returns):
+        return []
+    size = float(np.mean(np.abs(returns)))
+    worst = max(-float(np.min(returns)), 0.0)
+    return [
+        f"Rare large losses cannot be judged from these {len(returns)} days: the largest daily "
+        f"loss is {share(worst, 2)}, less than {LARGE_LOSS:g} times the mean absolute daily return "
+        f"of {share(size, 2)}. Intervals and bounds do not contain what never occurred."
+    ]
+
+
 def headline(
     split: str,
     sharpe: float | None,
@@ -68,7 +84,8 @@ def headline(
     if interval is None:
         lead = f"{name} Sharpe {number(sharpe)}, no interval: too few days {length}."
     else:
-        lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {text_of(interval)} {length}."
+        by = f", by {interval.by}" if isinstance(interval, Interval) else ""
+        lead = f"{name} Sharpe {number(sharpe)}, 95 % interval {text_of(interval)} {length}{by}."
     smallest = smallest_confirmable(days, per_year)
     if smallest is None:
         lead += f" Below {FEWEST_DAYS} days no Sharpe ratio could be confirmed"

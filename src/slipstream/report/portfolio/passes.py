@@ -32,7 +32,7 @@ from slipstream.report.market.oracle import Hindsight
 from slipstream.report.market.passes import Actions, Passes
 from slipstream.report.statistics import Floats
 
-BAND = 0.05  # of the rebalanced baseline, where the agent's own rules have none
+BAND = 0.05  # of the oracle, whose weights are 0 or 1
 
 
 def passes_of(kernel: Kernel, loaded: Loaded, split: str, backend: str = "compiled") -> Passes:
@@ -156,15 +156,14 @@ class PortfolioPasses(Passes):
         )
 
     def rebalanced(self) -> list[Track]:
-        """Equal weight of what is listed at the start, kept within the agent's own band."""
+        """Equal weight of what is listed at the start, restored on every bar, without a band."""
         steady = []
         for record in range(len(self.params)):
             first, last = self.window(record)
             listed = self.listed(record).astype(np.float64)
             equal = np.append(listed / max(listed.sum(), 1.0), 0.0 if listed.any() else 1.0)
             steady.append(np.repeat(equal[None], last - first, axis=0))
-        own = self.declared[0].band
-        return self.follow(steady, BAND if own is None else float(own))
+        return self.follow(steady, 0.0)
 
     @property
     def computable(self) -> bool:

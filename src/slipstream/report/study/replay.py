@@ -84,7 +84,7 @@ def _holdout(environment: Environment, backend: str) -> Passes | None:
 def rebalanced_returns(
     environment: Environment, days: Ints, backend: str = "compiled"
 ) -> tuple[Floats | None, str]:
-    """Daily returns of equal weight, rebalanced, under the costs and the band of a trial.
+    """Daily returns of equal weight, rebalanced on every bar, under the costs of a trial.
 
     Args:
         environment: of the trial, with the study's own prices.
@@ -100,8 +100,6 @@ def rebalanced_returns(
     found, returns = daily_returns(passes, passes.rebalanced())
     if not np.array_equal(found, days):
         return None, "the bars are cut into other days than the study's"
-    if not returns.any():
-        return None, "an equal share lies within the band of this trial, so that it never trades"
     return returns, ""
 
 

@@ -10,14 +10,24 @@ import numpy as np
 
 from slipstream.core.text import NOTHING, percent
 from slipstream.market.finding import plural
-from slipstream.report.inputs import REBALANCED
-from slipstream.report.numbers import interval, number, share
+from slipstream.report.inputs import BUY_AND_HOLD, REBALANCED
+from slipstream.report.market.sections import DRAWDOWN
+from slipstream.report.numbers import interval, methods, number, share
 from slipstream.report.page import Table
-from slipstream.report.statistics import Floats, max_drawdown, sharpe, sharpe_interval
+from slipstream.report.statistics import (
+    Floats,
+    Interval,
+    max_drawdown,
+    sharpe,
+    sharpe_interval,
+)
 from slipstream.report.study.view import Axis, Lines, StudyView
 from slipstream.studies.record.ledger import Trial
 from slipstream.studies.search.judge import rung_at
 
+FOLLOWS = (
+    "Net: mean exposure with its sign. Follows: correlation of daily returns with the market's."
+)
 MOST_TRIALS = 30
 _MOST_FAILED = 10
 
@@ -25,24 +35,34 @@ _MOST_FAILED = 10
 def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
     """One row for each seed, and what it is compared with."""
     rows, periods = list[list[str]](), lines.periods
+    named: dict[str, Interval | None] = {}
     known = [seed for seed in seeds if not seed["failed"]]
     for returns, seed in zip(lines.each, known, strict=False):
         label = f"seed {seed['seed']}" + (", deployable" if seed is known[0] else "")
-        more = [number(seed.get("exposure"), 2), number(seed.get("fills"), 0)]
-        rows.append([label, *_figures(returns, periods), *more])
-    rows += [[f"seed {seed['seed']}, failed", *[NOTHING] * 6] for seed in seeds if seed["failed"]]
-    if lines.benchmark is not None:
-        rows.append(["equal weight, bought once", *_figures(lines.benchmark, periods), "", ""])
-    if lines.rebalanced is not None:
-        rows.append([REBALANCED, *_figures(lines.rebalanced, periods), "", ""])
-    rows.append(["cash", *_figures(np.zeros(len(lines.time)), periods), "", ""])
-    columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "fills")
-    note = f"Daily returns, times the root of {periods:g}."
+        more = [number(seed.get(name), 2) for name in ("exposure", "net_exposure", "follows")]
+        rows.append([label, *_figures(returns, periods), *more, number(seed.get("fills"), 0)])
+        named[label] = sharpe_interval(returns, periods)
+    rows += [[f"seed {seed['seed']}, failed", *[NOTHING] * 8] for seed in seeds if seed["failed"]]
+    rivals = {
+        "equal weight, bought once": lines.benchmark,
+        REBALANCED: lines.rebalanced,
+        BUY_AND_HOLD: lines.market,
+        "cash": np.zeros(len(lines.time)),
+    }
+    for label, line in rivals.items():
+        if line is not None:
+            rows.append([label, *_figures(line, periods), *[""] * 4])
+            named[label] = sharpe_interval(line, periods)
+    sizes = ("exposure", "net", "follows", "fills")
+    columns = ("", "return", "Sharpe", "95 % interval", "drawdown", *sizes)
+    note = f"Daily returns, times the root of {periods:g}. {DRAWDOWN} {FOLLOWS}"
+    if lines.market is not None:
+        note += " Buy and hold: each symbol bought once with equal capital, free of costs."
     if lines.benchmark is not None:
         note += " Equal weight pays the same fees, spread and final sale."
     if lines.missing:
         note += f" Equal weight, rebalanced, is not shown: {lines.missing}."
-    note += " Interval: stationary block bootstrap, mean block 10 days."
+    note += f" {methods(named)}"
     return Table("Hold-out", columns, rows, emphasis=0, note=note)
 
 
@@ -60,6 +80,7 @@ def candidates(view: StudyView) -> Table:
     """The confirmation: who was trained again, and the lower bounds that decided."""
     told = view.result["confirmation"]
     winner, emphasis = told.get("winner"), None
+    timed = any("timing_lcb" in one for one in told["candidates"])
     rows: list[list[str]] = []
     for one in sorted(told["candidates"], key=lambda c: -c.get("lcb", -math.inf)):
         if one["trial"] == winner:
@@ -72,6 +93,7 @@ def candidates(view: StudyView) -> Table:
                 interval(one.get("seeds"), 2),
                 number(one.get("lcb"), 2),
                 *([number(one.get("own_lcb"), 2)] if view.benchmark else []),
+                *([number(one.get("timing_lcb"), 2)] if timed else []),
                 one.get("excluded") or "",
             ]
         )
@@ -79,11 +101,11 @@ def candidates(view: StudyView) -> Table:
         rows.append(["equal weight", "", "0.00", "", "0.00", "", ""])
         rows.append(["cash", "", "", "", number(told.get("cash"), 2), "0.00", ""])
     elif view.market:
-        rows.append(["cash", "", "0.00", "", "0.00", ""])
+        rows.append(["cash", "", "0.00", "", "0.00", *[""] * (1 + timed)])
     value = "mean return"
     if view.market:
         value = "information ratio" if view.benchmark else "Sharpe"
-    own = ("own Sharpe, lower bound",) if view.benchmark else ()
+    own = ["own Sharpe, lower bound"] * view.benchmark + ["timing, lower bound"] * timed
     columns = ("", "search score", value, "single seeds", "lower bound", *own, "excluded")
     count = max(len(told["candidates"]), 1)
     level = told["level"]
@@ -97,6 +119,11 @@ def candidates(view: StudyView) -> Table:
         note += f" Daily returns{less}, averaged over the backtest paths."
     if view.benchmark:
         note += " Whoever wins beats equal weight, and has a Sharpe ratio of its own above 0."
+    if timed:
+        note += (
+            " Timing: returns minus mean net exposure times the market's return; the winner's "
+            "bound is above 0 there too."
+        )
     return Table("Confirmation", columns, rows, emphasis=emphasis, note=note)
 
 
@@ -109,6 +136,9 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
     columns = ["", "score", "Sharpe", "return", "exposure", "fills", "days"]
     if benchmark:
         columns[3:4] = ["equal weight's", "return", "equal weight's"]
+    directed = any("net_exposure" in fold for fold in trial.last.folds)
+    if directed:
+        columns[-2:-2] = ["net", *([] if benchmark else [BUY_AND_HOLD]), "follows"]
     rows = []
     for k, fold in enumerate(trial.last.folds):
         ratio = [number(fold["score"], 2), number(fold.get("sharpe"), 2)]
@@ -116,10 +146,15 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
         if benchmark:
             ratio.append(number(fold.get("benchmark_sharpe"), 2))
             growth.append(percent(fold.get("benchmark_growth")))
-        more = [number(fold.get("exposure"), 2), *(number(fold.get(n), 0) for n in columns[-2:])]
+        more = [number(fold.get("exposure"), 2)]
+        if directed:
+            more.append(number(fold.get("net_exposure"), 2))
+            more += [] if benchmark else [percent(fold.get("market_growth"))]
+            more.append(number(fold.get("follows"), 2))
+        more += [number(fold.get(n), 0) for n in columns[-2:]]
         label = f"fold {k}" + (", inactive" if fold.get("inactive") else "")
         rows.append([label, *ratio, *growth, *more])
-    return Table(caption, tuple(columns), rows)
+    return Table(caption, tuple(columns), rows, note=FOLLOWS if directed else "")
 
 
 def evidence(view: StudyView) -> Table:
@@ -137,7 +172,8 @@ def evidence(view: StudyView) -> Table:
         rows.append(["Probability of backtest overfitting (PBO)", _not(pbo)])
     if "value" in deflated:
         root = math.sqrt(view.result["days_per_year"])
-        ratio = "information ratio" if deflated["of"] == "excess" else "Sharpe ratio"
+        kinds = {"excess": "information ratio", "timing": "Sharpe ratio of timing"}
+        ratio = kinds.get(deflated["of"], "Sharpe ratio")
         effective = number(deflated["effective_trials"], 0)
         tried = f"{deflated['trials']:g} skill-less trials"
         skewed = f"{number(deflated['skew'], 2)} and {number(deflated['kurtosis'], 1)}"
@@ -159,12 +195,15 @@ def evidence(view: StudyView) -> Table:
         "ratio is above what the best of all started trials would show without skill; an "
         "indicator, because the sampler's trials are not independent."
     )
-    if view.benchmark:
-        own = deflated.get("of") == "own"
-        of = "own returns" if own else "returns in excess of equal weight's"
+    kinds = {
+        "excess": "returns in excess of equal weight's",
+        "own": "own returns",
+        "timing": "timing, returns minus mean net exposure times the market's",
+    }
+    if deflated.get("of") in kinds and (view.benchmark or deflated["of"] == "timing"):
         note += (
-            f" It is the smaller of two, here of {of}: a market that rises is no skill, nor is "
-            "cash in one that falls."
+            f" It is the smallest of several, here of {kinds[deflated['of']]}: a market that rises "
+            "is no skill, nor is cash in one that falls."
         )
     return Table("What chance alone could show", ("", "value"), rows, note=note)
 

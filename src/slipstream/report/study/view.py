@@ -55,6 +55,7 @@ class Lines:
         benchmark: [n]; None where equal weight is not traded beside it.
         rebalanced: equal weight's that is rebalanced [n]; of the hold-out, where it is known.
         missing: why that one is not known; empty where there is none to know.
+        market: the market's own, each symbol bought once [n]; of the hold-out, if it was recorded.
         periods: days of a year, for annual figures.
     """
 
@@ -64,6 +65,7 @@ class Lines:
     rebalanced: Floats | None = None
     missing: str = ""
     periods: float = 365.0
+    market: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,7 @@ def _with_lines(
     if held:
         returns = np.array([one.returns for one in held])
         lines = _lines(view, held[0].days, returns, held[0].benchmark)
+        lines = replace(lines, market=held[0].market)
         view = _beside(replace(view, holdout=lines), folder, held[0])
     return view
 

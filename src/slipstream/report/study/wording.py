@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from slipstream.market.finding import plural
+from slipstream.report.inputs import BUY_AND_HOLD
 from slipstream.report.market import wording
 from slipstream.report.numbers import number, share, spread
 from slipstream.report.statistics import Floats, growth, sharpe, sharpe_interval
@@ -50,6 +51,9 @@ def warnings(view: StudyView) -> list[str]:
         lines += sentences.on_holdout(result)[1:]
     if view.holdout is not None:
         lines += wording.few_days(len(view.holdout.time), view.holdout.periods)
+    judged = view.holdout or view.fresh
+    if judged is not None:
+        lines += wording.rare_losses(judged.each[0])
     lines.append(OPTIMISTIC)
     lines += [text for text in (_pruning(view), _pbo(result), _left_out(result)) if text]
     if (result.get("deployed") or {}).get("refit"):
@@ -62,7 +66,7 @@ def opening(view: StudyView) -> list[str]:
     result = view.result
     winner, told = result["winner"], result["holdout"]
     if winner is None:
-        return [sentences.no_winner(result), _tried(result)]
+        return [sentences.no_winner(result), *_direction(result), _tried(result)]
     name, shown = sentences.deployment(winner), sentences.on_holdout(result)
     if view.holdout is None:  # a game, or no seed was trained to its end
         return [f"{name} {shown[0]}", _tried(result)]
@@ -74,7 +78,12 @@ def opening(view: StudyView) -> list[str]:
     label = (result["deployed"] or {}).get("label") or "the first seed"
     more = [shown[0], *_seeds(view.holdout, label)]
     more += sentences.openings(told) if told["opening"] == 1 else []
-    return [*lines, *more, *best_of(view), _tried(result)]
+    return [*lines, *more, *_direction(result), *best_of(view), _tried(result)]
+
+
+def _direction(result: Mapping[str, Any]) -> list[str]:
+    """What the market itself made, and how far the agent follows it."""
+    return [text for text in (sentences.direction(result),) if text]
 
 
 def _short(view: StudyView, lines: Lines) -> str:
@@ -95,6 +104,9 @@ def _held(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> list[str]:
     if other is not None:
         rivals = {"equal weight": growth(other), **rivals}
         differences["equal weight"] = sharpe_interval(mine - other, periods)
+    elif lines.market is not None:
+        rivals = {BUY_AND_HOLD: growth(lines.market), **rivals}
+        differences[BUY_AND_HOLD] = sharpe_interval(mine - lines.market, periods)
     unseen = told["opening"] <= 1
     proof = interval if unseen else None  # bars that were looked at before prove nothing
     missing = lacking(view)
@@ -233,6 +245,7 @@ def best_of(view: StudyView) -> list[str]:
         return []
     excess = told.get("of", "excess") == "excess" and view.benchmark
     ratio = "information ratio against equal weight" if excess else "Sharpe ratio"
+    ratio += " of timing" if told.get("of") == "timing" else ""
     lines = [
         f"On the folds, where {trials} trials were tried, the best of {trials} skill-less ones is "
         f"expected to show an annual {ratio} of {number(bar)}."
