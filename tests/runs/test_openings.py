@@ -169,10 +169,13 @@ def test_other_names_and_bar_lengths_are_the_same_prices(tmp_path):
 def test_looks_are_listed_and_take_no_day_away(tmp_path):
     environment = write(tmp_path / "a", "EURUSD", 1)
     look(environment, "run runs/first")
-    look(environment, "run runs/first")  # again: listed once
+    assert look(environment, "run runs/first") == ()  # again: listed once
+    (before,) = look(environment, "run runs/second")
+    assert before.startswith("run runs/first (")
+    assert look(environment, "run runs/first") == ()  # nothing was there before it
     found = opened(tmp_path, "one", price_series(environment, "test"))
     assert found.number == 1 and not found.opened and not found.before
-    assert len(found.looks) == 1 and found.looks[0].startswith("run runs/first (")
+    assert len(found.looks) == 2 and found.looks[0].startswith("run runs/first (")
 
 
 def test_markets_of_our_own_generators_are_exempt(tmp_path):

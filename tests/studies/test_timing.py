@@ -18,6 +18,7 @@ from slipstream.studies.outcome.result import evidence_of
 from slipstream.studies.outcome.sentences import NO_TIMING, direction
 from slipstream.studies.outcome.winner import final_slots, holdout_facts
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Trial, Verdict
+from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths, fold_score
 
 DAY = 86_400
@@ -234,6 +235,12 @@ def test_a_fold_shows_market_exposure_and_correlation():
     assert "buy and hold, free of costs, made +" in told and "mean net exposure is 0.7" in told
     old = {name: one for name, one in facts.items() if name not in ("net_exposure", "follows")}
     assert direction({**result, "shown": {"folds": [old]}}) == NO_TIMING
+
+
+def test_a_score_has_an_interval_where_the_market_was_recorded():
+    _, full = study(0, 0.0, trials=1)
+    low, high = score_interval(full[0], replace(PAIRS, bar_seconds=DAY))
+    assert low < high
 
 
 def test_games_have_no_direction():

@@ -216,6 +216,7 @@ class RunEvaluation:
         round_trips: cost of a round trip by symbol on the hold-out.
         financing: swaps are charged.
         trials: configurations tried before this one was shown, this one included.
+        before: earlier runs and studies that showed some of these days; their trials come on top.
         holdout_reads: how often the hold-out has been evaluated, this time included.
         notes: sentences about the data or the run that the reader must see.
         provenance: command, versions, machine, data hash: label and text.
@@ -243,6 +244,7 @@ class RunEvaluation:
     round_trips: tuple[RoundTrip, ...] = ()
     financing: bool = False
     trials: int = 1
+    before: tuple[str, ...] = ()
     holdout_reads: int = 1
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)

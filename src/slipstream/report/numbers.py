@@ -61,8 +61,9 @@ def methods(named: Mapping[str, Interval | None]) -> str:
     parts = [f"{by} ({', '.join(names)})" for by, names in rows.items()]
     told = next(iter(rows)) if len(rows) == 1 else "; ".join(parts)
     return (
-        "Interval: each end is the widest of stationary bootstrap (mean block 10 days), Mertens' "
-        f"and Newey-West standard errors of daily returns; here by {told}."
+        "Interval: each end is the widest of stationary bootstrap (Politis and Romano 1994, mean "
+        "block 10 days), Mertens' and Newey-West standard errors of daily returns; here by "
+        f"{told}."
     )
 
 

@@ -230,18 +230,23 @@ def _enter_both(
     return known, unknown
 
 
-def look(environment: Environment, what: str) -> None:
+def look(environment: Environment, what: str) -> tuple[str, ...]:
     """Writes down that something showed an outcome of a test split or of a chosen window.
 
     Where that cannot be written, it is not: looks take nothing off a bound.
+
+    Returns:
+        The runs and studies that showed or opened some of these days before it.
     """
+    found: dict[str, tuple[str, str, set[int]]] = {}
     for split in {"test", "window"} & set(environment.splits()):
         with suppress(SlipstreamError, OSError):
             prices = price_series(environment, split)
             if prices:
                 entry = (f"{what}:{split}", LOOK, what, time.time())
                 with _register(state_folder("holdouts") / FILE) as db:
-                    _enter(db, entry, prices)
+                    found |= _enter(db, entry, prices)
+    return tuple(text for key, (_, text, _) in found.items() if not key.startswith(f"{what}:"))
 
 
 def opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:

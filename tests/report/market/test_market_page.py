@@ -10,14 +10,16 @@ import pytest
 from slipstream.core.spec import MarketSpec
 from slipstream.environments.factory import resolve_environment
 from slipstream.report.canvas import png
-from slipstream.report.inputs import Curve, RunEvaluation
+from slipstream.report.inputs import ORACLE, Curve, RunEvaluation
 from slipstream.report.market import account as accounts
 from slipstream.report.market import figures as market_figures
 from slipstream.report.market.account import Account
-from slipstream.report.market.page import verdict, views
+from slipstream.report.market.page import market_page, verdict, views
+from slipstream.report.numbers import methods
 from slipstream.report.page import write
 from slipstream.report.run.evaluation import gather
 from slipstream.report.run.report import build_page
+from slipstream.report.statistics import Interval, sharpe_interval
 
 EVIL = "<script>alert('x')</script> & co"
 CURVES = (
@@ -114,7 +116,8 @@ def test_the_first_screen_is_a_verdict_a_row_of_figures_and_the_equity(page, htm
         "Costs",
     ]
     assert page.figures[0].note == "test, 38 trading days"
-    assert page.figures[1].note == "too few days for one"  # 60 are needed
+    assert page.figures[1].value != "n/a"
+    assert page.figures[1].note == "too few days for an interval"  # 60 are needed
     assert page.picture.name == "equity_test"
     assert page.sentences[0].startswith("Test Sharpe ")
     order = ['class="headline"', 'class="figures"', "<img", 'class="warning"', "<ul>", "<table"]
@@ -184,7 +187,6 @@ def test_what_must_be_said_is_said(html):
         "one extra bar of delay",
         "matched random (median)",
         "Five worst drawdowns",
-        "Politis and Romano 1994",
     ):
         assert part in html, part
     assert "The agent does not beat" in html or "The agent is ahead of" in html
@@ -286,3 +288,38 @@ def test_the_rolling_sharpe_is_filled_up_to_where_it_crosses_zero():
             x, y = path.vertices.T
             inside += list(x[(np.abs(y) < 1e-9) & (np.abs(x - np.round(x)) > 1e-6)])
     assert inside  # both areas meet on the axis, between two days
+
+
+def test_a_single_agent_is_shown_beside_the_market(run):
+    alone = replace(run, tracks={name: each[:1] for name, each in run.tracks.items()}, member=0)
+    text = " ".join(market_page(alone).sentences)
+    assert "The market itself on these bars: buy and hold " in text
+    assert (
+        "The agent's mean net exposure is " in text and "correlation of its daily returns" in text
+    )
+
+
+def test_an_agent_that_earns_much_of_what_hindsight_allows_is_said_to(run):
+    oracle = run.comparisons["test"].tracks[ORACLE]
+    seeing = replace(run, tracks={**run.tracks, "test": [oracle, oracle]}, member=0)
+    (text,) = [line for line in market_page(seeing).warnings if "log growth of the oracle" in line]
+    assert text.startswith("The agent earns 100 % of") and "look-ahead" in text
+    assert not [line for line in market_page(run).warnings if "look-ahead" in line]
+
+
+def test_earlier_trials_on_the_same_days_are_counted(run):
+    text = " ".join(market_page(replace(run, before=("run a (2026-01-01)",))).sentences)
+    assert "Trials tried: 1; more were tried for 1 earlier outcome on some of the same days" in text
+    assert "after 2 trials the best of 2" in text
+
+
+def test_tables_name_the_method_of_their_intervals():
+    daily = np.random.default_rng(1).normal(0.0, 0.01, 80)
+    found = sharpe_interval(daily, 260)
+    text = methods({"agent": found, "flat": None})
+    assert "Politis and Romano 1994" in text and text.endswith(f"here by {found.by}.")
+    assert methods({"flat": None}) == ""
+    other = Interval(found)
+    other.methods = ("Newey-West error", "stationary bootstrap")
+    both = "Newey-West error below, stationary bootstrap above"
+    assert methods({"a": found, "b": other}).endswith(f"here by {found.by} (a); {both} (b).")

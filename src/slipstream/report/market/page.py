@@ -19,6 +19,7 @@ from slipstream.report.numbers import band, interval, number, share, spread
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.provenance import closing
 from slipstream.report.statistics import Interval, sharpe, sharpe_interval
+from slipstream.studies.outcome import sentences
 from slipstream.studies.statistics.overfitting import smallest_confirmable
 
 RUINED = -0.9  # total return from which on an account is called ruined
@@ -55,7 +56,12 @@ def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Se
     held = splits[0]
     run, found, yearly = held.run, held.found, held.market.days_per_year
     in_full = wording.headline(
-        run.holdout, found.sharpe, found.interval, found.days, yearly, run.trials
+        run.holdout,
+        found.sharpe,
+        found.interval,
+        found.days,
+        yearly,
+        run.trials + len(run.before),
     )
     return Page(
         title=run.title,
@@ -141,7 +147,7 @@ def sharpe_figures(
     if isinstance(bounds, Interval):
         note += f", by {bounds.by}"
     if ratio is None or bounds is None:
-        note = "equity never moved" if ratio is None else "no interval: too few days"
+        note = "equity never moved" if ratio is None else "too few days for an interval"
     smallest, by = number(smallest_confirmable(days, per_year)), f"by {span(days, per_year)}"
     return [
         KeyFigure("Annual Sharpe ratio", value, note),
@@ -200,7 +206,8 @@ def opening(
     """
     run, mine, yearly = held.run, held.agent, held.market.days_per_year
     market = members_and_the_market(held)
-    last = [*seed_band(held), *market, *terms, f"Trials tried: {run.trials}."]
+    tried = f"Trials tried: {run.trials}{sentences.earlier(run.before)}."
+    last = [*seed_band(held), *market, *terms, tried]
     returns = {name: rival.total_return for name, rival in held.rivals.items()}
     if never_traded(held):
         made = ", ".join(f"{name} {percent(value)}" for name, value in returns.items())

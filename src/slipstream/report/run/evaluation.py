@@ -25,6 +25,7 @@ from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
 from slipstream.runs.games import read_games
+from slipstream.runs.openings import look
 from slipstream.runs.policies import (
     DeployedPolicy,
     best_policy,
@@ -88,6 +89,7 @@ def evaluate_run(
         episodes=episode_curves(run, environment.spec, seats),
         machine=machine_columns(run.metrics()),
         trials=len(members),  # the shown one is the best of them
+        before=look(environment, f"run {run.path}") if market else (),
         holdout_reads=reads,
         notes=_notes(run, environment),
         provenance=provenance(run, environment),

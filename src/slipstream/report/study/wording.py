@@ -134,7 +134,8 @@ def _seeds(lines: Lines, label: str) -> list[str]:
 
 
 def _tried(result: Mapping[str, Any]) -> str:
-    told = result["trials"]
+    told, held = result["trials"], result["holdout"] or {}
+    before_it = [*held.get("before", ()), *held.get("looks", ())]
     before = result.get("warm_start")
     warm = before and (
         f" The sampler was told of {plural(before['told'], 'finished trial')} of the study "
@@ -144,8 +145,8 @@ def _tried(result: Mapping[str, Any]) -> str:
     violating = f", violating a constraint {told['violating']}" if told.get("violating") else ""
     return (
         f"Trials tried: {told['asked']}; finished {told['complete']}, of these inactive "
-        f"{told['inactive']}{violating}; stopped early {told['pruned']}; failed {told['failed']}."
-        f"{warm or ''}"
+        f"{told['inactive']}{violating}; stopped early {told['pruned']}; failed {told['failed']}"
+        f"{sentences.earlier(before_it)}.{warm or ''}"
     )
 
 

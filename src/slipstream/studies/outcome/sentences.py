@@ -184,6 +184,14 @@ def openings(holdout: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def earlier(names: Sequence[str]) -> str:
+    """A clause on runs and studies that showed the same days before; empty without any."""
+    if not names:
+        return ""
+    looks = plural(len(names), "earlier outcome")
+    return f"; more were tried for {looks} on some of the same days: {_listed(names)}"
+
+
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -363,6 +363,7 @@ def score_interval(
                 fold,
                 returns=np.repeat(fold.returns, times[place]),
                 benchmark=np.repeat(fold.benchmark, times[place]),
+                market=None,  # no score needs it
             )
             for fold, place in zip(folds, places, strict=True)
         ]
