@@ -51,11 +51,11 @@ def warnings(view: StudyView) -> list[str]:
         lines += sentences.on_holdout(result)[1:]
     if view.holdout is not None:
         lines += wording.few_days(len(view.holdout.time), view.holdout.periods)
+    lines.append(OPTIMISTIC)
+    lines += [text for text in (_pruning(view), _pbo(result), _left_out(result)) if text]
     judged = view.holdout or view.fresh
     if judged is not None:
         lines += wording.rare_losses(judged.each[0])
-    lines.append(OPTIMISTIC)
-    lines += [text for text in (_pruning(view), _pbo(result), _left_out(result)) if text]
     if (result.get("deployed") or {}).get("refit"):
         lines.append(f"There is a second policy, {result['deployed']['refit_label']}.")
     return lines
