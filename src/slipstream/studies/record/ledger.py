@@ -64,7 +64,7 @@ _NUMBER, _NULL, _ANY = (int, float), type(None), (object, bool)
 _MAYBE = (*_NUMBER, _NULL)
 _FIGURES = (
     *("sharpe", "growth", "exposure", "fills", "days"),
-    *("benchmark_sharpe", "benchmark_growth"),
+    *("benchmark_sharpe", "benchmark_growth", "net_exposure", "market_growth", "follows"),
 )
 _FOLD = {
     "score": _MAYBE,
