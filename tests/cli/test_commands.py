@@ -384,7 +384,7 @@ def test_a_portfolio_of_few_bars_is_told_which_features_fit(slipstream):
     """The remedy works when it is pasted."""
     slipstream("data", "planted-crypto", "few", "--bars", "420")
     Path("my.yaml").write_text(slipstream("init", "portfolio", "few").out)
-    refusal = slipstream("train", "my.yaml")
+    refusal = slipstream("train", "my.yaml", "--set", "env.features=[portfolio]")
     assert refusal.code == 2 and one_paragraph(refusal.err)
     (features,) = re.findall(r"`(features: \[.*?\])`", refusal.err)
     settings = {**resolve(Path("my.yaml")).env_settings, **yaml_file.parse(f"{{{features}}}", "it")}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slipstream.core.errors import ConfigError
+from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.text import Summarised
 
 
@@ -32,3 +32,10 @@ def test_a_summary_is_a_line_and_a_table_that_no_name_breaks_out_of():
 
     assert repr(Thing()) == "<Thing: name <b>, size 3>"
     assert "&lt;b&gt;" in Thing()._repr_html_() and "nothing" not in Thing()._repr_html_()
+
+
+def test_options_of_a_quoted_command_stay_behind_other_quotes():
+    """A quoted word before the command made its options Python's arguments: `symbols==EURUSD`."""
+    command = "`slipstream data check prices --symbols=EURUSD`"
+    assert command in str(DataError(f"Say which in `time_format`: {command} lists everything."))
+    assert str(DataError("Leave out `--out` or --seed 3.")) == "Leave out `out=` or seed=3."

@@ -166,7 +166,7 @@ BAD_BARS = [
     ("close", -1.0, r"a price \(close\) that is not positive"),
     ("high", 0.5, "high below low"),
     ("close", 2.0, "open or close outside low to high"),
-    ("volume", -1.0, "negative volume"),
+    ("volume", -2.0, "negative volume"),
 ]
 
 

@@ -17,7 +17,7 @@ _ARGUMENTS = {
     **{name: name for name in ("storage", "workers", "cluster", "hours", "members", "seed")},
 }
 # An option and the gap before its value; commands in quotes are left as they are.
-_OPTION = re.compile(rf"`[^`]* [^`]*`|--({'|'.join(_ARGUMENTS)})(?![\w-])( (?=['\"\d]|cpu|cuda))?")
+_OPTION = re.compile(rf"`[^`]*`|--({'|'.join(_ARGUMENTS)})(?![\w-])( (?=['\"\d]|cpu|cuda))?")
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -76,7 +76,10 @@ class ResourceError(SlipstreamError):
 
 
 def _argument(match: re.Match[str]) -> str:
-    return match[0] if match[1] is None else f"{_ARGUMENTS[match[1]]}="
+    if match[1] is not None:
+        return f"{_ARGUMENTS[match[1]]}="
+    quoted = match[0][1:-1]
+    return match[0] if " " in quoted else f"`{_OPTION.sub(_argument, quoted)}`"
 
 
 def raised(where: str, function: Any, error: BaseException, advice: str = "") -> KernelError:

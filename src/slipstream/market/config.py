@@ -33,8 +33,11 @@ class DataConfig(Config):
         columns: the file's column names -> time, date, open, high, low, close, volume, spread,
             spread_points, spread_pips, or any other name for an extra column.
         time_format: strptime format of the time column, where detection fails.
+        row_spacing: length between rows (``1h``) whose stamps are too coarse to tell them apart;
+            the stamps are rebuilt from the order of the rows, which must have no holes.
         time_zone: zone of stamps that carry none, such as ``UTC`` or ``America/New_York+7``.
         separator: field separator of CSV files, where detection fails.
+        decimal: decimal mark of numbers in text, ``.`` or ``,``, where detection fails.
         time_is: whether stamps mark the bar's open or its close (shifted by one bar).
         price_side: what the prices are; bid and ask are shifted to mid by half the spread.
         price_scale: factor that turns the file's prices into prices (0.00001 for points), one for
@@ -55,8 +58,10 @@ class DataConfig(Config):
     timeframe: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     time_format: str | None = None
+    row_spacing: str | None = None
     time_zone: str | None = None
     separator: str | None = None
+    decimal: Literal[".", ","] | None = None
     time_is: Literal["open", "close"] = "open"
     price_side: Literal["mid", "bid", "ask"] = "mid"
     price_scale: Factor | dict[str, Factor] = 1.0
@@ -112,7 +117,7 @@ class DataConfig(Config):
             raise ValueError("must be one character, such as ',' or ';', or 'tab'")
         return value
 
-    @field_validator("timeframe")
+    @field_validator("timeframe", "row_spacing")
     @classmethod
     def _known_timeframe(cls, value: str | None) -> str | None:
         return _checked(timeframe_seconds, value)

@@ -131,13 +131,27 @@ CATALOGUE: dict[str, Entry] = {
         "`time_is: open`",
         True,
     ),
+    "future": Entry(
+        "stops",
+        "bars after today: stamps in another unit or order",
+        "`time_format`, or write the stamps anew",
+        True,
+    ),
     # What must be known before anything can be loaded.
     "file": Entry("stops", "a symbol with two files, or with none", "`files`, `symbols`"),
     "unreadable": Entry("stops", "a file that cannot be read", "`symbols` without it"),
     "columns": Entry("stops", "a price column or the time is missing", "`columns`"),
     "time_format": Entry("stops", "stamps in an unknown or ambiguous spelling", "`time_format`"),
+    "decimal": Entry("stops", "numbers such as 1,234 of which no column decides", "`decimal`"),
     "several_symbols": Entry(
         "stops", "one table with several symbols, or without the one asked for", "`files`"
+    ),
+    "coarse_time": Entry(
+        "stops",
+        "different bars of one stamp, a tenth of the rows or more: stamps without hours, or "
+        "rounded by a spreadsheet",
+        "`row_spacing` where rows have no holes, or export full stamps",
+        action="loading refuses: it would keep the last bar of each stamp",
     ),
     "naive_time": Entry("stops", "stamps without a zone, all or some of them", "`time_zone`"),
     "no_spread": Entry("stops", "bid or ask prices without a spread", "`spread_pips`"),
@@ -160,6 +174,12 @@ CATALOGUE: dict[str, Entry] = {
         "mends",
         "two bars of one stamp: the last of the file stays",
         action="loading keeps the last of each",
+    ),
+    "unknown_volume": Entry(
+        "mends", "a volume of -1, which stands for unknown", action="loading sets it to 0"
+    ),
+    "unpaired": Entry(
+        "mends", "rows that the file of bids or that of asks has alone", action="they are left out"
     ),
     "weekend_flat": Entry(
         "mends", "flat candles in the closed weekend are dropped", action="loading drops them"

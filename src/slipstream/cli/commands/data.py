@@ -31,6 +31,10 @@ def check(
     time_format: Annotated[str | None, typer.Option(help="strptime format of the stamps.")] = None,
     time_is: Annotated[str | None, typer.Option(help="open or close.")] = None,
     separator: Annotated[str | None, typer.Option(help="Field separator of CSV files.")] = None,
+    decimal: Annotated[str | None, typer.Option(help="Decimal mark of numbers in text.")] = None,
+    row_spacing: Annotated[
+        str | None, typer.Option(help="Length between rows whose stamps are too coarse.")
+    ] = None,
     price_side: Annotated[str | None, typer.Option(help="mid, bid or ask.")] = None,
     price_scale: Annotated[
         str | None,
@@ -68,6 +72,8 @@ def check(
         "time_format": time_format,
         "time_is": time_is,
         "separator": separator,
+        "decimal": decimal,
+        "row_spacing": row_spacing,
         "price_side": price_side,
         "price_scale": _by_symbol("price-scale", price_scale),
         "spread_pips": spread_pips,

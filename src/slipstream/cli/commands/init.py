@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from slipstream.market.checks.discover import FileDescription, FolderDescription, Proposal
 
 app = typer.Typer()
+_MANY = 20_000  # bars of which any split holds what an observation remembers
+_LONGER = {"train": 0.4, "validation": 0.3, "test": 0.3}
 _FEE_PER_MILLION = 1_000.0  # of notional: what exchanges of coins usually take from each side
 
 
@@ -90,9 +92,58 @@ def _market(environment: str, folder: str) -> str:
     head += _without_pips(section, env)
     proposal = propose(section)
     env["data"] = proposal.section
+    head += _fit_bars(env, min(one.rows for one in kept.usable))
     return annotated(
         resolve(values), [*_files_head(found), *head, *_data_head(proposal)], ["training.out"]
     )
+
+
+def _fit_bars(env: dict[str, Any], bars: int) -> list[str]:
+    """Choose features and splits with which `train` accepts so few bars; return what was chosen.
+
+    Args:
+        env: the section, which gets `features` and `split` if the defaults do not fit.
+        bars: of the symbol that has the fewest.
+    """
+    from slipstream.core.config import validate
+    from slipstream.core.discover import load_kernel
+    from slipstream.core.errors import SlipstreamError
+    from slipstream.features.registry import warm_up_rows
+    from slipstream.features.sets import expand
+    from slipstream.market.checks.check import check
+    from slipstream.market.config import DataConfig
+
+    kernel = load_kernel(env["name"])
+    data = {"time_zone": "UTC", **env["data"]}  # any zone has as many bars
+    usual = kernel.configure({**{key: env[key] for key in env if key != "name"}, "data": data})
+    names = getattr(usual, "features", ())
+    if bars > _MANY or not names or not hasattr(usual, "split"):
+        return []
+    if not check(validate(DataConfig, data, "data")).loadable:
+        return []
+    refused = ""
+    for split in (usual.split.model_dump(), _LONGER):
+        most = int(split["test"] * bars) // 2
+        quick = [name for name in expand(names) if warm_up_rows([name]) <= most]
+        for chosen in (list(names), quick):
+            try:
+                settings = {**usual.model_dump(), "split": split, "features": chosen or names}
+                kernel.load(kernel.configure(settings))
+            except SlipstreamError as error:
+                refused = refused or str(error)
+                continue
+            lines = []
+            if chosen != list(names):
+                env["features"] = chosen
+                lines.append(f"Of {bars:,} bars: features that remember at most {most:,} bars.")
+            if split is _LONGER:
+                env["split"] = split
+                lines.append(f"Of {bars:,} bars: longer validation and test, after their embargo.")
+            return lines
+    return [
+        "STILL OPEN, and `slipstream train` refuses until it is settled:",
+        f"  {bars:,} bars are too few for any choice of features and splits. {refused}",
+    ]
 
 
 def _files_head(found: FolderDescription) -> list[str]:

@@ -324,7 +324,7 @@ def _declared(table: RawTable, config: DataConfig) -> list[Finding]:
     side = table.side
     if side == "mid" or config.price_side != "mid":
         return []
-    source = table.dialect.name if table.dialect.bid and side == "bid" else "a file of this name"
+    source = table.dialect.name if table.dialect.side == side else "a file of this name"
     message = f"{source} holds {side} prices only: set `price_side: {side}` and a spread"
     return [Finding.of(table.symbol, f"{side}_only", message, len(table))]
 

@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 
 from slipstream.market import symbols
-from slipstream.market.bars import Bars, BoolArray, IntArray
+from slipstream.market.bars import Bars, BoolArray, IntArray, timeframe_name
 from slipstream.market.calendar import DAY, in_weekend
 from slipstream.market.checks.units import jump_findings, spread_findings, unit_findings
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, first_times, plural, stamp
 from slipstream.market.reading.dialect import PRICES
 from slipstream.market.reading.source import parts_of
-from slipstream.market.reading.stamps import bar_length
+from slipstream.market.reading.stamps import bar_length, is_coarse, latest, row_spacing
 from slipstream.market.reading.table import RawTable
 
 _LARGEST, _SMALLEST_PRICE = 1e100, 1e-20  # beyond: a sentinel of somebody's database
@@ -72,10 +72,26 @@ def clean(table: RawTable, config: DataConfig, assumed: str = "") -> Inspected:
     """Applies the rules above to one file."""
     kind = kind_of(table.symbol, config)
     findings: list[Finding] = []
+    if table.unknown:
+        message = f"{plural(table.unknown, 'bar')} with volume -1"
+        findings.append(Finding.of(table.symbol, "unknown_volume", message, table.unknown))
+    if table.unpaired:
+        message = f"{plural(table.unpaired, 'row')} of bid or ask without the other side"
+        findings.append(Finding.of(table.symbol, "unpaired", message, table.unpaired))
     rows = _readable_rows(table, config, findings)
     time = table.stamps.time[rows]
     bar_seconds = bar_length(time)
     time = time - bar_seconds * (config.time_is == "close")
+    findings += Finding.where(
+        table.symbol,
+        "future",
+        time,
+        time > latest(),
+        "bar",
+        " after today",
+        ", first at {} UTC: the stamps are read in the wrong unit, or in the wrong order of day, "
+        "month and year",
+    )
     order = _order(table, rows, time, findings)
     time, rows = time[order], rows[order]
     good = _sound_rows(table, config, rows, time, findings)
@@ -83,7 +99,8 @@ def clean(table: RawTable, config: DataConfig, assumed: str = "") -> Inspected:
     columns = {name: column[rows] for name, column in table.columns.items()}
     spread = np.zeros(len(rows)) if table.spread is None else table.spread.width[rows]
     findings += _one_sided(table, config)
-    shift = {"mid": 0.0, "bid": 0.5, "ask": -0.5}[config.price_side] * spread
+    side = "mid" if table.dialect.two_sided else config.price_side
+    shift = {"mid": 0.0, "bid": 0.5, "ask": -0.5}[side] * spread
     for name in PRICES:
         columns[name] = columns[name] + shift
     jumps = jump_findings(table.symbol, columns["close"], time)
@@ -152,11 +169,14 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
     kept: IntArray = order[~superseded]
     across = superseded & (np.diff(part[order], append=part[order][-1:]) != 0)
     superseded &= ~across
-    differ = np.zeros(len(ordered), dtype=np.bool_)
+    unlike = np.zeros(len(ordered), dtype=np.bool_)
     for column in table.columns.values():
         values = column[rows][order]
-        unlike = (values[1:] != values[:-1]) & ~(np.isnan(values[1:]) & np.isnan(values[:-1]))
-        differ[:-1] |= across[:-1] & unlike
+        same = (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
+        unlike[:-1] |= ~same
+    if is_coarse(ordered[~superseded | unlike]):
+        findings.append(_coarse(table, time))
+    differ = across & unlike
     if differ.any():
         first = int(np.flatnonzero(differ)[0])
         names = [parts_of(table.path)[k].name for k in part[order][first : first + 2]]
@@ -170,6 +190,23 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
         symbol, "duplicate", ordered, superseded, "bar", said, ", first at {}"
     )
     return kept
+
+
+def _coarse(table: RawTable, time: IntArray) -> Finding:
+    """Return the finding of stamps that many different bars share."""
+    distinct = len(np.unique(time))
+    message = (
+        f"{plural(len(time), 'row')} have {plural(distinct, 'time stamp')} between them, the first "
+        f"is {stamp(int(time[0]))}: stamps lack their hours, or a spreadsheet rounded them. Export "
+        "the file again with full stamps"
+    )
+    spacing = row_spacing(table.readings)
+    ways = []
+    if spacing:
+        name = timeframe_name(spacing)
+        message += f"; rows of {name} without a hole would fit these stamps in one way"
+        ways = [{"row_spacing": name}]
+    return Finding.of(table.symbol, "coarse_time", message, len(time), remedies=ways)
 
 
 def _sound_rows(

@@ -269,6 +269,11 @@ def find_holes(time: IntArray, bar_seconds: int, kind: MarketKind) -> Holes:
     missing = -((start - stop) // bar_seconds)
     closed = closed_seconds(start, stop) if kind == "fx" else np.zeros_like(start)
     in_session = -((start - stop + closed) // bar_seconds)
+    if kind == "fx" and bar_seconds == DAY:
+        # A day counts if its market is open for most of it: Sunday at midnight UTC is not.
+        days = [np.arange(a, b, DAY, dtype=np.int64) for a, b in zip(start, stop, strict=True)]
+        opened = [int((closed_seconds(day, day + DAY) < DAY // 2).sum()) for day in days]
+        in_session = np.array(opened, dtype=np.int64)
     return Holes(row, start, stop, missing, np.maximum(in_session, 0))
 
 

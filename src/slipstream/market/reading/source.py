@@ -2,6 +2,7 @@
 
 Files of one symbol that differ in dates alone (``BTCUSDT-1h-2024-11.csv``, ``...-12.csv``) are its
 parts, and stand for one file: their path is a pattern, ``BTCUSDT-1h-20*.csv``, as `files` may have.
+The same holds for numbered parts, for ``X_train`` and ``X_test``, and for files of bid and of ask.
 """
 
 from __future__ import annotations
@@ -19,11 +20,25 @@ from slipstream.core.extras import pip_install
 from slipstream.core.text import did_you_mean
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import RemedyError
+from slipstream.market.symbols import find_pair
 
 SUFFIXES = (".parquet", ".csv", ".feather")
 _PACKED = (".gz", ".zip", ".7z", ".bz2", ".xz", ".zst", ".tar", ".tgz", ".rar")
 _DATE = r"(?:\d{2}\.\d{2}\.)?(?:19|20)\d{2}[-_.\d]*"
 _PART = re.compile(rf"(?P<head>.*?[A-Za-z].*?[-_. ]){_DATE}")  # 2024-11, 201901_202012, ...
+# EURUSD_0-2k and EURUSD_2-4k, EURUSD_part1, EURUSD_1 and EURUSD_2, X_train and X_test.
+_RANGE = r"\d+[kKmM]?[-_]\d+[kKmM]?"
+_NUMBERED = re.compile(
+    rf"(?P<head>.*?[A-Za-z].*?[-_. ])(?:{_RANGE}|(?:part|chunk|split)[-_. ]?\d+|(?P<number>\d+))",
+    re.IGNORECASE,
+)
+_SPLITS = re.compile(
+    r"(?P<head>.*?[A-Za-z].*?[-_. ])(?:train|training|val|valid|validation|eval|dev|test|testing|"
+    r"oos|holdout|trade)",
+    re.IGNORECASE,
+)
+_SIDE = re.compile(r"bid|ask", re.IGNORECASE)
+_ANY_SIDE = "[BbAa][IiSs][DdKk]"
 _LENGTH = re.compile(r"[-_. ](?:\d+[a-z]+|[MHDW]\d+)$", re.IGNORECASE)  # -1h, _M15
 
 
@@ -109,22 +124,66 @@ def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]
         for path in sorted(root.iterdir())
         if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
     ]
+    whole = set(whole)
     parts: dict[tuple[str, str], list[Path]] = {}
-    for path in paths:
-        match = _PART.fullmatch(path.stem)
-        if match and path.stem not in whole:
-            parts.setdefault((match["head"], path.suffix), []).append(path)
-    parts = {key: group for key, group in parts.items() if len(group) > 1}
+    for spelling in (_PART, _NUMBERED, _SPLITS):
+        joined = {path for group in parts.values() for path in group}
+        groups: dict[tuple[str, str], list[Path]] = {}
+        for path in paths:
+            match = spelling.fullmatch(path.stem)
+            if match and path not in joined and path.stem not in whole:
+                groups.setdefault((match["head"], path.suffix), []).append(path)
+        for key, group in groups.items():
+            if len(group) > 1 and (spelling is not _NUMBERED or _counts(group)):
+                parts.setdefault(key, group)
     joined = {path for group in parts.values() for path in group}
     found = [(path.stem, path) for path in paths if path not in joined]
     heads = [_LENGTH.sub("", head[:-1]) for head, _ in parts]
     for symbol, ((head, suffix), group) in zip(heads, parts.items(), strict=True):
-        centuries = {path.stem[len(head) :][:2] for path in group}
-        begun = centuries.pop() if centuries in ({"19"}, {"20"}) else "[0-9]"
-        pattern = f"{glob.escape(head)}{begun}*{suffix}"
         # Bars of two lengths are two symbols, and the check says so.
-        found.append((symbol if heads.count(symbol) == 1 else head[:-1], root / pattern))
-    return sorted(found, key=lambda one: one[1].name)
+        name = symbol if heads.count(symbol) == 1 else head[:-1]
+        found.append((name, root / _pattern(head, suffix, group)))
+    return sorted(_paired(found, whole), key=lambda one: one[1].name)
+
+
+def _counts(group: list[Path]) -> bool:
+    """Return whether numbers count parts: EURUSD_1 and EURUSD_2, not the lengths 15 and 60."""
+    matches = [_NUMBERED.fullmatch(path.stem) for path in group]
+    plain = sorted(int(match["number"]) for match in matches if match and match["number"])
+    return not plain or plain in ([*range(len(group))], [*range(1, len(group) + 1)])
+
+
+def _pattern(head: str, suffix: str, group: list[Path]) -> str:
+    """Return the narrowest pattern that fits the files of a group and no others of their folder."""
+    begun = {path.stem[len(head) :][:2] for path in group}
+    starts = [begun.pop() if begun in ({"19"}, {"20"}) else "[0-9]", "[A-Za-z0-9]"]
+    patterns = [f"{glob.escape(head)}{start}*{suffix}" for start in starts]
+    return next(
+        (one for one in patterns if sorted(group[0].parent.glob(one)) == sorted(group)), patterns[0]
+    )
+
+
+def _paired(found: list[tuple[str, Path]], whole: set[str]) -> list[tuple[str, Path]]:
+    """Return the files with those of bid and of ask that are alike but for that word as one."""
+    pairs: dict[str, list[tuple[str, Path]]] = {}
+    for symbol, path in found:
+        if _SIDE.search(symbol) and symbol not in whole and path.stem not in whole:
+            name = path.name if glob.has_magic(path.name) else glob.escape(path.name)
+            undated = re.sub(rf"{_DATE}(?=[^*]*$)", "*", _SIDE.sub(_ANY_SIDE, name))
+            pairs.setdefault(undated, []).append((symbol, path))
+    pairs = {pattern: pair for pattern, pair in pairs.items() if len(pair) == 2}
+    alone = [one for one in found if not any(one in pair for pair in pairs.values())]
+    for pattern, ((symbol, path), _) in pairs.items():
+        bare = re.sub(rf"[-_. ]+{_DATE}.*|[-_. ]*(?:bid|ask)(?=[-_. ]|$)", "", symbol, flags=re.I)
+        name = find_pair(bare) or _SIDE.sub("", _LENGTH.sub("", bare)).strip("-_. ")
+        alone.append((name or symbol, path.with_name(pattern)))
+    return alone
+
+
+def side_of(path: Path) -> str:
+    """Return the side that a file's name states, ``bid`` or ``ask``; empty if it states none."""
+    found = {match.lower() for match in _SIDE.findall(path.stem)}
+    return found.pop() if len(found) == 1 else ""
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -152,6 +211,15 @@ def _pick(symbol: str, found: dict[str, list[Path]], root: Path) -> Path:
             f"Symbol {symbol} must have one file in {str(root)!r}, it has {len(paths)} "
             f"({names}): remove all but one, or say which in `files`.",
             remedy,
+        )
+    named = [paths for name, paths in found.items() if find_pair(name) == symbol.upper()]
+    if len(named) == 1 and len(named[0]) == 1:
+        file = named[0][0].name
+        raise RemedyError(
+            "file",
+            f"Symbol {symbol} must have a file of its name in {str(root)!r}, and {file} contains "
+            "it.",
+            {"files": {symbol: file}},
         )
     have = ", ".join(sorted(found)[:20]) or "no data files"
     advice = did_you_mean(symbol, found, "")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -10,17 +11,30 @@ import polars as pl
 
 from slipstream.core.errors import DataError
 from slipstream.market.bars import BoolArray, IntArray
-from slipstream.market.calendar import clock
+from slipstream.market.calendar import DAY, clock
 from slipstream.market.finding import RemedyError
 
 _DATES = ("%Y-%m-%d", "%Y.%m.%d", "%Y/%m/%d", "%Y%m%d", "%d.%m.%Y")
-_CLOCKS = (" %H:%M:%S%.f", " %H:%M", "T%H:%M:%S%.f", "T%H:%M", " %H%M%S", " %H%M", "%H%M%S", "")
-_FORMATS = tuple(date + hour for date in _DATES for hour in _CLOCKS)
-# Day or month first: only a number above 12 can tell.
-_EITHER = (("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"))
-_EITHER_CLOCKS = (*_CLOCKS, " %I:%M:%S %p", " %I:%M %p")
-_OFFSET = r"[T:].*[+-]\d{2}:?\d{2}$"
+_CLOCKS = (
+    *(" %H:%M:%S%.f", " %H:%M", "T%H:%M:%S%.f", "T%H:%M", " %H%M%S", " %H%M"),
+    *(" %I:%M:%S %p", " %I:%M %p", ""),
+)
+_FORMATS = ("%Y%m%d%H%M%S", *(date + hour for date in _DATES for hour in _CLOCKS))
+# The order of day, month and two-digit year: decided by numbers above 12 and by the rows' order.
+_EITHER: tuple[tuple[str, ...], ...] = (
+    *(("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y")),
+    *(tuple(f.replace(" ", mark) for f in ("%d %m %y", "%m %d %y", "%y %m %d")) for mark in "/-."),
+)
+_OFFSET = r"(?:\dT\d|:).*[+-]\d{2}:?\d{2}$"
+_MONTHS = (
+    *("jan", "feb", "mar|mrz|mär", "apr", "may|mai", "jun", "jul", "aug", "sep", "oct|okt"),
+    *("nov", "dec|dez"),
+)
 _SAMPLE = 100
+_SHARED = 0.1  # of the rows
+_LENGTHS = (60, 180, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, DAY)
+_AHEAD = 2 * DAY  # of today: clocks and zones differ
+_COMPACT = (8, 10, 12, 14, 17)  # digits of yyyymmdd, ...hh, ...hhmm, ...hhmmss, with milliseconds
 _OLDEST, _EPOCH_FROM, _LATEST = -2_208_988_800, 31_536_000, 4_102_444_800  # 1900, 1971, 2100
 MISSING = np.iinfo(np.int64).min
 
@@ -92,14 +106,18 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> Readings:
         column = column.cast(pl.Float64)
     elif column.dtype in (pl.String, pl.Categorical):
         column = column.cast(pl.String).str.strip_chars()
-        trial = column.drop_nulls().head(_SAMPLE).cast(pl.Float64, strict=False)
-        numbers = time_format is None and len(trial) > 0 and trial.null_count() == 0
-        column = column.cast(pl.Float64, strict=False) if numbers else column
+        sample = column.drop_nulls().head(_SAMPLE)
+        trial = sample.cast(pl.Float64, strict=False)  # a word among numbers is one bad row
+        numbers = time_format is None and len(trial) > 2 * trial.null_count()
     if numbers:
-        seconds = _epoch(column)
-        if seconds is not None:
+        whole = digits(column)
+        compact = _calendar(whole)
+        if compact is not None:
+            return _readings(_seconds(compact, False), None, "naive")
+        seconds = _epoch(column.cast(pl.Float64, strict=False))
+        if seconds is not None and not (time_format and _fits(whole, time_format, False)):
             return _readings(seconds, None, "epoch")
-        column = column.cast(pl.Int64, strict=False).cast(pl.String)  # 20170131, 20170131220000
+        column = whole
     if column.dtype == pl.String:
         return _from_text(column, time_format, label)
     if column.dtype not in (pl.Datetime, pl.Date):
@@ -122,6 +140,42 @@ def _readings(seconds: pl.Series, naive: BoolArray | None, origin: Origin) -> Re
 
 def _seconds(column: pl.Series, aware: bool) -> pl.Series:
     return column.cast(pl.Datetime("us", "UTC" if aware else None)).dt.epoch("s")
+
+
+def digits(column: pl.Series) -> pl.Series:
+    """Return whole numbers as text, without the point that a float adds."""
+    if column.dtype == pl.String:
+        return column.str.replace(r"\.0*$", "")
+    return column.cast(pl.Int64, strict=False).cast(pl.String)
+
+
+def _calendar(text: pl.Series) -> pl.Series | None:
+    """Return the moments of numbers such as 20220103 and 202201030000; None for other numbers.
+
+    Such numbers also lie in the ranges of epochs. Epochs are no calendar dates up to today in
+    every row.
+    """
+    digital = text.str.contains(r"^\d+$").fill_null(False)
+    whole = text.filter(digital)
+    if len(whole) == 0 or not whole.head(_SAMPLE).str.len_chars().is_in(_COMPACT).all():
+        return None
+    padded = whole.str.head(14).str.pad_end(14, "0")
+    if _sane(_strptime(padded, "%Y%m%d%H%M%S", False)) < 0.99 * len(whole):
+        return None
+    return _strptime(text.str.head(14).str.pad_end(14, "0"), "%Y%m%d%H%M%S", False)
+
+
+def _sane(parsed: pl.Series, last: int | None = None) -> int:
+    """Count the moments between 1900 and today, or `last`."""
+    seconds = _seconds(
+        parsed, isinstance(parsed.dtype, pl.Datetime) and bool(parsed.dtype.time_zone)
+    )
+    return int(seconds.is_between(_OLDEST, last or latest()).sum())
+
+
+def latest() -> int:
+    """Return the last moment at which a bar may have begun, UTC seconds."""
+    return int(time.time()) + _AHEAD
 
 
 def _epoch(column: pl.Series) -> pl.Series | None:
@@ -151,6 +205,8 @@ def _from_text(column: pl.Series, time_format: str | None, label: str) -> Readin
         .str.replace(r"\s+([+-]\d{2}:?\d{2})$", "$1")
         .str.replace(r"(:\d{2}(?:\.\d+)?)([+-]\d{2})$", "${1}${2}00")
     )
+    if time_format is None:
+        text = _respelt(text)
     if text.null_count() == len(text):
         raise DataError(f"{label}: every time stamp is empty.")
     aware = text.str.contains(_OFFSET).fill_null(False)
@@ -173,6 +229,34 @@ def _from_text(column: pl.Series, time_format: str | None, label: str) -> Readin
         seconds[rows] = _seconds(part, zoned).fill_null(MISSING).to_numpy()
     naive &= seconds != MISSING
     return _readings(pl.Series(seconds), naive, "mixed" if naive.any() else "aware")
+
+
+def _respelt(text: pl.Series) -> pl.Series:
+    """Write names of months as numbers and hours without minutes with them.
+
+    Names are English or German, in any case: the locale does not matter.
+    """
+    if text.str.contains(r"(?i)[a-zä]{3}").any():
+        text = text.str.replace(r"(?i)^(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*[,.]?\s+", "")
+        year, day = r"'?(\d{4}|\d{2})", r"(\d{1,2})(?:st|nd|rd|th)?"
+        for number, names in enumerate(_MONTHS, 1):
+            name = rf"(?i:(?:{names})[a-zä]*)"
+            orders = (
+                (rf"^{day}[ ./-]*{name}[ ,./-]*{year}", f"'${{2}}-{number:02d}-${{1}}"),
+                (rf"^{name}[ ./-]*{day}[ ,./-]+{year}", f"'${{2}}-{number:02d}-${{1}}"),
+                (rf"^(\d{{4}})[ ./-]*{name}[ ./-]*{day}", f"'${{1}}-{number:02d}-${{2}}"),
+            )
+            for pattern, numeric in orders:
+                text = text.str.replace(pattern, numeric)
+        for pattern, numeric in ((r"^'(\d{4})", "$1"), (r"^'([0-6]\d)", "20$1"), ("^'", "19")):
+            text = text.str.replace(pattern, numeric)
+    date = r"^(\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{2,4}|\d{8})"
+    return (
+        text.str.replace(rf"{date}[:,]\s*(\d)", "$1 $2")
+        .str.replace(r"(:\d{2}),(\d+)", "$1.$2")
+        .str.replace(r"(?i)(\d)[ T_-]+(\d{1,2})[ .-]?([ap])\.?m\.?$", "$1 $2:00 ${3}m")
+        .str.replace(rf"{date}[ T_-]+(\d{{1,2}})h?([+-]\d{{2}}:?\d{{2}})?$", "$1 $2:00$3")
+    )
 
 
 def _fitted(parsed: pl.Series, form: str, column: pl.Series, label: str) -> pl.Series:
@@ -199,9 +283,9 @@ def _parse_text(
         fits = _fits(sample, candidate + suffix, aware)
         if fits > best_count:
             best, best_count = candidate, fits
-    for day_first, month_first in _EITHER:
-        for hour in _EITHER_CLOCKS:
-            forms = (day_first + hour, month_first + hour)
+    for dates in _EITHER:
+        for hour in _CLOCKS:
+            forms = tuple(date + hour for date in dates)
             if max(_fits(sample, form + suffix, aware) for form in forms) > best_count:
                 return _strptime(text, _decided(text, forms, suffix, aware, label) + suffix, aware)
     if best_count == 0:
@@ -213,22 +297,34 @@ def _parse_text(
     return _strptime(text, best + suffix, aware)
 
 
-def _decided(text: pl.Series, forms: tuple[str, str], suffix: str, aware: bool, label: str) -> str:
-    """The one of two formats that fits more rows."""
+def _decided(text: pl.Series, forms: tuple[str, ...], suffix: str, aware: bool, label: str) -> str:
+    """Return the format that fits most rows; of several, the only one that sorts the rows."""
     fits = [_fits(text, form + suffix, aware) for form in forms]
-    if fits[0] != fits[1]:
-        return forms[0] if fits[0] > fits[1] else forms[1]
+    best = [form for form, count in zip(forms, fits, strict=True) if count == max(fits)]
+    steps = [
+        np.diff(_seconds(_strptime(text, form + suffix, aware), aware).drop_nulls())
+        for form in best
+    ]
+    sorting = [
+        form
+        for form, step in zip(best, steps, strict=True)
+        if (step >= 0).all() or (step <= 0).all()
+    ]
+    for left in (best, sorting):
+        if len(left) == 1:
+            return left[0]
     first = text.drop_nulls()[0]
     raise RemedyError(
         "time_format",
         f"{label}: time stamps such as {first!r} may begin with the day or with the month, and no "
         "row decides.",
-        *({"time_format": form} for form in forms),
+        *({"time_format": form} for form in best),
     )
 
 
 def _fits(text: pl.Series, form: str, aware: bool) -> int:
-    return len(text) - _strptime(text, form, aware).null_count()
+    parsed = _strptime(text, form, aware)
+    return 2 * _sane(parsed) + _sane(parsed, _LATEST)  # later than today: only if nothing else fits
 
 
 def _strptime(text: pl.Series, form: str, aware: bool) -> pl.Series:
@@ -237,10 +333,47 @@ def _strptime(text: pl.Series, form: str, aware: bool) -> pl.Series:
             return pl.Series([None] * len(text), dtype=pl.Datetime("us", "UTC"))
         return text.str.strptime(pl.Date, form, strict=False).cast(pl.Datetime("us"))
     dtype = pl.Datetime("us", "UTC" if aware else None)
+    if not any(code in form for code in ("%M", "%T", "%R", "%s", "%c", "%X")):
+        text, form = text + " 00", form + " %M"  # polars refuses hours alone
     try:
         return text.str.strptime(dtype, form, strict=False, ambiguous="raise")
     except pl.exceptions.PolarsError:
         return pl.Series([None] * len(text), dtype=dtype)
+
+
+def is_coarse(seconds: IntArray) -> bool:
+    """Return whether many rows share their stamp with another row."""
+    known = seconds[seconds != MISSING]
+    return len(known) - len(np.unique(known)) > max(_SHARED * len(known), 2)
+
+
+def rebuild(readings: Readings, spacing: int) -> Readings | None:
+    """Return the moments of equally spaced rows whose stamps were shortened.
+
+    Numbers were rounded, dates and hours were cut off. None if no start fits all stamps, or
+    several do; a start is a multiple of `spacing`.
+    """
+    shown = readings.seconds
+    descending = bool(shown[0] > shown[-1])
+    steps = np.diff(np.unique(shown))
+    if len(steps) == 0 or (shown == MISSING).any():
+        return None
+    grain = int(np.gcd.reduce(steps))
+    order = slice(None, None, -1 if descending else 1)
+    passed = spacing * np.arange(len(shown), dtype=np.int64)
+    offset = shown[order] - passed
+    early = grain // 2 if readings.origin == "epoch" else 0
+    late = grain // 2 if early else grain - 1
+    first = -(-(int(offset.max()) - early) // spacing)
+    if first != (int(offset.min()) + late) // spacing:
+        return None
+    return replace(readings, seconds=(first * spacing + passed)[order])
+
+
+def row_spacing(readings: Readings) -> int:
+    """Return the only usual bar length that rebuilds coarse stamps, seconds; 0 if there is none."""
+    found = [length for length in _LENGTHS if rebuild(readings, length) is not None]
+    return found[0] if len(found) == 1 else 0
 
 
 def bar_length(time: IntArray) -> int:

@@ -17,7 +17,7 @@ from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.reader import UnreadableError, regular_file
 from slipstream.core.text import refuse_path
 from slipstream.market import symbols
-from slipstream.market.bars import BoolArray, FloatArray, IntArray
+from slipstream.market.bars import BoolArray, FloatArray, IntArray, timeframe_seconds
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import RemedyError
 from slipstream.market.reading import stamps
@@ -27,18 +27,33 @@ from slipstream.market.reading.dialect import (
     Dialect,
     refuse_twins,
     rename,
+    sided,
     simple,
     sniff,
     with_header,
 )
-from slipstream.market.reading.source import parts_of
+from slipstream.market.reading.source import parts_of, side_of
 
 SPREADS = ("spread", "spread_points", "spread_pips")
 _CORE = {"time", "date", *PRICES, "volume", *SPREADS}
 _SNIFFED_BYTES = 65536
+_UNKNOWN = -1.0  # Interactive Brokers' volume of what has none
 _NUMBERS = 24  # a row has that many more of 8 bytes, at most, while its bars are made
 _LISTED = 20
 _LETTERED = r"^\d[\d.]*[KMB]$"
+_END = r"(?:[eE][-+]?\d+)?[KMB%]?$"
+_MARKED = rf"^[-+]?[\d.,]*\d[\d.,]*{_END}"
+_SPACES = r"[\s'\u{2019}\u{fffd}]"
+_SPACED = rf"^[-+]?\d{{1,3}}(?:{_SPACES}\d{{3}})+(?:[.,]\d+)?{_END}"
+# What proves a decimal mark, and what may as well be one between thousands.
+_MARKS = {
+    mark: (
+        rf"^[-+]?(?:\d*{point}\d+|\d{{1,3}}(?:{group}\d{{2,3}})+{point}\d+"
+        rf"|\d{{1,3}}(?:{group}\d{{2,3}})*{group}\d{{3}}){_END}",
+        rf"^[-+]?(?:[1-9]\d{{0,2}}{point}\d{{3}}|\d{{1,3}}{group}\d{{3}}){_END}",
+    )
+    for mark, point, group in ((".", r"\.", ","), (",", ",", r"\."))
+}
 _SIZES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
@@ -73,6 +88,8 @@ class RawTable:
         spread: None when there is no source of it.
         extra: other numeric columns.
         part: which of the symbol's files each row comes from, int64 [n].
+        unpaired: number of rows that the file of bids or that of asks has alone.
+        unknown: number of rows whose volume is unknown and counts as 0.
         spread_replaced: whether the config's spread took the place of the file's own.
     """
 
@@ -86,6 +103,8 @@ class RawTable:
     spread: Spread | None
     extra: dict[str, FloatArray]
     part: IntArray
+    unpaired: int = 0
+    unknown: int = 0
     spread_replaced: bool = False
 
     def __len__(self) -> int:
@@ -100,9 +119,11 @@ class RawTable:
     def side(self) -> Literal["mid", "bid", "ask"]:
         """Whose prices these are, as the file's name says or its format implies."""
         name = self.path.stem.upper()
+        if self.dialect.two_sided:
+            return "mid"
         if "ASK" in name:
             return "ask"
-        return "bid" if "BID" in name or self.dialect.bid else "mid"
+        return "bid" if "BID" in name else self.dialect.side
 
     @property
     def spread_source(self) -> str:
@@ -130,17 +151,23 @@ def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
         DataError: unreadable or empty file.
     """
     label = f"{symbol} ({path.name})"
-    parts = [_part(symbol, one, config) for one in parts_of(path)]
-    dialect, frame = parts[0]
-    if len(parts) > 1:
-        shared = [name for name in frame.columns if all(name in one for _, one in parts)]
-        try:
-            frame = pl.concat([one.select(shared) for _, one in parts], how="vertical_relaxed")
-        except pl.exceptions.PolarsError as error:
-            raise DataError(
-                f"{label} stands for {len(parts)} files whose columns differ in type ({error}): "
-                "write them alike, or name one of them in `files`."
-            ) from None
+    paths = parts_of(path)
+    parts = [_part(symbol, one, config) for one in paths]
+    sides = [side_of(one) for one in paths]
+    dialect, unpaired = parts[0][0], 0
+    part = np.repeat(np.arange(len(parts)), [one.height for _, one in parts])
+    if set(sides) == {"bid", "ask"}:
+        bid, ask = (
+            _together(
+                [one for (_, one), its in zip(parts, sides, strict=True) if its == side], label
+            )
+            for side in ("bid", "ask")
+        )
+        frame, unpaired = _both_sides(bid, ask, config, label)
+        dialect = replace(dialect, two_sided=True, side="mid")
+        part = np.zeros(frame.height, dtype=np.int64)
+    else:
+        frame = _together([one for _, one in parts], label)
     scale = config.scale_of(symbol)
     quoted = numbers(frame["close"])
     columns = {
@@ -149,25 +176,70 @@ def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
     volume = np.zeros(frame.height)
     if "volume" in frame.columns and not is_blank(frame["volume"]):
         volume = numbers(frame["volume"])  # a column of nothing is no volume
+    unknown = volume == _UNKNOWN
+    volume[unknown] = 0.0
     extra = {
         name: numbers(frame[name])
         for name in frame.columns
         if name not in _CORE and is_numeric(frame[name])
     }
+    readings = stamps.parse(frame["time"], config.time_format, label)
+    if config.row_spacing and stamps.is_coarse(readings.seconds):
+        rebuilt = stamps.rebuild(readings, timeframe_seconds(config.row_spacing))
+        if rebuilt is None:
+            raise DataError(
+                f"{label}: `row_spacing: {config.row_spacing}` does not fit: no single start puts "
+                "every row at its stamp. Rows are missing or the length is another one. Export the "
+                "file again with full time stamps."
+            )
+        readings = rebuilt
     return RawTable(
         symbol=symbol,
         path=path,
         dialect=dialect,
-        readings=stamps.parse(frame["time"], config.time_format, label),
+        readings=readings,
         zone=config.time_zone or dialect.zone,
         columns={**columns, "volume": volume},
         quoted=quoted,
         spread=_spread(frame, symbol, config),
         extra=extra,
-        part=np.repeat(np.arange(len(parts)), [one.height for _, one in parts]),
+        part=part,
+        unpaired=unpaired,
+        unknown=int(unknown.sum()),
         spread_replaced=config.spread_pips is not None
         and any(name in frame.columns for name in SPREADS),
     )
+
+
+def _together(frames: list[pl.DataFrame], label: str) -> pl.DataFrame:
+    """Return the rows of a symbol's parts as one table of the columns that all have."""
+    shared = [name for name in frames[0].columns if all(name in one for one in frames)]
+    try:
+        return pl.concat([one.select(shared) for one in frames], how="vertical_relaxed")
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"{label} stands for {len(frames)} files whose columns differ in type ({error}): "
+            "write them alike, or name one of them in `files`."
+        ) from None
+
+
+def _both_sides(
+    bid: pl.DataFrame, ask: pl.DataFrame, config: DataConfig, label: str
+) -> tuple[pl.DataFrame, int]:
+    """Return mid prices and spread of a bid and an ask file, and how many rows have no partner."""
+    first, second = (stamps.parse(one["time"], config.time_format, label) for one in (bid, ask))
+    shared, own, other = np.intersect1d(first.seconds, second.seconds, return_indices=True)
+    shown = shared != stamps.MISSING
+    if not shown.any():
+        raise DataError(
+            f"{label} stands for a file of bids and one of asks that have no time stamp in common: "
+            "export both for the same time, or name one of them in `files`."
+        )
+    own, other = own[shown], other[shown]
+    made = {name: 0.5 * (numbers(bid[name])[own] + numbers(ask[name])[other]) for name in PRICES}
+    made["spread"] = numbers(ask["open"])[other] - numbers(bid["open"])[own]
+    frame = bid[own].with_columns(pl.Series(name, column) for name, column in made.items())
+    return frame, len(bid) + len(ask) - 2 * len(own)
 
 
 def _part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.DataFrame]:
@@ -175,6 +247,7 @@ def _part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.Data
     label = f"{symbol} ({path.name})"
     dialect, frame = read_frame(path, config, label)
     frame = of_symbol(frame, symbol, path, label)
+    dialect, frame = _middled(_dated(frame), dialect, config)
     frame = named(frame, dialect, config, label)
     if frame.height == 0:
         raise DataError(
@@ -182,11 +255,99 @@ def _part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.Data
             "the file away and leave its symbol out of `symbols`."
         )
     if "date" in frame.columns and is_clock(frame["time"]):
-        date, clock = (frame[name].cast(pl.String) for name in ("date", "time"))
-        if frame["time"].dtype.is_integer():  # 30000 is 03:00:00
-            clock = clock.str.zfill(6)
-        frame = frame.with_columns(time=date + " " + clock)
+        date = frame["date"]
+        date = stamps.digits(date) if date.dtype.is_numeric() else date.cast(pl.String)
+        frame = frame.with_columns(time=date.str.strip_chars() + " " + _clock(frame["time"]))
     return dialect, frame
+
+
+def _clock(column: pl.Series) -> pl.Series:
+    """Return times of day as text: 0, 100 and 2300 are hours and minutes, 30000 is 03:00:00."""
+    text = column.cast(pl.String).str.strip_chars().str.replace(r"\.0$", "")
+    whole = text.cast(pl.Int64, strict=False).drop_nulls().to_numpy()
+    if len(whole) < len(text.drop_nulls()) or len(whole) == 0:
+        return text
+    if whole.max() <= 23:
+        return text.str.zfill(2) + "0000"
+    if (
+        whole.max() < 2400
+        and bool((whole % 100 < 60).all())
+        and bool((text.str.len_chars() <= 4).all())
+    ):
+        return text.str.zfill(4) + "00"
+    return text.str.zfill(6)
+
+
+def _dated(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with a date, and a time, of columns for year, month, day and hour."""
+    own = {simple(name): name for name in frame.columns}
+    if not {"year", "month", "day"} <= own.keys() or "date" in own:
+        return frame
+
+    def part(name: str) -> pl.Series:
+        column = frame[own[name]]
+        column = stamps.digits(column.cast(pl.Float64) if column.dtype.is_float() else column)
+        return column.cast(pl.String).str.strip_chars().str.zfill(2)
+
+    date = part("year") + "-" + part("month") + "-" + part("day")
+    frame = frame.drop(own[name] for name in ("year", "month", "day")).with_columns(date=date)
+    if "hour" in own and "time" not in own:
+        clock = part("hour")
+        for name in ("minute", "second"):
+            clock = clock + ":" + (part(name) if name in own else "00")
+        frame = frame.with_columns(time=clock)
+        frame = frame.drop(own[name] for name in ("hour", "minute", "second") if name in own)
+    return frame
+
+
+def _middled(
+    frame: pl.DataFrame, dialect: Dialect, config: DataConfig
+) -> tuple[Dialect, pl.DataFrame]:
+    """Return prices and spread of columns of bid and ask.
+
+    Prices without a side stay if there are four of them. Otherwise they are the middle of bid and
+    ask. The spread is that of the open, at which orders fill; of the close where the file has no
+    other; the file's own spread column if it has one.
+    """
+    dialect = replace(dialect, columns=tuple(frame.columns))
+    sides: dict[str, dict[str, str]] = {"bid": {}, "ask": {}}
+    for name in frame.columns:
+        found = None if name in config.columns else sided(name)
+        if found is not None:
+            sides[found[0]].setdefault(found[1], name)
+    bid, ask = sides["bid"], sides["ask"]
+    names = rename(dialect, config.columns, "")
+    ours = set(names.values())
+    used = {*bid.values(), *ask.values()}
+    complete = [side for side in sides if set(PRICES) <= sides[side].keys()]
+    both = next((name for name in (*PRICES[::3], "") if name in bid and name in ask), None)
+    plain = set(PRICES) <= ours
+    if (both is None) if plain else not complete:
+        return dialect, frame
+    if len(min(used, key=len)) <= 2 and len(complete) < 2:  # BO, AC: too short to prove anything
+        return dialect, frame
+    made: dict[str, FloatArray] = {}
+    width = None if both is None else numbers(frame[ask[both]]) - numbers(frame[bid[both]])
+    if not plain:
+        for name in PRICES:
+            quotes = [numbers(frame[sides[side][name]]) for side in complete]
+            made[name] = np.mean(quotes, axis=0)
+            if len(complete) == 1 and width is not None:
+                made[name] += (0.5 if complete == ["bid"] else -0.5) * width
+    if width is not None and not ours & set(SPREADS):
+        made["spread"] = width
+    side = dialect.side
+    if plain:  # whose quotes the prices without a side are
+        close = frame[next(theirs for theirs, one in names.items() if one == "close")]
+        for name, own in sides.items():
+            quote = own.get("close", own.get(""))
+            if quote and (np.mean(numbers(close) == numbers(frame[quote])) > 0.99):
+                side = "bid" if name == "bid" else "ask"
+    elif width is None:
+        side = "bid" if complete == ["bid"] else "ask"
+    frame = frame.drop(used).with_columns(pl.Series(name, made[name]) for name in made)
+    two_sided = not plain and width is not None
+    return replace(dialect, columns=tuple(frame.columns), side=side, two_sided=two_sided), frame
 
 
 def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
@@ -205,12 +366,13 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         if path.suffix.lower() == ".parquet":
             _check_memory(pl.scan_parquet(path, glob=False), label)
             frame = _plain(pl.read_parquet(path, glob=False))
-            return with_header(tuple(frame.columns), "Parquet"), frame
+            return with_header(tuple(frame.columns), "Parquet"), decimals(frame, config, label)
         if path.suffix.lower() == ".feather":
             _check_memory(pl.scan_ipc(path), label)
             frame = _plain(pl.read_ipc(path))
-            return with_header(tuple(frame.columns), "Feather"), frame
-        return _read_text(path, config, label)
+            return with_header(tuple(frame.columns), "Feather"), decimals(frame, config, label)
+        dialect, frame = _read_text(path, config, label)
+        return dialect, decimals(frame, config, label)
     except UnicodeEncodeError:
         raise DataError(f"{label} cannot be read. {refuse_path(str(path))}") from None
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
@@ -250,25 +412,28 @@ def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         dialect = sniff(head, config.separator, label)  # before the rest: it may be gigabytes
         file.seek(0)
         content = _as_utf8(file.read())
-    if dialect.skip:
-        content = content.split(b"\n", dialect.skip)[-1]
+    rows = content.split(b"\n", dialect.skip)[-1]
+    names = list(dialect.columns)
+    for k, name in enumerate(names):
+        if names.count(name) > 1:  # twins are told apart; empty names are not read
+            names[k] = f"{name}_duplicated_{k}" if name else f"unnamed_{k}"
     # Every column as text: a stray word in row 900,000 is then a missing number, with its time.
     frame = pl.read_csv(
-        io.BytesIO(content),
+        io.BytesIO(f"{dialect.separator.join(map(str, range(len(names))))}\n".encode() + rows),
         separator=dialect.separator,
-        has_header=dialect.header,
         infer_schema=False,
         truncate_ragged_lines=True,
         encoding="utf8-lossy",
     )
+    frame.columns = names
     blank = pl.all_horizontal(pl.all().is_null() | (pl.all().str.strip_chars() == ""))
     frame = frame.filter(~blank)
-    names = dialect.columns[: frame.width]
-    if len(set(names)) < len(names):  # two columns of one name: the reader numbered them
-        refuse_twins([name for name in names if names.count(name) > 1], label)
-        return replace(dialect, columns=tuple(frame.columns)), frame
-    frame.columns = [*names, *frame.columns[len(names) :]]
-    return dialect, frame
+    again = [pl.nth(k).str.strip_chars() == cell for k, cell in enumerate(dialect.header) if cell]
+    if again:  # the header stands again where files were joined
+        frame = frame.filter(~pl.all_horizontal(again).fill_null(False))
+    if len(set(dialect.columns)) < len(names):
+        refuse_twins([name for name in dialect.columns if dialect.columns.count(name) > 1], label)
+    return replace(dialect, columns=tuple(names)), frame
 
 
 def _as_utf8(content: bytes, errors: str = "strict") -> bytes:
@@ -426,11 +591,11 @@ def is_clock(column: pl.Series) -> bool:
     """Whether a column is a time of day, which needs its date beside it."""
     if column.dtype == pl.Time:
         return True
-    if column.dtype.is_integer():
+    if column.dtype.is_numeric():
         return bool((column.drop_nulls() < 240_000).all())
     if column.dtype != pl.String:
         return False
-    clock = r"^\s*(?:\d{1,2}:\d{2}.*|\d{4}|\d{6})$"
+    clock = r"(?i)^\s*(?:\d{1,2}:\d{2}.*|\d{1,6}(?:\.0)?|\d{1,2}[ -]?[ap]m)$"
     return bool(column.drop_nulls().head(100).str.contains(clock).all())
 
 
@@ -454,16 +619,8 @@ def numbers(column: pl.Series) -> FloatArray:
     if column.dtype == pl.String:
         column = column.str.strip_chars()
         cast = column.cast(pl.Float64, strict=False)
-        if cast.null_count() > column.null_count():
-            if column.str.contains(_LETTERED).any():  # 12.5K, 1.2M
-                return _lettered(column)
-            if column.str.contains(r"^\d{1,3}(,\d{3})+\.\d+$").any():  # 103,428.50
-                column = column.str.replace_all(",", "", literal=True)
-            elif column.str.contains(r"^\d{1,3}(\.\d{3})+,\d+$").any():  # 103.428,50
-                column = column.str.replace_all(".", "", literal=True)
-            if not column.str.contains(".", literal=True).any():  # decimal commas
-                column = column.str.replace(",", ".", literal=True)
-            cast = column.cast(pl.Float64, strict=False)
+        if cast.null_count() > column.null_count() and column.str.contains(_LETTERED).any():
+            return _lettered(column)  # 12.5K, 1.2M
         column = cast
     elif column.dtype.is_nested() or column.dtype.is_temporal():
         return np.full(len(column), np.nan)
@@ -475,3 +632,50 @@ def _lettered(column: pl.Series) -> FloatArray:
     values = column.str.strip_chars_end("KMB").cast(pl.Float64, strict=False)
     letters = column.str.slice(-1).replace_strict(_SIZES, default=1.0, return_dtype=pl.Float64)
     return (values * letters).fill_null(np.nan).to_numpy().copy()
+
+
+def decimals(frame: pl.DataFrame, config: DataConfig, label: str) -> pl.DataFrame:
+    """Return text columns of numbers with decimal points and without marks between thousands.
+
+    A column's own numbers decide whether its commas are decimal: 1,10 and 1.234,5 are, 1,234.5
+    and 1,234,567 are not. Numbers such as 1,234 alone are decided by the file's other columns.
+
+    Raises:
+        RemedyError: no column decides.
+    """
+    texts: dict[str, pl.Series] = {}
+    marks: dict[str, set[str]] = {}
+    for name in frame.columns:
+        if frame[name].dtype != pl.String:
+            continue
+        text = frame[name].str.strip_chars().str.replace(r"^([-+]?)[$€£¥]\s*", "$1")
+        if text.str.contains(_SPACED).any():
+            text = text.str.replace_all(_SPACES, "")
+        if 2 * text.str.contains(_MARKED).sum() > len(text) - text.null_count():
+            texts[name] = text
+            marks[name] = {
+                mark
+                for mark, (proof, open_) in _MARKS.items()
+                if (text.str.contains(proof) & ~text.str.contains(open_)).any()
+            }
+    known = {mark for found in marks.values() for mark in found}
+    for name, text in texts.items():
+        own = {config.decimal} if config.decimal else marks[name] or known
+        grouped = text.str.contains(",", literal=True)
+        if not grouped.any() and "," not in own:
+            decimal = "."
+        elif len(own) == 1:
+            (decimal,) = own
+        else:
+            raise RemedyError(
+                "decimal",
+                f"{label}: the comma in numbers such as {text.filter(grouped)[0]!r} in column "
+                f"{name!r} may be decimal or stand between thousands, and no column decides.",
+                {"decimal": "."},
+                {"decimal": ","},
+            )
+        thousands = "," if decimal == "." else "."
+        texts[name] = text.str.replace_all(thousands, "", literal=True).str.replace(
+            decimal, ".", literal=True
+        )
+    return frame.with_columns(text.alias(name) for name, text in texts.items())
