@@ -90,5 +90,5 @@ def test_statistics_that_move_are_refused(name):
         pytest.importorskip("stable_baselines3", reason="needs requirements-peers.lock")
         with slipstream.make_vec("vec:batched_world:normalised", 2, kwargs={"training": False}):
             pass
-    with pytest.raises(ConfigError, match="statistics while it is stepped"):
+    with pytest.raises(ConfigError, match="statistics that change while it is stepped"):
         slipstream.make_vec(f"vec:batched_world:{name}", 2)

@@ -28,6 +28,7 @@ from slipstream.files.files import plain
 from slipstream.vector.chosen import choose, first_steps, step_seconds
 from slipstream.vector.foreign.foreign_env import ForeignEnv, foreign_spec
 from slipstream.vector.foreign.making import Wrapped, make_gymnasium, name_of, shut
+from slipstream.vector.foreign.trainable import check_trainable, warnings_of
 from slipstream.vector.forms import is_image
 from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.process.pool import WorkerPool
@@ -88,12 +89,14 @@ class GymnasiumEnvironment(Environment):
         wrappers: around it, the innermost first, with their keyword arguments.
         stepping: what a run says about it.
         source: hash of the file with its rules, where there is one.
+        warnings: sentences on wrappers and masks, see `warnings_of`.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     stepping: Stepping = field(default_factory=Stepping)
     source: str = ""
+    warnings: tuple[str, ...] = ()
 
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
     open_section: ClassVar[str | None] = "kwargs"
@@ -152,8 +155,16 @@ class GymnasiumEnvironment(Environment):
         made = cls.maker(name, wrappers)
         shown = make_gymnasium(made, kwargs)
         try:
+            check_trainable(shown, name)
+            for other in _other_makers(made):
+                another = make_gymnasium(other, kwargs)
+                try:
+                    check_trainable(another, name)
+                finally:
+                    shut(another.close, name)
             spec = foreign_spec(shown, name_of(made), names)
-            return cls(name, spec, kwargs, wrappers, source=_source(shown))
+            warnings = warnings_of(shown, name)
+            return cls(name, spec, kwargs, wrappers, source=_source(shown), warnings=warnings)
         finally:
             shut(shown.close, name)
 
@@ -224,7 +235,7 @@ class GymnasiumEnvironment(Environment):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return image_notes(self.name, self.spec.native_observation)
+        return (*image_notes(self.name, self.spec.native_observation), *self.warnings)
 
     @property
     def identity(self) -> Identity | None:
@@ -304,6 +315,13 @@ def _source(env: Any) -> str:
     with suppress(Exception):  # `unwrapped` is foreign code, and a class may have no file
         return hashlib.sha256(Path(inspect.getfile(type(env.unwrapped))).read_bytes()).hexdigest()
     return ""
+
+
+def _other_makers(made: Any) -> list[Any]:
+    """Makers of a list whose code is not the first one's: they may add other wrappers."""
+    makers = made if isinstance(made, list) else [made]
+    by_code = {id(getattr(one, "__code__", one)): one for one in reversed(makers)}
+    return [one for one in by_code.values() if one is not makers[0]]
 
 
 def _id(name: str) -> str:

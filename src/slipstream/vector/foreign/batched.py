@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign.making import flat_spaces
+from slipstream.vector.foreign.trainable import check_trainable
 from slipstream.vector.forms import observation_form
 from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.leaves import MisfitError
@@ -55,8 +56,8 @@ class BatchedCopies(VectorEnv):
         limit: int | None = None,
     ) -> None:
         try:
-            check_still(env, name)
             self._door = door_of(env)
+            check_trainable(env, name)
         except ConfigError:
             if hasattr(env, "close"):
                 env.close()
@@ -206,10 +207,10 @@ class Lent:
     """
 
     def __init__(self, env: Any, name: str) -> None:
-        check_still(env, name)
+        self.num_envs: int = door_of(env).num_envs
+        check_trainable(env, name)
         self.env = env
         self.user: LentCopies | None = None
-        self.num_envs: int = door_of(env).num_envs
 
 
 class LentCopies(BatchedCopies):
@@ -256,14 +257,6 @@ class LentCopies(BatchedCopies):
 
     def close(self) -> None:
         """Nothing: the caller may go on with it."""
-
-
-_MOVING = {
-    "VecNormalize": "training",
-    "NormalizeObservation": "update_running_mean",
-    "NormalizeReward": "update_running_mean",
-}
-"""Wrappers of SB3 and Gymnasium, each with what says that its statistics go on changing."""
 
 
 class Came(NamedTuple):
@@ -390,23 +383,6 @@ def _takes_masks(env: Any) -> bool:
         return "reset_mask" in inspect.getsource(type(env))
     except (OSError, TypeError):
         return False
-
-
-def check_still(env: Any, name: str) -> None:
-    """Refuses numbers that mean something else from step to step."""
-    inner = env
-    while inner is not None:
-        kind = type(inner).__name__
-        if getattr(inner, _MOVING.get(kind, ""), False) is True:
-            raise ConfigError(
-                f"{name}: `{kind}` changes its statistics while it is stepped. Copies that are "
-                "made for evaluations would have others, and a saved policy has none. Leave it "
-                "out: "
-                "slipstream's own scaling travels inside the policy. Or load statistics that are "
-                f"finished and set its `{_MOVING[kind]}` to False."
-            )
-        wrapped = isinstance(inner, VectorWrapper)
-        inner = inner.env if wrapped else getattr(inner, "venv", None)
 
 
 def door_of(env: Any) -> Any:

@@ -1,0 +1,147 @@
+"""Checks of what cannot be trained on as it is: moving statistics, pictures beside numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from slipstream.core.errors import ConfigError
+from slipstream.vector.forms import is_image
+
+# Flags that end the updates of a wrapper's statistics: Gymnasium's and SB3's.
+_FROZEN = ("update_running_mean", "training")
+_NAMES = re.compile(r"_rms$|^rms$|^running_(mean|std|var)|_running_(mean|std|var)$")
+_CLASSES = re.compile(r"running_?(mean|std|stat|var|norm)", re.IGNORECASE)
+_MOST_COPIES = 64  # sub-environments whose wrappers are looked through
+
+
+def check_trainable(env: Any, name: str) -> None:
+    """Refuse an environment on which a saved policy would not score what was reported.
+
+    Args:
+        env: a Gymnasium environment, or a vector environment of any library.
+        name: of it, for messages.
+
+    Raises:
+        ConfigError: a wrapper normalises by running statistics, or an image is part of a Dict or
+            a Tuple.
+    """
+    for wrapper in _wrappers(env):
+        flag = next((key for key in _FROZEN if hasattr(wrapper, key)), None)
+        if _has_running_statistics(wrapper) and (flag is None or getattr(wrapper, flag)):
+            raise _moving(type(wrapper).__name__, name, flag or "")
+    _check_elsewhere(getattr(env, "unwrapped", env), name)
+    _refuse_images(getattr(env, "single_observation_space", None) or env.observation_space, name)
+
+
+def _moving(wrapper: str, name: str, flag: str) -> ConfigError:
+    freeze = f" Or load finished statistics and set its `{flag}` to False." if flag else ""
+    return ConfigError(
+        f"{name}: the wrapper `{wrapper}` normalises by statistics that change while it is "
+        "stepped. Evaluations make sub-environments with statistics of their own, and a saved "
+        "policy has none, so that scores would not hold. Take it out and use "
+        "`agent.observation_normalization: true` for observations and `agent.reward_scaling: on` "
+        f"for rewards: both travel inside the policy.{freeze}"
+    )
+
+
+def _wrappers(env: Any) -> Iterator[Any]:
+    """Every wrapper from the outside in, those of a vector environment's own copies included."""
+    while env is not None:
+        inner = vars(env).get("env", vars(env).get("venv")) if hasattr(env, "__dict__") else None
+        if inner is not None:
+            yield env
+        for one in _copies(env):
+            yield from _wrappers(one)
+        env = inner
+
+
+def _copies(env: Any) -> list[Any]:
+    """Sub-environments of a vector environment that steps them in this process."""
+    found = vars(env).get("envs") if hasattr(env, "__dict__") else None
+    return list(found)[:_MOST_COPIES] if isinstance(found, (list, tuple)) else []
+
+
+def _check_elsewhere(env: Any, name: str) -> None:
+    """Check sub-environments that other processes step: Gymnasium's by a further one made here."""
+    if isinstance(env, gymnasium.vector.AsyncVectorEnv):
+        made = env.env_fns[0]()
+        try:
+            check_trainable(made, name)
+        finally:
+            made.close()
+    elif hasattr(env, "remotes") and hasattr(env, "env_is_wrapped"):  # SB3's SubprocVecEnv
+        for kind in (gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward):
+            if any(env.env_is_wrapped(kind)):
+                raise _moving(kind.__name__, name, "")
+
+
+def _has_running_statistics(wrapper: Any) -> bool:
+    """Whether a wrapper keeps a running mean or deviation, itself or in one of its attributes."""
+    known = vars(wrapper)
+    if {"mean", "var", "count"} <= known.keys() or any(map(_NAMES.search, known)):
+        return True
+    values = (value for key, value in known.items() if key not in ("env", "venv", "unwrapped"))
+    return any(map(_is_running, values))
+
+
+def _is_running(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_is_running, value.values()))
+    if _CLASSES.search(type(value).__name__):
+        return True
+    names = getattr(value, "__dict__", {}).keys()
+    return bool({"mean", "count"} <= names and names & {"var", "std", "m2", "M2"})
+
+
+def _refuse_images(space: spaces.Space[Any], name: str) -> None:
+    parts: Any = ()
+    if isinstance(space, spaces.Dict):
+        parts = space.spaces.items()
+    elif isinstance(space, spaces.Tuple):
+        parts = enumerate(space.spaces)
+    for key, part in parts:
+        if isinstance(part, spaces.Dict | spaces.Tuple):
+            _refuse_images(part, name)
+        elif is_image(part) and part.shape[0] * part.shape[1] >= _SMALLEST_IMAGE:
+            wrapper = "gymnasium.wrappers:FilterObservation"
+            raise ConfigError(
+                f"{name}: its observation has the image {key!r} {part.shape} beside other parts. "
+                "Networks with several inputs do not exist yet, and an image would be flattened "
+                "to a vector. Keep one part with a wrapper: a function "
+                f"`lambda: gymnasium.wrappers.TransformObservation(make(), lambda o: o[{key!r}], "
+                f"space[{key!r}])` keeps the image alone; `env.wrappers: [{{name: {wrapper}, "
+                f"kwargs: {{filter_keys: [...]}}}}]` keeps the parts without it."
+            )
+
+
+_SMALLEST_IMAGE = 64  # pixels: below are grids of a few cells, whose flat form is usual
+
+
+def warnings_of(env: Any, name: str) -> tuple[str, ...]:
+    """Sentences on wrappers and masks that change what a score means."""
+    found = []
+    changed = [one for one in _wrappers(env) if isinstance(one, gymnasium.RewardWrapper)]
+    if changed:
+        kind = type(changed[0]).__name__
+        found.append(
+            f"{name}: the wrapper `{kind}` changes rewards: training, validation, test and report "
+            "all count the changed rewards."
+        )
+    space = env.observation_space
+    if isinstance(env.action_space, spaces.Discrete | spaces.MultiDiscrete):
+        offered = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
+        where = "the observation's `action_mask`" if offered else ""
+        if any(hasattr(one, "action_masks") for one in (*_wrappers(env), env.unwrapped)):
+            where = "the method `action_masks()`"
+        if where:
+            found.append(
+                f"{name} offers an action mask ({where}), which is not read for Gymnasium "
+                "environments yet: agents may choose forbidden actions. Kernels can declare one "
+                "(docs/extending.md)."
+            )
+    return tuple(found)

@@ -1,0 +1,161 @@
+"""Environments on which a saved policy would not score what was reported are refused in words."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces, wrappers
+
+import slipstream
+from slipstream.core.errors import ConfigError
+from slipstream.environments.factory import resolve_environment
+from slipstream.vector.foreign.trainable import check_trainable
+
+CARTPOLE = "CartPole-v1"
+
+
+class Rms:
+    def __init__(self):
+        self.mean, self.var, self.count = 0.0, 1.0, 1e-4
+
+
+class OwnStatistics(gymnasium.Wrapper):
+    """A user's wrapper, which nothing names."""
+
+    def __init__(self, env, frozen=None):
+        super().__init__(env)
+        self.statistics = Rms()
+        if frozen is not None:
+            self.update_running_mean = not frozen
+
+
+class OwnArrays(gymnasium.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.running_mean, self.n = np.zeros(4), 0
+
+    def observation(self, observation):
+        return observation - self.running_mean
+
+
+class FixedScale(gymnasium.ObservationWrapper):
+    """Constants are no statistics."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.mean, self.std = np.zeros(4), np.ones(4)
+
+    def observation(self, observation):
+        return (observation - self.mean) / self.std
+
+
+def frozen(env):
+    env = wrappers.NormalizeObservation(env)
+    env.update_running_mean = False
+    return env
+
+
+MOVING = {
+    "NormalizeObservation": wrappers.NormalizeObservation,
+    "NormalizeReward": wrappers.NormalizeReward,
+    "OwnStatistics": OwnStatistics,
+    "OwnArrays": OwnArrays,
+}
+
+
+@pytest.mark.parametrize("name", MOVING)
+@pytest.mark.parametrize("outside", [lambda env: env, wrappers.RecordEpisodeStatistics])
+def test_moving_statistics_are_refused_in_functions(name, outside):
+    def make():
+        return outside(MOVING[name](gymnasium.make(CARTPOLE)))
+
+    for given in (make, [make, make], [lambda: gymnasium.make(CARTPOLE), make]):
+        with pytest.raises(ConfigError, match=rf"`{name}` normalises") as caught:
+            slipstream.train(given, total_steps=64, report=False)
+        assert "agent.observation_normalization: true" in str(caught.value)
+        assert "agent.reward_scaling: on" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["NormalizeObservation", "NormalizeReward"])
+def test_moving_statistics_are_refused_in_a_config(name):
+    settings = {"wrappers": [f"gymnasium.wrappers:{name}"]}
+    with pytest.raises(ConfigError, match=rf"gym:CartPole-v1: the wrapper `{name}`"):
+        resolve_environment("gym:CartPole-v1", settings)
+
+
+def inside(copies):
+    return [lambda: wrappers.NormalizeObservation(gymnasium.make(CARTPOLE))] * copies
+
+
+@pytest.mark.parametrize("kind", ["SyncVectorEnv", "AsyncVectorEnv"])
+def test_moving_statistics_are_refused_in_the_copies_of_a_vector_environment(kind):
+    env = getattr(gymnasium.vector, kind)(inside(2))
+    try:
+        with pytest.raises(ConfigError, match="`NormalizeObservation` normalises"):
+            check_trainable(env, "vec:mine")
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("kind", ["DummyVecEnv", "SubprocVecEnv"])
+def test_moving_statistics_are_refused_in_the_copies_of_sb3(kind):
+    vec = pytest.importorskip("stable_baselines3.common.vec_env")
+    env = vec.VecFrameStack(getattr(vec, kind)(inside(2)), 2)
+    try:
+        with pytest.raises(ConfigError, match="`NormalizeObservation` normalises"):
+            check_trainable(env, "vec:mine")
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("wrap", [frozen, FixedScale, lambda env: OwnStatistics(env, True)])
+def test_what_does_not_move_is_accepted(wrap):
+    with wrap(gymnasium.make(CARTPOLE)) as env:
+        check_trainable(env, "object:mine")
+    with pytest.raises(ConfigError, match="update_running_mean` to False"):
+        check_trainable(OwnStatistics(env, False), "object:mine")
+
+
+class Camera(gymnasium.Env):
+    def __init__(self, shape=(64, 64, 3), nested=False):
+        image = spaces.Box(0, 255, shape, np.uint8)
+        parts = {"camera": image, "speed": spaces.Box(-1, 1, (3,), np.float32)}
+        self.observation_space = spaces.Dict(parts)
+        if nested:
+            self.observation_space = spaces.Tuple((spaces.Discrete(2), self.observation_space))
+        self.action_space = spaces.Discrete(2)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_image_beside_numbers_is_refused(nested):
+    with pytest.raises(ConfigError, match=r"image 'camera' \(64, 64, 3\) beside other parts"):
+        slipstream.train(lambda: Camera(nested=nested), total_steps=64, report=False)
+    check_trainable(Camera((5, 5, 3), nested), "object:grid")  # a few cells are no image
+
+
+class Masked(gymnasium.Env):
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def action_masks(self):
+        return np.array([True, False, True])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+
+
+def test_masks_and_changed_rewards_are_reported():
+    name = slipstream.register(lambda: wrappers.OrderEnforcing(Masked()), "masked")
+    notes = " ".join(resolve_environment(name, {}).notes)
+    assert "offers an action mask (the method `action_masks()`), which is not read" in notes
+    halved = {
+        "wrappers": [{"name": "gymnasium.wrappers:ClipReward", "kwargs": {"max_reward": 0.5}}]
+    }
+    notes = " ".join(resolve_environment("gym:CartPole-v1", halved).notes)
+    assert "the wrapper `ClipReward` changes rewards" in notes
+    assert not resolve_environment("gym:CartPole-v1", {}).notes
