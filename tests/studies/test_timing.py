@@ -230,11 +230,17 @@ def test_a_fold_shows_market_exposure_and_correlation():
     assert facts["net_exposure"] == pytest.approx(0.7, abs=0.02)
     assert facts["market_growth"] == pytest.approx(np.prod(1.0 + full[0][0].market) - 1.0)
     assert 0.5 < facts["follows"] < 1.0
-    result = {"market": True, "benchmark": False, "holdout": None, "shown": {"folds": [facts]}}
+    shown = {"trial": 3, "folds": [facts]}
+    result = {"market": True, "benchmark": False, "holdout": None, "shown": shown}
     told = direction(result)
-    assert "buy and hold, free of costs, made +" in told and "mean net exposure is 0.7" in told
+    assert told.startswith("Buy and hold, free of costs, made +")
+    assert "Mean net exposure, trial 3's on each fold: 0.7" in told
     old = {name: one for name, one in facts.items() if name not in ("net_exposure", "follows")}
-    assert direction({**result, "shown": {"folds": [old]}}) == NO_TIMING
+    assert direction({**result, "shown": {"trial": 3, "folds": [old]}}) == NO_TIMING
+    assert direction({**result, "shown": None}) == ""
+    seeds = [{"failed": True}, {"failed": False, **facts}]
+    held = direction({**result, "holdout": {"seeds": seeds}})
+    assert "of each final seed on the hold-out: 0.7" in held
 
 
 def test_a_score_has_an_interval_where_the_market_was_recorded():

@@ -121,7 +121,8 @@ def _search_figures(view: StudyView) -> list[KeyFigure]:
     """What the search could have shown, where nothing was deployed."""
     evidence, shown = view.result["evidence"] or {}, []
     candidates = view.result["confirmation"]["candidates"]
-    bounds = [float(one["lcb"]) for one in candidates if "lcb" in one]
+    kinds = ("lcb", "own_lcb", "timing_lcb")
+    bounds = [min(one[name] for name in kinds if name in one) for one in candidates if "lcb" in one]
     if bounds:
         rival = "above 0 would win" if view.market else "of the mean return"
         shown.append(KeyFigure("Best lower bound, fresh seeds", number(max(bounds), 2), rival))

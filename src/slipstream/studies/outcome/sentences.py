@@ -131,22 +131,24 @@ def direction(result: Mapping[str, Any]) -> str:
     if not result["market"]:
         return ""
     seeds = [one for one in (result["holdout"] or {}).get("seeds", ()) if not one["failed"]]
-    shown = result["shown"]
-    parts = seeds or (shown["folds"] if shown is not None else [])
-    name = "final seeds on the hold-out" if seeds else "its folds"
-    growths = "benchmark_growth" if result.get("benchmark", True) else "market_growth"
+    shown = result["shown"] or {"trial": None, "folds": []}
+    parts, where = seeds or shown["folds"], f"trial {shown['trial']}'s on each fold"
+    benchmark = result.get("benchmark", True)
+    growths = "benchmark_growth" if benchmark else "market_growth"
     nets, moved, follows = (
         [one[key] for one in parts if one.get(key) is not None]
         for key in ("net_exposure", growths, "follows")
     )
     if not nets or not moved:
-        return NO_TIMING if parts else ""
-    held = "equal weight" if growths == "benchmark_growth" else "buy and hold, free of costs,"
-    made = ", ".join(percent(one) for one in (moved[:1] if seeds else moved))
-    text = f"The market on the same days: {held} made {made}. Of {name}, mean net exposure is "
+        return NO_TIMING if parts and not benchmark else ""
+    if seeds:
+        where, moved = "of each final seed on the hold-out", moved[:1]
+    held = "Equal weight" if benchmark else "Buy and hold, free of costs,"
+    made = ", ".join(percent(one) for one in moved)
+    text = f"{held} made {made} on the same days. Mean net exposure, {where}: "
     text += ", ".join(f"{one:.2f}" for one in nets)
     if follows:
-        text += " and correlation of daily returns with the market "
+        text += "; correlation of its daily returns with the market's: "
         text += ", ".join(f"{one:.2f}" for one in follows)
     return f"{text}."
 
