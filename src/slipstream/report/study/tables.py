@@ -41,7 +41,7 @@ def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
         label = f"seed {seed['seed']}" + (", deployable" if seed is known[0] else "")
         more = [number(seed.get(name), 2) for name in ("exposure", "net_exposure", "follows")]
         rows.append([label, *_figures(returns, periods), *more, number(seed.get("fills"), 0)])
-        named[label] = sharpe_interval(returns, periods)
+        named[f"seed {seed['seed']}"] = sharpe_interval(returns, periods)
     rows += [[f"seed {seed['seed']}, failed", *[NOTHING] * 8] for seed in seeds if seed["failed"]]
     rivals = {
         "equal weight, bought once": lines.benchmark,

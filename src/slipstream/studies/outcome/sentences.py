@@ -21,7 +21,7 @@ UNKNOWN_OPENINGS = (
 LUCK = {
     "excess": "in excess of equal weight",
     "own": "of own returns",
-    "timing": "of timing (returns minus mean net exposure times the market's)",
+    "timing": "of timing",
 }
 NO_TIMING = (
     "Timing was not recorded: an older version ran this study, or its environment does not declare "
