@@ -127,6 +127,8 @@ STAMPS: dict[str, Callable[[int], str]] = {
             "%m/%d/%Y %H%M",
             "%Y/%m/%d %H:%M",
         ),
+        *("%Y%m%dT%H%M%SZ", "%Y%m%dT%H%M", "%y%m%d %H%M", "%a %b %d %H:%M:%S %Y"),
+        *("%a %d %b %Y %H:%M:%S GMT", "%d%b%Y:%H:%M:%S"),
         *("%Y-%m-%d %H:%M:%S,000", "%Y-%m-%d:%H:%M", "%Y-%m-%dT%H", "%Y-%m-%dT%HZ"),
     )
 }
@@ -152,7 +154,7 @@ for case in (str.upper, str.title, str.lower):
         }
 
 
-@pytest.mark.parametrize("name", STAMPS)
+@pytest.mark.parametrize("name", sampled(STAMPS, share=3))
 def test_every_spelling_of_a_stamp(tmp_path, name):
     rows = rows_of(EURO, STAMPS[name])
     write(tmp_path / "EURUSD.csv", HEAD, rows)
@@ -205,8 +207,9 @@ CLOCKS: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("clock", CLOCKS)
-@pytest.mark.parametrize("date", ["%m/%d/%Y", "%Y%m%d", "%Y-%m-%d", "%m/%d/%y"])
+@pytest.mark.parametrize(
+    ("date", "clock"), sampled(["%m/%d/%Y", "%Y%m%d", "%Y-%m-%d", "%m/%d/%y"], CLOCKS, share=4)
+)
 def test_a_date_beside_every_spelling_of_a_clock(tmp_path, date, clock):
     form, kind = CLOCKS[clock]
     times = [kind(spelt(form)(t)) for t in EURO.time]

@@ -34,7 +34,7 @@ from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, first_times, plural, stamp
 from slipstream.market.reading.dialect import PRICES
 from slipstream.market.reading.source import parts_of
-from slipstream.market.reading.stamps import bar_length, is_coarse, latest, row_spacing
+from slipstream.market.reading.stamps import bar_length, latest, many_share, row_spacing
 from slipstream.market.reading.table import RawTable
 
 _LARGEST, _SMALLEST_PRICE = 1e100, 1e-20  # beyond: a sentinel of somebody's database
@@ -174,7 +174,7 @@ def _order(table: RawTable, rows: IntArray, time: IntArray, findings: list[Findi
         values = column[rows][order]
         same = (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
         unlike[:-1] |= ~same
-    if is_coarse(ordered[~superseded | unlike]):
+    if many_share(int((superseded & unlike).sum()), len(ordered)):
         findings.append(_coarse(table, time))
     differ = across & unlike
     if differ.any():

@@ -17,13 +17,16 @@ from slipstream.market.finding import RemedyError
 _DATES = ("%Y-%m-%d", "%Y.%m.%d", "%Y/%m/%d", "%Y%m%d", "%d.%m.%Y")
 _CLOCKS = (
     *(" %H:%M:%S%.f", " %H:%M", "T%H:%M:%S%.f", "T%H:%M", " %H%M%S", " %H%M"),
-    *(" %I:%M:%S %p", " %I:%M %p", ""),
+    *("T%H%M%S", "T%H%M", " %I:%M:%S %p", " %I:%M %p", ""),
 )
 _FORMATS = ("%Y%m%d%H%M%S", *(date + hour for date in _DATES for hour in _CLOCKS))
 # The order of day, month and two-digit year: decided by numbers above 12 and by the rows' order.
 _EITHER: tuple[tuple[str, ...], ...] = (
     *(("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y")),
-    *(tuple(f.replace(" ", mark) for f in ("%d %m %y", "%m %d %y", "%y %m %d")) for mark in "/-."),
+    *(
+        tuple(form.replace(" ", mark) for form in ("%d %m %y", "%m %d %y", "%y %m %d"))
+        for mark in ("/", "-", ".", "")
+    ),
 )
 _OFFSET = r"(?:\dT\d|:).*[+-]\d{2}:?\d{2}$"
 _MONTHS = (
@@ -243,6 +246,7 @@ def _respelt(text: pl.Series) -> pl.Series:
             name = rf"(?i:(?:{names})[a-zä]*)"
             orders = (
                 (rf"^{day}[ ./-]*{name}[ ,./-]*{year}", f"'${{2}}-{number:02d}-${{1}}"),
+                (rf"^{name} +{day} (\d+:[\d:]+) (\d{{4}})$", f"'${{3}}-{number:02d}-${{1}} ${{2}}"),
                 (rf"^{name}[ ./-]*{day}[ ,./-]+{year}", f"'${{2}}-{number:02d}-${{1}}"),
                 (rf"^(\d{{4}})[ ./-]*{name}[ ./-]*{day}", f"'${{1}}-{number:02d}-${{2}}"),
             )
@@ -291,8 +295,8 @@ def _parse_text(
     if best_count == 0:
         raise RemedyError(
             "time_format",
-            f"{label}: time stamps such as {sample[0]!r} are in no known format: say which in "
-            "`time_format`, in the letters of strptime, such as %Y-%m-%d %H:%M:%S.",
+            f"{label}: time stamps such as {column.drop_nulls()[0]!r} are in no known format: say "
+            "which in `time_format`, in the letters of strptime, such as %Y-%m-%d %H:%M:%S.",
         )
     return _strptime(text, best + suffix, aware)
 
@@ -341,10 +345,9 @@ def _strptime(text: pl.Series, form: str, aware: bool) -> pl.Series:
         return pl.Series([None] * len(text), dtype=dtype)
 
 
-def is_coarse(seconds: IntArray) -> bool:
-    """Return whether many rows share their stamp with another row."""
-    known = seconds[seconds != MISSING]
-    return len(known) - len(np.unique(known)) > max(_SHARED * len(known), 2)
+def many_share(repeated: int, rows: int) -> bool:
+    """Return whether so many rows with the stamp of another row are no mere duplicates."""
+    return repeated > max(_SHARED * rows, 2)
 
 
 def rebuild(readings: Readings, spacing: int) -> Readings | None:

@@ -184,7 +184,8 @@ def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
         if name not in _CORE and is_numeric(frame[name])
     }
     readings = stamps.parse(frame["time"], config.time_format, label)
-    if config.row_spacing and stamps.is_coarse(readings.seconds):
+    shown = readings.seconds
+    if config.row_spacing and stamps.many_share(len(shown) - len(np.unique(shown)), len(shown)):
         rebuilt = stamps.rebuild(readings, timeframe_seconds(config.row_spacing))
         if rebuilt is None:
             raise DataError(
