@@ -18,6 +18,7 @@ from slipstream.core.checker import check_kernel
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.guard import guarded
 from slipstream.core.kernel import OPTIONAL, REQUIRED, Kernel
+from slipstream.core.reader import TEXT_LIMIT, UnreadableError, content
 from slipstream.core.spec import Spec
 from slipstream.core.text import did_you_mean
 
@@ -83,7 +84,10 @@ def import_file(path: Path, kind: str) -> ModuleType:
     """
     if "\0" in str(path) or not path.is_file():
         raise ConfigError(f"There is no {kind} file {path}; give the path of an existing .py file.")
-    source = path.read_bytes()
+    try:
+        source = content(path, TEXT_LIMIT)
+    except (FileNotFoundError, UnreadableError) as error:
+        raise ConfigError(f"The {kind} file {path} cannot be read: {error}.") from error
     # A stable name: compiled code is cached under it, and references by name must resolve.
     stem = "".join(c if c.isalnum() else "_" for c in path.stem)
     name = f"{USER_MODULE}{stem}_{hashlib.sha256(source).hexdigest()[:12]}"

@@ -19,6 +19,9 @@ _ARGUMENTS = {
 # An option and the gap before its value; commands in quotes are left as they are.
 _OPTION = re.compile(rf"`[^`]*`|--({'|'.join(_ARGUMENTS)})(?![\w-])( (?=['\"\d]|cpu|cuda))?")
 
+# A name that no file can have; without its middle the sentence around it can be read.
+_NAME = re.compile(r"([^\s/]{120})[^\s/]{180,}([^\s/]{40})")
+
 _PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -35,7 +38,7 @@ class SlipstreamError(Exception):
     on_command_line: ClassVar[bool] = False
 
     def __str__(self) -> str:
-        text = super().__str__()
+        text = _NAME.sub(r"\1...\2", super().__str__())
         return text if self.on_command_line else _OPTION.sub(_argument, text)
 
     def _render_traceback_(self) -> list[str]:

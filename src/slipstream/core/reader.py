@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 
@@ -67,6 +67,22 @@ def regular_file(path: Path, limit: int | None = None) -> os.stat_result:
     return facts
 
 
+def open_regular(path: Path, limit: int | None = None) -> BinaryIO:
+    """Open a regular file of at most `limit` bytes for reading, without waiting for a writer.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+        UnreadableError: see `regular_file`; also if it may not be read.
+    """
+    regular_file(path, limit)
+    try:  # were it exchanged for a pipe meanwhile, opening it would not wait
+        return os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnreadableError(_reason(error)) from error
+
+
 def content(path: Path, limit: int = JSON_LIMIT) -> bytes:
     """All bytes of a regular file.
 
@@ -74,12 +90,11 @@ def content(path: Path, limit: int = JSON_LIMIT) -> bytes:
         FileNotFoundError: there is nothing.
         UnreadableError: see `regular_file`; also where reading fails.
     """
-    regular_file(path, limit)
     try:
-        # Were it exchanged for a pipe meanwhile, opening it would not wait for a writer.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(handle, "rb") as file:
+        with open_regular(path, limit) as file:
             found = file.read(limit + 1)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise UnreadableError(_reason(error)) from error
     if len(found) > limit:

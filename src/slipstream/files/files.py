@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -193,6 +194,9 @@ class AppendedFile:
         with disk_errors(path):  # a pipe that nobody reads is refused, not waited for
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
             self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
+            if stat.S_ISFIFO(os.fstat(self._file.fileno()).st_mode):  # somebody reads it
+                self._file.close()
+                raise OSError(errno.EINVAL, "It is a named pipe, not a file", str(path))
 
     def write(self, content: bytes) -> None:
         """Appends all of `content`.

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.reader import UnreadableError, read_json, regular_file
+from slipstream.core.reader import UnreadableError, content, read_json, regular_file
 
 STATUS, EVENTS, LOG = "status.json", "events.jsonl", "log.txt"
 RUN, STUDY, DEPLOYMENT = KINDS = ("run", "study", "deployment")
@@ -25,6 +25,7 @@ CURRENT = "current"
 LEDGER = "ledger.db"  # of a study
 MARKS = {RUN: "config.yaml", STUDY: "study.yaml", DEPLOYMENT: CURRENT}
 """What only a folder of that kind has."""
+_MOST_DIGITS = 64
 _SILENT_SECONDS = 60.0  # of another machine's process
 _MOST_BYTES = 1 << 22  # of status.json: a cluster of thousands of nodes says less
 _NUMBER = (int, float)
@@ -174,3 +175,20 @@ def read_events(folder: Path, last: int | None = None) -> list[dict[str, Any]]:
         if isinstance(event, dict) and isinstance(event.get("at"), _NUMBER) and "event" in event:
             found.append(event)
     return found if last is None else found[-last:]
+
+
+def version_in_force(deployment: Path) -> int:
+    """Return the number of a deployment's version in force; 0 before the first.
+
+    Raises:
+        CheckpointError: `current` is something else.
+    """
+    path = deployment / CURRENT
+    try:
+        return int(content(path, _MOST_DIGITS))
+    except FileNotFoundError:
+        return 0
+    except (ValueError, UnreadableError):
+        raise CheckpointError(
+            f"{path} must hold the number of a version, such as 1: write it there."
+        ) from None

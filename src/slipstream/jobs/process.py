@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.reader import is_there
+from slipstream.core.reader import UnreadableError, is_there, open_regular
 from slipstream.files import checkpoint
 from slipstream.files.files import disk_errors
 from slipstream.files.lock import is_locked
@@ -131,11 +131,11 @@ def let_go(process: subprocess.Popen[bytes]) -> None:
 def last_words(output: Path) -> str:
     """The last line that was printed; empty where there is none."""
     try:
-        with output.open("rb") as file:
+        with open_regular(output) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - _TAIL))
             lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
+    except (OSError, UnreadableError):
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 

@@ -37,7 +37,7 @@ from slipstream.files.files import (
     write_text,
 )
 from slipstream.files.lock import take_lock
-from slipstream.files.status import CURRENT, DEPLOYMENT
+from slipstream.files.status import CURRENT, DEPLOYMENT, version_in_force
 from slipstream.live.account import BARS, JOURNAL
 from slipstream.live.journal import Journal
 from slipstream.live.ranges import Ranges
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 AUDIT, ACCOUNTS = "audit.jsonl", "accounts"
 NOT_SWITCHED = "not switched"  # event of the audit: the line before it was not followed
-_LONGEST_NAME, _MOST_DIGITS = 100, 64
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -112,15 +112,7 @@ class Deployment:
     @property
     def current(self) -> int:
         """Number of the version in force; 0 before the first."""
-        path = self.path / CURRENT
-        try:
-            return int(content(path, _MOST_DIGITS))
-        except FileNotFoundError:
-            return 0
-        except (ValueError, UnreadableError):
-            raise CheckpointError(
-                f"{path} must hold the number of a version, such as 1: write it there."
-            ) from None
+        return version_in_force(self.path)
 
     @property
     def versions(self) -> list[int]:
@@ -211,7 +203,14 @@ class Deployment:
 
     def _lines(self) -> list[bytes]:
         path = self.path / AUDIT
-        return path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+        try:
+            return content(path).split(b"\n")[:-1]
+        except FileNotFoundError:
+            return []
+        except UnreadableError as error:
+            raise CheckpointError(
+                f"{path} cannot be read: {error}. Bring back the file of before."
+            ) from error
 
     def note(self, event: str, to: int, facts: Mapping[str, Any]) -> None:
         """Appends a line; one that a kill left unfinished is taken away first."""

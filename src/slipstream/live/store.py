@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
+from slipstream.core.reader import UnreadableError, content
 from slipstream.files.files import AppendedFile, make_folder, write_bytes
 from slipstream.market.bars import NUMBERS, Bars, FloatArray, IntArray
 from slipstream.market.calendar import in_weekend
@@ -28,6 +29,7 @@ from slipstream.market.symbols import MarketKind
 # Times the usual spread, and share of the price. Points read as a price of yen are 1,000 times and
 # 0.7 % at least; the widest night may be 500 times a usual spread of one point, but is below 0.5 %.
 _OTHER_UNIT, _OF_PRICE = 500.0, 0.005
+_MOST_BYTES, _LONGEST_LINE = 1 << 29, 1 << 16  # of a file: bars of a minute for ten years
 
 
 class Shape(NamedTuple):
@@ -175,19 +177,21 @@ class Store:
     def _read(self, name: str) -> tuple[IntArray, FloatArray]:
         """What a file holds; a line that a kill left unfinished is taken away."""
         path, columns = self._path(name), self.shape.columns
-        if not path.is_file():
-            return np.zeros(0, np.int64), np.zeros((0, len(columns)))
-        content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if whole != content:
-            write_bytes(path, whole)
-        lines = [line.split(",") for line in whole.decode().splitlines()[1:]]
         try:
+            text = content(path, _MOST_BYTES)
+            whole = text[: text.rfind(b"\n") + 1]
+            if len(text) - len(whole) > _LONGEST_LINE:
+                raise ValueError("a line has no end")
+            lines = [line.split(",") for line in whole.decode().splitlines()[1:]]
+            if whole != text:
+                write_bytes(path, whole)
             stamps = [line[0].removesuffix("Z") for line in lines]
             opens = np.array(stamps, dtype="datetime64[s]").astype(np.int64)
             rows = np.array([[float(cell) for cell in line[1:]] for line in lines])
             rows = rows.reshape(len(lines), len(columns))
-        except ValueError as error:
+        except FileNotFoundError:
+            return np.zeros(0, np.int64), np.zeros((0, len(columns)))
+        except (UnreadableError, ValueError) as error:
             raise DataError(
                 f"{path} is not as slipstream wrote it ({error}): bring back the file of before, "
                 "or deploy again, which begins a new account."

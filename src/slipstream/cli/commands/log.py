@@ -12,6 +12,7 @@ from slipstream.cli.arguments import RunOrStudy
 from slipstream.cli.output import tell
 
 app = typer.Typer()
+_MOST_BYTES = 1 << 23  # of a look: slipstream's own logs are half as long
 
 
 @app.command()
@@ -22,6 +23,8 @@ def log(
     ] = False,
 ) -> None:
     """Prints the log of a run or a study; what was before its last 4 MiB is in log.txt.1."""
+    from slipstream.core.errors import CheckpointError
+    from slipstream.core.reader import UnreadableError, open_regular
     from slipstream.files.files import disk_errors
     from slipstream.files.status import LOG
     from slipstream.studies.record.status import at_work, lookup
@@ -30,15 +33,21 @@ def log(
     path, seen, number = folder / LOG, 0, -1
     while True:
         working = follow and at_work(folder)
-        with disk_errors(path), path.open("rb") as file:
-            now = os.fstat(file.fileno()).st_ino
-            if now != number:  # the first look, or the log became log.txt.1
-                seen, number = 0, now
-            file.seek(seen)
-            text = file.read()
+        try:
+            with disk_errors(path), open_regular(path) as file:
+                facts = os.fstat(file.fileno())
+                if facts.st_ino != number:  # the first look, or the log became log.txt.1
+                    seen, number = 0, facts.st_ino
+                seen = max(seen, facts.st_size - _MOST_BYTES)
+                file.seek(seen)
+                text = file.read(_MOST_BYTES)
+        except UnreadableError as error:
+            raise CheckpointError(
+                f"The log {path} cannot be read: {error}. Move it away; a new one begins."
+            ) from error
         whole = len(text) if not working else text.rfind(b"\n") + 1  # half a line waits
         seen += whole
-        tell(text[:whole].decode(errors="replace"), end="")
+        tell(text[:whole].replace(b"\0", b"").decode(errors="replace"), end="")
         if not working:
             return
         time.sleep(0.5)

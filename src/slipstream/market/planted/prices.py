@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
+from slipstream.core.reader import UnreadableError, content
+from slipstream.files.files import sha256
 from slipstream.market.bars import Bars, FloatArray, IntArray
 from slipstream.market.reading.source import SUFFIXES, resolve_folder
 
@@ -198,5 +200,8 @@ def is_planted(folder: str) -> bool:
     files = [path for path in place.iterdir() if path.suffix.lower() in SUFFIXES]
     if not (files and (place / _MARK).is_file()):
         return False
-    known = set((place / _MARK).read_text().split())
-    return all(hashlib.sha256(path.read_bytes()).hexdigest() in known for path in files)
+    try:
+        known = set(content(place / _MARK).decode(errors="replace").split())
+        return all(sha256(path) in known for path in files)
+    except UnreadableError:
+        return False

@@ -14,7 +14,7 @@ import polars as pl
 
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import DataError, ResourceError
-from slipstream.core.reader import UnreadableError, regular_file
+from slipstream.core.reader import UnreadableError, open_regular, regular_file
 from slipstream.core.text import refuse_path
 from slipstream.market import symbols
 from slipstream.market.bars import BoolArray, FloatArray, IntArray, timeframe_seconds
@@ -38,6 +38,9 @@ SPREADS = ("spread", "spread_points", "spread_pips")
 _CORE = {"time", "date", *PRICES, "volume", *SPREADS}
 _SNIFFED_BYTES = 65536
 _UNKNOWN = -1.0  # Interactive Brokers' volume of what has none
+_TIMES_SIZE = 4  # of a text, in memory while it is read: its bytes twice, and its columns
+# polars' own faults are no `Exception`, and are those of a file that it cannot hold.
+_BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _NUMBERS = 24  # a row has that many more of 8 bytes, at most, while its bars are made
 _LISTED = 20
 _LETTERED = r"^\d[\d.]*[KMB]$"
@@ -376,7 +379,7 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         return dialect, decimals(frame, config, label)
     except UnicodeEncodeError:
         raise DataError(f"{label} cannot be read. {refuse_path(str(path))}") from None
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+    except (*_BROKEN, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"{label} cannot be read ({reason}): it is incomplete, or no "
@@ -408,7 +411,14 @@ def _check_memory(scan: pl.LazyFrame, label: str) -> None:
 
 
 def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
-    with path.open("rb") as file:
+    size, free = regular_file(path).st_size, free_memory()
+    if _TIMES_SIZE * size > free:
+        raise ResourceError(
+            f"{label} has {size / 2**30:,.1f} GiB of text, which take about {_TIMES_SIZE} times as "
+            f"much while they are read, and {free / 2**30:,.1f} GiB of memory are free: keep fewer "
+            "rows in the file (longer bars, or a shorter time), or read it on a larger machine."
+        )
+    with open_regular(path) as file:
         head = _as_utf8(file.read(_SNIFFED_BYTES), "replace").decode(errors="replace")
         dialect = sniff(head, config.separator, label)  # before the rest: it may be gigabytes
         file.seek(0)

@@ -19,7 +19,7 @@ from slipstream.files.files import plain
 from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lines import folder_lines, number, run_lines
 from slipstream.files.lock import is_locked
-from slipstream.files.status import CURRENT, STUDY, Status, read_status
+from slipstream.files.status import CURRENT, STUDY, Status, read_status, version_in_force
 from slipstream.files.table import csv_text
 from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
@@ -235,5 +235,5 @@ def _forced(deployment: Path) -> list[str]:
     """What the version in force of a deployment was deployed in spite of."""
     from slipstream.runs.policies import forced_sentences  # copies and networks
 
-    number = (deployment / CURRENT).read_text().strip()
-    return forced_sentences(read_manifest(deployment / VERSIONS / number))
+    number = version_in_force(deployment)
+    return forced_sentences(read_manifest(deployment / VERSIONS / str(number)))

@@ -1,0 +1,115 @@
+"""Named pipes and endless files where slipstream reads its own: refused at once, and in words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slipstream.cli.main import main
+from slipstream.core.discover import import_file
+from slipstream.core.errors import CheckpointError, ConfigError, DataError, ResourceError
+from slipstream.files.files import AppendedFile
+from slipstream.files.status import version_in_force
+from slipstream.jobs.process import last_words
+from slipstream.live.deployment import Deployment
+from slipstream.live.store import Shape, Store
+from slipstream.market.config import DataConfig
+from slipstream.market.market import load_market
+
+HUGE = 5 << 30
+
+
+def _sparse(path: Path) -> Path:
+    path.touch()
+    os.truncate(path, HUGE)
+    return path
+
+
+def _pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def _code(*argv: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(argv))
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("env: cartpole\n")
+    return tmp_path / "run"
+
+
+def test_a_log_that_is_a_pipe_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _pipe(run / "log.txt")
+    assert _code("log", str(run)) == 2
+    assert "it is a named pipe, not a file" in capsys.readouterr().err
+
+
+def test_of_an_endless_log_its_end_is_printed(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _sparse(run / "log.txt").open("ab") as file:
+        file.write(b"the end\n")
+    assert _code("log", str(run)) == 0
+    assert capsys.readouterr().out == "the end\n"
+
+
+def test_a_pipe_that_somebody_reads_is_not_appended_to(tmp_path: Path) -> None:
+    path = _pipe(tmp_path / "log.txt")
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(ResourceError, match="named pipe"):
+        AppendedFile(path)
+    os.close(reader)
+
+
+@pytest.mark.parametrize("make", [_pipe, _sparse, lambda path: path.write_bytes(b"\xff\xfe")])
+def test_a_version_that_is_no_number_is_refused(tmp_path: Path, make) -> None:
+    (tmp_path / "live").mkdir()
+    make(tmp_path / "live" / "current")
+    with pytest.raises(CheckpointError, match="must hold the number of a version"):
+        version_in_force(tmp_path / "live")
+    assert _code("status", str(tmp_path / "live")) == 2
+
+
+@pytest.mark.parametrize("make", [_pipe, _sparse])
+def test_an_audit_that_cannot_be_read_is_refused(tmp_path: Path, make) -> None:
+    make(tmp_path / "audit.jsonl")
+    with pytest.raises(CheckpointError, match=r"audit\.jsonl cannot be read"):
+        Deployment(tmp_path).audit()
+
+
+@pytest.mark.parametrize("make", [_pipe, _sparse])
+def test_bars_of_an_account_that_cannot_be_read_are_refused(tmp_path: Path, make) -> None:
+    make(tmp_path / "EURUSD.csv")
+    with pytest.raises(DataError, match="is not as slipstream wrote it"):
+        Store(tmp_path, Shape(("EURUSD",), (), 60, "fx", (), "fx"))
+
+
+def test_prices_that_do_not_fit_into_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.market.reading.table.free_memory", lambda: 8 << 30)
+    _sparse(tmp_path / "EURUSD.csv")
+    with pytest.raises(ResourceError, match=r"5\.0 GiB of text"):
+        load_market(DataConfig.model_validate({"folder": str(tmp_path)}))
+
+
+@pytest.mark.parametrize("make", [_pipe, _sparse])
+def test_a_kernel_file_that_cannot_be_read_is_refused(tmp_path: Path, make) -> None:
+    with pytest.raises(ConfigError, match=r"kernel file .*(cannot be read|There is no)|no kernel"):
+        import_file(make(tmp_path / "own.py"), "kernel")
+
+
+def test_the_last_words_of_a_pipe_are_none(tmp_path: Path) -> None:
+    assert last_words(_pipe(tmp_path / "1.txt")) == ""
+
+
+def test_names_that_no_file_can_have_are_cut() -> None:
+    text = str(ConfigError(f"There is no {'x' * 1000}: give /home/{'y' * 200}/a."))
+    assert len(text) < 450 and "y" * 200 in text and text.endswith("/a.")
