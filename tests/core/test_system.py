@@ -50,3 +50,10 @@ def test_the_refusal_comes_before_anything_fails(how):
     assert "inside WSL 2" in done.stderr
     assert done.returncode == {"cli": 2, "api": 1}[how]
     assert how == "api" or done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("threads", ["0", "-3", " 0 "])
+def test_a_number_of_threads_that_numba_refuses_is_told(threads):
+    told = refusal(variables={"NUMBA_NUM_THREADS": threads})
+    assert re.search(r"NUMBA_NUM_THREADS must be .* from 1 on, got -?\d\. Unset it", told)
+    assert refusal(variables={"NUMBA_NUM_THREADS": "2"}) is None

@@ -95,7 +95,9 @@ def test_prices_that_do_not_fit_into_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slipstream.market.reading.table.free_memory", lambda: 8 << 30)
-    _sparse(tmp_path / "EURUSD.csv")
+    path = tmp_path / "EURUSD.csv"
+    path.write_text("time,open,high,low,close\n2025-01-06 00:00:00,1.1,1.1,1.1,1.1\n" * 2000)
+    os.truncate(path, HUGE)
     with pytest.raises(ResourceError, match=r"5\.0 GiB of text"):
         load_market(DataConfig.model_validate({"folder": str(tmp_path)}))
 

@@ -98,14 +98,19 @@ def import_file(path: Path, kind: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    before, depth = (sys.stdout, sys.stderr), sys.getrecursionlimit()
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever it raises, it is no request to stop
         del sys.modules[name]
-        line = _line_of(error, path)
-        raise KernelError(
-            f"{path}{line} cannot be imported: {type(error).__name__}: {error}."
-        ) from error
+        text = f"{type(error).__name__}: {error}".rstrip(": .")
+        raise KernelError(f"{path}{_line_of(error, path)} cannot be imported: {text}.") from error
+    finally:  # a file that is imported changes nothing for others
+        sys.stdout, sys.stderr = before
+        sys.setrecursionlimit(depth)
+    vars(module).pop("__getattr__", None)  # it has what it defines, and nothing that it makes up
     return module
 
 

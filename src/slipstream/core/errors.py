@@ -95,7 +95,7 @@ def raised(where: str, function: Any, error: BaseException, advice: str = "") ->
         advice: what to do; by default it follows from the error.
     """
     place = _place(error, function)
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
     name, what = function.__name__, "raised"
     if place is not None:
         file, line, name, part = place

@@ -81,7 +81,9 @@ def _call(kernel: Kernel, function: Callable[..., Any], arguments: tuple[Any, ..
         raise KernelError(f"{_where(kernel, function.__name__)}: {error}") from error
     except SlipstreamError:
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise raised(f"Kernel `{kernel.name}`", function, error) from error
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 
 OLDEST, NEWEST = (3, 11), (3, 13)  # as in pyproject.toml
 
 
 def refusal(
-    version: tuple[int, ...] = sys.version_info[:2], system: str = sys.platform
+    version: tuple[int, ...] = sys.version_info[:2],
+    system: str = sys.platform,
+    variables: Mapping[str, str] = os.environ,
 ) -> str | None:
-    """Why this interpreter or operating system cannot run it, in a paragraph; None where it can."""
+    """Why this interpreter, system or environment cannot run it, as a paragraph; None if it can."""
     if not OLDEST <= tuple(version[:2]) <= NEWEST:
         found, oldest, newest = (".".join(map(str, one[:2])) for one in (version, OLDEST, NEWEST))
         return (
@@ -22,5 +26,11 @@ def refusal(
         return (
             f"slipstream runs on Linux and macOS, and this is {system}, which lacks the forks and "
             "locks that its workers need. On Windows, install it inside WSL 2 (`wsl --install`)."
+        )
+    threads = variables.get("NUMBA_NUM_THREADS", "").strip()
+    if threads.lstrip("+-").isdigit() and int(threads) < 1:  # Numba would refuse to be imported
+        return (
+            f"NUMBA_NUM_THREADS must be a number of threads from 1 on, got {threads}. Unset it "
+            "(`unset NUMBA_NUM_THREADS`): slipstream chooses its threads itself, see --cores."
         )
     return None

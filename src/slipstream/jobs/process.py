@@ -16,14 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import UnreadableError, is_there, open_regular
 from slipstream.files import checkpoint
 from slipstream.files.files import disk_errors
 from slipstream.files.lock import is_locked
 from slipstream.files.status import LEDGER, Status, read_status
 from slipstream.jobs import BUSY, VARIABLE
-from slipstream.jobs.queue import COMPLETE, FAILED, JobQueue, QueuedJob
+from slipstream.jobs.queue import COMPLETE, FAILED, TABLE, JobQueue, QueuedJob
 from slipstream.runs.run import CHECKPOINTS, CONFIG
 from slipstream.studies.record.ledger import outcomes_in
 
@@ -147,7 +147,13 @@ def as_job() -> Iterator[Callable[[int], None]]:
     Yields:
         To be called with the exit code.
     """
-    path, _, number = os.environ.pop(VARIABLE).rpartition(":")  # processes of this are no jobs
+    given = os.environ.pop(VARIABLE)  # processes of this are no jobs
+    path, _, number = given.rpartition(":")
+    if not (number.isdecimal() and is_there(Path(path) / TABLE)):
+        raise ConfigError(
+            f"{VARIABLE} must be FOLDER:ID of a job in a queue, got {given!r}. A supervisor sets "
+            f"it for its jobs: unset it (`unset {VARIABLE}`)."
+        )
     with JobQueue(Path(path)) as queue:
         job = queue.job(int(number))
         folder = Path(job.folder)

@@ -36,7 +36,7 @@ from slipstream.files.register import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
 MOST_TRIES = 3  # without progress, after a job's process died
-_TABLE = "jobs.sqlite"
+TABLE = "jobs.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -133,7 +133,7 @@ class JobQueue:
         self.folder = folder
         make_folder(folder)
         with self._errors():
-            self._table = open_to_write(folder / _TABLE, threads=True)
+            self._table = open_to_write(folder / TABLE, threads=True)
             self._table.execute("PRAGMA journal_mode=WAL")
             self._table.execute("PRAGMA synchronous=FULL")
             self._table.executescript(_SCHEMA)
@@ -273,7 +273,7 @@ class JobQueue:
             self._table.execute(f"UPDATE jobs SET {names} WHERE id = ?", (*values.values(), job.id))
 
     def _errors(self) -> AbstractContextManager[None]:
-        return database_errors(self.folder / _TABLE, _REMEDY)
+        return database_errors(self.folder / TABLE, _REMEDY)
 
 
 def own_queue() -> JobQueue:

@@ -157,6 +157,8 @@ def test_choices_of_an_onnx_file_are_the_greatest_allowed(tmp_path):
         ([("MatMul", ("a",), {}), ("Sigmoid", (), {})], "it has a node Sigmoid"),
         ([("Relu", (), {}), ("MatMul", ("a",), {})], "it has a node Relu"),
         ([("Gemm", ("a",), {"alpha": 2.0})], "it has a node Gemm"),
+        ([("Gemm", ("a", "odd"), {})], "the sizes of its node Gemm do not fit"),
+        ([("Gemm", ("a", "odd"), {"transB": 1})], "the sizes of its node Gemm do not fit"),
         ([("MatMul", ("a",), {}), ("MatMul", ("s",), {})], "its layers end in"),
         ([("MatMul", ("a",), {}), ("Relu", (), {})], "its layers end in"),
         ([("Relu", (), {})], "it has a node Relu"),
@@ -165,6 +167,7 @@ def test_choices_of_an_onnx_file_are_the_greatest_allowed(tmp_path):
 def test_other_networks_are_refused(tmp_path, nodes, words):
     path = tmp_path / "odd.onnx"
     weights = {"a": numbers(19, 10), "wide": numbers(20, 10), "s": numbers(10, 10)}
+    weights["odd"] = numbers(7)
     network(path, nodes, weights, 19, 10)
     with pytest.raises(ConfigError, match=words):
         slipstream.make_vec(TICTACTOE, 2, self_play={"opponents": {str(path): 1}})

@@ -109,7 +109,12 @@ def _layers(path: Path) -> Layers:
         if names != [at]:
             raise _refused(path, f"its node {node.op_type} does not follow the one before", _WANTED)
         numbers = [constants[name] for name in node.input if name in constants]
-        if not _add(found, node, numbers):
+        try:
+            taken = node.input[0] == at and _add(found, node, numbers)
+        except ValueError as error:
+            why = f"the sizes of its node {node.op_type} do not fit ({error})"
+            raise _refused(path, why, _WANTED) from error
+        if not taken:
             raise _refused(path, f"it has a node {node.op_type}", _WANTED)
         at = node.output[0]
     if at != graph.output[0].name or not found.weights:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -411,16 +412,16 @@ def _check_memory(scan: pl.LazyFrame, label: str) -> None:
 
 
 def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
-    size, free = regular_file(path).st_size, free_memory()
-    if _TIMES_SIZE * size > free:
-        raise ResourceError(
-            f"{label} has {size / 2**30:,.1f} GiB of text, which take about {_TIMES_SIZE} times as "
-            f"much while they are read, and {free / 2**30:,.1f} GiB of memory are free: keep fewer "
-            "rows in the file (longer bars, or a shorter time), or read it on a larger machine."
-        )
     with open_regular(path) as file:
         head = _as_utf8(file.read(_SNIFFED_BYTES), "replace").decode(errors="replace")
         dialect = sniff(head, config.separator, label)  # before the rest: it may be gigabytes
+        size, free = os.fstat(file.fileno()).st_size, free_memory()
+        if _TIMES_SIZE * size > free:
+            raise ResourceError(
+                f"{label} has {size / 2**30:,.1f} GiB of text, which take {_TIMES_SIZE} times as "
+                f"much while they are read; {free / 2**30:,.1f} GiB of memory are free. Keep fewer "
+                "rows in the file (longer bars, or a shorter time), or read it on a larger machine."
+            )
         file.seek(0)
         content = _as_utf8(file.read())
     rows = content.split(b"\n", dialect.skip)[-1]
