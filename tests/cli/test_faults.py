@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 from slipstream import api
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
+from slipstream.core.process import KEPT
 from slipstream.runs.run import Run
 
 TRAIN = ["train", "cartpole", "--num-envs", "8", "--total-steps", "4096", "--members", "2"]
@@ -209,7 +211,7 @@ def test_ctrl_c_before_there_is_a_command(slipstream, monkeypatch):
 
     monkeypatch.setattr(sys.modules["slipstream.cli.main"], "_command", lambda: interrupt)
     outcome = slipstream("list")
-    assert (outcome.code, outcome.err) == (130, "Interrupted.\n")
+    assert (outcome.code, outcome.err) == (130, f"Interrupted. {KEPT}\n")
 
 
 def test_ctrl_c_while_the_report_is_written(slipstream, monkeypatch):
@@ -336,3 +338,25 @@ def test_a_budget_that_ends_before_the_first_update_is_refused(slipstream):
 def test_a_kernel_file_whose_name_holds_a_null_is_refused():
     with pytest.raises(ConfigError, match="There is no kernel file"):
         load_kernel("x\0y.py")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_the_program_is_imported_is_one_sentence(tmp_path, number):
+    """The program sends it to itself as soon as its own code runs."""
+    lines = (
+        "import os, sys; sys.argv = ['/x/bin/slipstream', 'list']\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'slipstream.cli.main': os.kill(os.getpid(), {int(number)})\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "import slipstream.cli\n"
+    )
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True)
+    assert done.returncode == -number
+    assert done.stderr == f"Stopped by {number.name}. {KEPT}\n"
+
+
+def test_a_library_of_another_program_sets_no_handlers():
+    before = signal.getsignal(signal.SIGTERM)
+    importlib.reload(importlib.import_module("slipstream.cli"))
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -4,15 +4,17 @@ Every command imports what it needs when it runs, so that `slipstream --help` is
 """
 
 import sys
+from pathlib import Path
 
+from slipstream.core.process import leave_in_words
 from slipstream.core.system import refusal
 
 if (_problem := refusal()) is not None:
     sys.stderr.write(f"{_problem}\n")
     raise SystemExit(2)
-try:
-    from slipstream.cli.main import main
-except KeyboardInterrupt:  # Ctrl-C before there was a command
-    raise SystemExit(130) from None
+if Path(sys.argv[0]).parts[-2:] in (("bin", "slipstream"), ("slipstream", "__main__.py")):
+    leave_in_words()  # the program, not a library of another one; its imports take a second
+
+from slipstream.cli.main import main
 
 __all__ = ["main"]

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from slipstream.core.process import KEPT, leave_in_words
 from slipstream.core.text import printable, refuse_path
 from slipstream.runs.listeners.output import Output
 
@@ -39,6 +40,9 @@ class CtrlC:
         self._before: Any = None
 
     def _press(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:  # what the first one ended takes too long
+            leave_in_words()
+            os.kill(os.getpid(), number)
         self.requested = True
         raise KeyboardInterrupt
 
@@ -95,7 +99,7 @@ def standing_output(works: bool) -> Iterator[Output]:
 def complain_of_fault(error: Exception) -> int:
     """Says what nobody expected in one paragraph, with its traceback in a file; the exit code."""
     if _was_interrupted(error):
-        complain("Interrupted.")
+        complain(f"Interrupted. {KEPT}")
         return INTERRUPTED
     if isinstance(error, OSError | UnicodeEncodeError) and (found := _plain_cause(error)):
         complain(found)

@@ -29,6 +29,7 @@ from slipstream.cli.faults import (
 )
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
+from slipstream.core.process import KEPT
 from slipstream.jobs import BUSY, VARIABLE
 
 # What pip is to be told about a module; others are packages of the same name.
@@ -135,6 +136,8 @@ def _run(arguments: list[str] | None) -> int:
     try:
         _command()(arguments)
     except SystemExit as stop:
+        if stop.code == INTERRUPTED:  # Typer's, without a word
+            complain(f"Interrupted. {KEPT}")
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except SlipstreamError as error:
         complain(str(error))
@@ -145,7 +148,7 @@ def _run(arguments: list[str] | None) -> int:
         complain(_missing_module(error))
         return USER_ERROR
     except (Stopped, KeyboardInterrupt):  # in a command, before there was one
-        complain("Interrupted.")
+        complain(f"Interrupted. {KEPT}")
         return INTERRUPTED
     except Exception as error:
         # Looked up by name: its module is only imported by the commands that train.

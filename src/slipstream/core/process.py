@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from types import FrameType
 
 from slipstream.core.errors import ResourceError
 
@@ -20,6 +21,28 @@ PATIENCE_SECONDS = 10.0
 """Who was asked to end, and has nothing long to finish first, is killed after that."""
 
 _PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it is gone
+
+
+KEPT = "What was written before is kept; `slipstream resume` goes on with what had begun."
+
+
+def leave_in_words() -> None:
+    """From now on a stop signal ends this process by that signal, after one sentence.
+
+    A signal that is ignored stays ignored. Processes that are forked from this one say nothing.
+    """
+    own = os.getpid()
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == own:
+            with suppress(OSError):
+                os.write(2, f"Stopped by {signal.Signals(number).name}. {KEPT}\n".encode())
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, leave)
 
 
 def ignore_stops() -> None:
