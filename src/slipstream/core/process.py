@@ -9,7 +9,8 @@ import ctypes
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from slipstream.core.errors import ResourceError
@@ -49,6 +50,17 @@ def ignore_stops() -> None:
     """From now on people's signals pass this process by: its parent decides."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+@contextmanager
+def stops_held_back() -> Iterator[None]:
+    """Hold stop signals back from a process that the body starts, until its `ignore_stops`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def work_for(parent: int) -> None:

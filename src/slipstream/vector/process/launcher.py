@@ -16,7 +16,7 @@ from contextlib import suppress
 import psutil
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import PATIENCE_SECONDS, ending, not_started
+from slipstream.core.process import PATIENCE_SECONDS, ending, not_started, stops_held_back
 from slipstream.vector.process import server
 
 _LOOK_SECONDS = 1.0  # between two looks at a server that says nothing
@@ -121,9 +121,10 @@ class Launcher:
             "slipstream.vector.process.server", "serve", theirs.fileno(), os.getpid()
         )
         try:
-            self._server = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-            )
+            with stops_held_back():  # it imports for a second before it ignores them
+                self._server = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                )
         except OSError:
             mine.close()
             raise
