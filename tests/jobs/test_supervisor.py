@@ -429,3 +429,14 @@ def test_shares_are_disjoint_and_leave_nothing_that_somebody_may_use(wanted, man
         assert all(len(found[j.id]) == j.cores for j in jobs if j.cores)
         if any(j.cores is None for j in jobs):
             assert set(used) == set(range(many))
+
+
+def test_it_is_not_idle_while_another_supervisors_job_has_not_left(queue, tmp_path):
+    job = queue.add("run", tmp_path / "a", ["train"], ["resume"], HERE)
+    handle = queue.take(job)  # its process began under a supervisor that was killed
+    with Supervisor(queue) as supervisor:
+        assert supervisor.tick() == 1
+        queue.end(job, COMPLETE)
+        assert supervisor.tick() == 1  # it is closing its files
+        os.close(handle)
+        assert supervisor.tick() == 0

@@ -64,6 +64,7 @@ class Supervisor:
         self._cores = sorted(cores or os.sched_getaffinity(0))
         # To say how they end: decides nothing.
         self._children: list[tuple[Popen[bytes], QueuedJob]] = []
+        self._seen: list[QueuedJob] = []  # whose processes were there at the last look
         self._bound: dict[int, tuple[int, ...]] = {}  # job -> processors given to it last
         self._bindable = _bindable()
         another = f"Another supervisor works on the queue {queue.folder}: one is enough."
@@ -113,7 +114,10 @@ class Supervisor:
             if self._start(job, shares[job.id]):
                 working.append(self._queue.job(job.id))
         self._bind(working)
-        return len(working) or len(self._children) or len(waiting)
+        ids = {job.id for job in working}  # one that has written its end may still close its files
+        leaving = [job for job in self._seen if job.id not in ids and self._queue.held(job)]
+        self._seen = [*working, *leaving]
+        return len(self._seen) or len(self._children) or len(waiting)
 
     def _in_the_way(self, job: QueuedJob, working: Sequence[QueuedJob]) -> str:
         """What a job has to wait for; empty where it may begin."""
