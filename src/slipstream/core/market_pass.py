@@ -80,7 +80,6 @@ class PortfolioPass:
         cost_multiple: factor on fee, slippage and spread.
         reserve: share of capital that stays in cash.
         flat: [K], an action that holds cash under the record's own rules.
-        band: the record's own, for following weights; None: it has none.
         followed: the record whose action is weights [A + 1], cash last, filled as they are but for
             its field `band`.
         held: the same where what is bought is kept, and nothing is reserved.
@@ -102,7 +101,6 @@ class PortfolioPass:
     cost_multiple: float
     reserve: float
     flat: NDArray[np.float32]
-    band: float | None
     followed: Any
     held: Any
     corner: bool

@@ -96,7 +96,6 @@ def market_pass(p: Params, d: Data) -> PortfolioPass:
         cost_multiple=p.cost_multiple,
         reserve=p.reserve,
         flat=flat,
-        band=None if p.unit_orders else p.band,
         followed=followed,
         held=followed._replace(min_holding=last - first + 1, reserve=0.0),
         # Fees that follow volume, and a reserve, make mixes better; assets that come and go are
