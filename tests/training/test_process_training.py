@@ -74,6 +74,10 @@ gymnasium.register("FirstSteps-v0", First, max_episode_steps=40)
 """
 
 
+#: Seconds before a call counts as hanging: only where it does, as a busy machine is slow.
+PATIENCE = {"exit": 60.0, "crash": 60.0, "hang": 0.5}
+
+
 @pytest.fixture
 def first(tmp_path, monkeypatch):
     """Its name, kwargs by what it does, and who has reset it so far."""
@@ -218,7 +222,9 @@ def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
     name, kwargs, who = first
     config = {"env": {"name": name, "kwargs": kwargs(how)}, "agent": {"name": "ppo"}}
     with pytest.raises(KernelError, match=rf"first steps.*{words}.*Mend the environment"):
-        slipstream.train(config, out=tmp_path / "run", hang_seconds=0.5, say=lambda said: None)
+        slipstream.train(
+            config, out=tmp_path / "run", hang_seconds=PATIENCE[how], say=lambda said: None
+        )
     assert not (tmp_path / "run").exists() and who() and os.getpid() not in who()
 
 
@@ -237,7 +243,7 @@ def test_what_ends_its_process_later_is_said(first, tmp_path, monkeypatch, how, 
     config = {"env": {"name": name, "kwargs": {**kwargs(how), "after": 100}}}
     with pytest.raises(SlipstreamError, match=words):
         slipstream.train(
-            config, out=tmp_path / "run", total_steps=4_000, num_envs=2, hang_seconds=0.5
+            config, out=tmp_path / "run", total_steps=4_000, num_envs=2, hang_seconds=PATIENCE[how]
         )
     assert who() and os.getpid() not in who()
 
