@@ -113,6 +113,31 @@ class ActionMap:
         else:
             np.add(action, self._start, out=out)
 
+    def explore(
+        self,
+        out: NDArray[Any],
+        amount: float,
+        rng: np.random.Generator,
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Add exploration to the best actions of a head without a distribution, in place.
+
+        Args:
+            out: [R, K], as `to_environment` writes them.
+            amount: share of uniformly random choices, or standard deviation of normal noise in
+                halves of the range of a Box.
+            rng: source of the random numbers.
+            mask: bool [R, choices] of allowed choices.
+        """
+        if self.continuous:
+            out += amount * self._half * rng.standard_normal(out.shape, np.float32)
+            np.clip(out, self._low, self._high, out=out)
+            return
+        chance = rng.random((len(out), self.head_width))
+        chance = chance if mask is None else np.where(mask, chance, -1.0)
+        random = chance.argmax(axis=1)[:, None] + self._start
+        np.copyto(out, random, where=rng.random((len(out), 1)) < amount)
+
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Sizes and starts of choices, half, middle, low, high of a box, for compiled loops."""

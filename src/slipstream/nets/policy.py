@@ -29,6 +29,7 @@ from slipstream.nets.parameters import Parameters
 
 _ACTORS = 8  # numbers of rows that buffers are kept for
 _DRAWN = {"logits": "draw_choices", "gaussian": "draw_boxes", "squashed_gaussian": "draw_squashed"}
+_EXPLORATION = {"q": 0.05, "tanh": 0.1}  # the last epsilon of DQN and the noise of TD3 in training
 _ALONE = 10_000  # single observations from which on it pays to load the compiler
 _MIN_ROWS = 8  # of images: fewer take other matrix paths, and bits would depend on how many act
 _NO_MASK = np.zeros((0, 0), np.bool_)
@@ -167,6 +168,10 @@ class Policy(Summarised):
             ConfigError: observations or a mask of another form, no mask where one is needed, or a
                 head that is not drawn from.
         """
+        return self._acted_on(obs, mask, deterministic)
+
+    def _acted_on(self, obs: Any, mask: Any, deterministic: bool, exploration: float = 0.0) -> Any:
+        """Actions of `act`; `exploration`: of heads without a distribution, see `act_batch`."""
         rows, lead = self.native.rows(obs)
         allowed = self.native.allowed(mask, lead, len(rows))
         keys = None
@@ -179,11 +184,40 @@ class Policy(Summarised):
             actions = self._alone.decide(rows, allowed, keys)
         elif len(rows):
             actions = self.act_rows(rows, keys=keys, mask=allowed)
+        if exploration > 0.0 and keys is not None:
+            each = len(rows) // self.members
+            for m, key in enumerate(keys.tolist()):
+                own = slice(m * each, (m + 1) * each)
+                open_ = None if allowed is None else allowed[own]
+                self.actions.explore(actions[own], exploration, np.random.default_rng(key), open_)
         return self.native.actions(actions, lead)
 
-    def act_batch(self, states: Any, deterministic: bool = False) -> Any:
-        """`act` for a batch [n, ...] of observations, by the name and default of older systems."""
-        return self.act(states, deterministic=deterministic)
+    def act_batch(
+        self, states: Any, deterministic: bool = False, exploration: float | None = None
+    ) -> Any:
+        """Act on a batch [n, ...] by the name and the default of older systems: explore.
+
+        Args:
+            states: observations, as for `act`.
+            deterministic: return the best actions, as `act` does by default. Otherwise policies
+                of PPO and SAC draw from their distribution, and those of DQN and TD3 add
+                `exploration` to their best actions.
+            exploration: of DQN the share of actions that are uniformly random, by default 0.05; of
+                TD3 the standard deviation of normal noise in halves of an action's range, by
+                default 0.1.
+
+        Raises:
+            ConfigError: see `act`; or `exploration` for a head that draws or out of its range.
+        """
+        head = self.actions.head
+        if exploration is None:
+            exploration = _EXPLORATION.get(head, 0.0)
+        elif head not in _EXPLORATION or not 0.0 <= exploration <= 1.0:
+            raise ConfigError(
+                f"exploration must be from 0 to 1 for a policy of DQN or TD3, got {exploration!r} "
+                f"for one with the head {head}. Leave it out."
+            )
+        return self._acted_on(states, None, deterministic, exploration)
 
     def reseed(self, seed: int) -> None:
         """Begins the stream that `act(..., deterministic=False)` draws from anew, from a seed."""
