@@ -115,7 +115,7 @@ class TorchAgent:
         return ResourceError(
             f"{self.device} lacks memory {what} ({str(error).splitlines()[0]}). "
             "Narrower networks, smaller batches, shorter rollouts, fewer copies and fewer members "
-            "need less; or train with --device cpu."
+            "need less; or give --device cpu."
         )
 
     def drain_notes(self) -> list[str]:

@@ -6,13 +6,14 @@ import errno
 import faulthandler
 import os
 import platform
+import re
 import signal
 import sys
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -55,6 +56,30 @@ class CtrlC:
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+
+
+def fitted(text: str, arguments: Sequence[str]) -> str:
+    """Replace suggested options that the command line excludes by what works beside it.
+
+    Args:
+        text: an error's message, which suggests ``give --device VALUE``.
+        arguments: the command line behind `slipstream`.
+    """
+    words = " ".join(arguments)
+    gpu = re.search(r"--gpu[ =]\d+", words)
+    setting = re.search(r"(?:--set[ =])?training\.device=\S+", words)
+
+    def instead(found: re.Match[str]) -> str:
+        device = found[1]
+        if device == "cpu" and (named := gpu or setting):
+            return f"leave out {named[0]}"
+        if gpu:
+            return f"give --gpu {device.removeprefix('cuda:')}"
+        if setting or arguments[:1] == ["exploit"]:  # has no --device
+            return f"give --set training.device={device}"
+        return found[0]
+
+    return re.sub(r"give --device (cpu|cuda:\d+)", instead, text)
 
 
 def complain(text: str) -> None:

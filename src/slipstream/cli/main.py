@@ -25,6 +25,7 @@ from slipstream.cli.faults import (
     Stopped,
     complain,
     complain_of_fault,
+    fitted,
     standing_output,
 )
 from slipstream.core.errors import BusyError, SlipstreamError
@@ -140,7 +141,7 @@ def _run(arguments: list[str] | None) -> int:
             complain(f"Interrupted. {KEPT}")
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except SlipstreamError as error:
-        complain(str(error))
+        complain(fitted(str(error), sys.argv[1:] if arguments is None else arguments))
         return BUSY if isinstance(error, BusyError) else USER_ERROR
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "slipstream":

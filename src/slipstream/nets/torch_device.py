@@ -32,7 +32,7 @@ def device_of(name: str) -> torch.device:
         raise ResourceError(
             f"{name} was asked for, and PyTorch {torch.__version__} here is built for processors "
             f"only. Install a build with CUDA: {line} (on Windows see "
-            "https://pytorch.org/get-started); or train with --device cpu."
+            "https://pytorch.org/get-started); or give --device cpu."
         )
     cards = torch.cuda.device_count()
     if cards == 0:
@@ -42,13 +42,13 @@ def device_of(name: str) -> torch.device:
         raise ResourceError(
             f"{name} was asked for, and no card can be used here: there is none, its driver is "
             f"missing, or {hides} hides it{'' if rocm is None else f' (PyTorch for ROCm {rocm})'}. "
-            f"`{shows}` shows what the driver sees; or train with --device cpu."
+            f"`{shows}` shows what the driver sees; or give --device cpu."
         )
     if (device.index or 0) >= cards:
         known = "only cuda:0" if cards == 1 else f"cuda:0 to cuda:{cards - 1}"
         raise ResourceError(
             f"{name} was asked for, and this machine has {cards} card{'s' * (cards > 1)}: {known}. "
-            "Give one of them with --device, or cpu."
+            "Name one of them, or give --device cpu."
         )
     return device
 

@@ -172,7 +172,7 @@ def work_for(
     if gpu and config.training.device != "cuda:0":
         raise ConfigError(
             f"training.device is {config.training.device}: each worker of a cluster sees its own "
-            "card as cuda:0, write that (--device cuda:0)."
+            "card as cuda:0: give --device cuda:0."
         )
     return ClusterWork(
         owner=f"{owner} ({config.hash[:12]})",
