@@ -149,6 +149,41 @@ def test_a_study_from_search_to_holdout(slipstream, machinery, tmp_path, monkeyp
     assert len(study.trials) == 8
 
 
+def test_a_study_is_known_by_its_name_from_every_folder(
+    slipstream, machinery, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert tune(slipstream).code == 0
+    commands = [("study", one, "one") for one in ("status", "best", "export", "report", "stop")]
+    commands += [("status", "one"), ("doctor", "one"), ("resume", "one", "--no-report")]
+    here = [slipstream(*words) for words in commands]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for words, before in zip(commands, here, strict=True):
+        there = slipstream(*words)
+        assert (there.code, before.code) == (0, 0), (words, there.err, before.err)
+        if words[1] not in ("report", "one"):
+            assert there.out == before.out, words
+    assert not list(Path().iterdir())
+    unknown = slipstream("study", "status", "two")
+    assert unknown.code == 2 and "There is no study two" in unknown.err
+
+
+def test_a_name_that_several_studies_have_is_asked_about(
+    slipstream, machinery, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "c.yaml").write_text(CONFIG)
+        monkeypatch.chdir(tmp_path / name)
+        assert tune(slipstream).code == 0
+    monkeypatch.chdir(tmp_path)
+    for words in (("study", "status", "one"), ("doctor", "one"), ("status", "one")):
+        found = slipstream(*words)
+        assert found.code == 2 and "2 are called one: give its path" in found.err
+
+
 @pytest.mark.long
 def test_a_study_is_listed_by_its_name(slipstream, machinery, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

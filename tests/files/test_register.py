@@ -9,12 +9,14 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import slipstream
-from slipstream.core.errors import ResourceError
+from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.files import register
 from slipstream.files.files import write_sealed
+from slipstream.runs.run import Run
 
 AGENT = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1}
 
@@ -146,3 +148,19 @@ def test_an_entry_with_a_key_of_a_later_version_is_read(state, tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
     assert register.known("a1", run).present
     assert [one.id for one in register.entries()] == ["a1"]
+
+
+def test_a_run_is_opened_by_its_name_from_every_folder(tmp_path, monkeypatch):
+    path = slipstream.train(
+        "cartpole", out=tmp_path / "a" / "r1", overrides=AGENT, num_envs=4, total_steps=128
+    ).path
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "b")
+    assert str(Run.open("r1").path) == str(tmp_path / "a" / "r1")
+    assert np.array_equal(
+        slipstream.load_policy("r1").parameters.flat, slipstream.load_policy(path).parameters.flat
+    )
+    with pytest.raises(CheckpointError, match="is not a run directory"):
+        Run.open("r2")
+    assert register.place_of("r1", "study") is None
+    assert register.place_of("a/r1") is None  # a path is no name

@@ -125,9 +125,7 @@ RunOrStudyOrNone = Annotated[
 ]
 StudyName = Annotated[
     str,
-    typer.Argument(
-        help="Name of the study below ./studies, or its folder.", autocompletion=studies
-    ),
+    typer.Argument(help="Name of a study, or its folder.", autocompletion=studies),
 ]
 Device = Annotated[
     str | None,

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.errors import ResourceError
+from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.reader import is_there, read_json
 from slipstream.files.files import make_folder, plain, sweep, write_json
 from slipstream.files.status import KINDS
@@ -147,6 +147,23 @@ def named(name: str) -> list[Registered]:
         return [one for one in entries() if Path(one.path).name == name]
     except ResourceError:
         return []
+
+
+def place_of(name: str | Path, *kinds: str) -> Path | None:
+    """Return the folder of that name that a command of this user made; None if there is none.
+
+    Args:
+        name: a folder's name; a path with several parts is no name.
+        kinds: kinds of folders to look among; all if none is given.
+
+    Raises:
+        CheckpointError: several folders have that name.
+    """
+    made = [one for one in named(str(name)) if one.present and one.kind in (kinds or KINDS)]
+    if len(made) > 1:
+        paths = " and ".join(one.path for one in made)
+        raise CheckpointError(f"{len(made)} are called {name}: give its path, of {paths}.")
+    return Path(made[0].path) if made else None
 
 
 def id_of(folder: Path) -> str | None:

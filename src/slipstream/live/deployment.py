@@ -89,12 +89,14 @@ class Deployment:
 
     @classmethod
     def open(cls, name: str | Path) -> Deployment:
-        """An existing one.
+        """Open an existing one; a name not below ``./deployments`` is looked up in the register.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is none, or several have that name.
         """
         found = cls.of(name)
+        if not found.exists:
+            found = cls(register.place_of(name, DEPLOYMENT) or found.path)
         if not found.exists:
             names = sorted(one.parent.name for one in found.path.parent.glob(f"*/{CURRENT}"))
             known = f"those there: {', '.join(names)}" if names else "there is none there"

@@ -23,9 +23,11 @@ from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig, is_game
 from slipstream.environments.self_play.opponents import SnapshotPool, short_name
 from slipstream.environments.self_play.ratings import load_model, rated
+from slipstream.files import register
 from slipstream.files.best_policies import BEST
 from slipstream.files.checkpoint import STATE
 from slipstream.files.files import write_sealed
+from slipstream.files.status import RUN
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.runs.policies import DeployedPolicy, best_policy, deployed_folder
@@ -213,7 +215,7 @@ def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
     known = bots(env_name)
     if text in known:
         return Player(text)
-    if not Path(text).expanduser().exists():
+    if not Path(text).expanduser().exists() and register.place_of(text, RUN) is None:
         game = KernelEnvironment.short_name(env_name)
         raise ConfigError(
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
@@ -233,6 +235,8 @@ def run_of(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | No
         trust: see `Run.open`.
     """
     folder = Path(path).expanduser().absolute()
+    if not folder.exists():
+        folder = register.place_of(path, RUN) or folder
     if (folder / CONFIG).is_file():
         return Run.open(folder, trust=trust), None
     if folder.parent.name != BEST or not (folder.parents[1] / CONFIG).is_file():

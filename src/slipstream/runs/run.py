@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import is_there, read_json
 from slipstream.core.text import Summarised, to_stderr
-from slipstream.files import checkpoint, provenance
+from slipstream.files import checkpoint, provenance, register
 from slipstream.files.best_policies import BEST, BestPolicies
 from slipstream.files.bulk import drop_chunks
 from slipstream.files.files import (
@@ -30,7 +30,7 @@ from slipstream.files.files import (
 from slipstream.files.interruption import forget_stop
 from slipstream.files.lock import LOCK, take_lock
 from slipstream.files.logbook import Logbook
-from slipstream.files.status import EVENTS, LOG, STATUS, read_status
+from slipstream.files.status import EVENTS, LOG, RUN, STATUS, read_status
 from slipstream.files.table import read
 from slipstream.runs.listeners.events import Event
 from slipstream.runs.listeners.metrics import EVALUATIONS, METRICS, TableWriter
@@ -169,7 +169,7 @@ class Run(Summarised):
         """An existing run directory; nothing that its config names is imported yet.
 
         Args:
-            path: the directory.
+            path: the directory, or the name of one that a command of this user made.
             say: see `Run`.
             trust: code that the config names may run, whoever made the run.
 
@@ -177,6 +177,8 @@ class Run(Summarised):
             CheckpointError: it is none.
         """
         folder = Path(path).expanduser().absolute()
+        if not folder.exists():
+            folder = register.place_of(path, RUN) or folder
         if not is_there(folder / CONFIG):
             name = shlex.quote(str(path))
             if is_there(folder / CHECKPOINTS) and holds_no_run(folder):

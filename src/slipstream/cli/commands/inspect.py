@@ -10,6 +10,7 @@ import typer
 
 from slipstream.cli.arguments import Target, Trust
 from slipstream.cli.output import show_table, tell
+from slipstream.files.status import MARKS, RUN, STUDY
 
 app = typer.Typer()
 
@@ -65,7 +66,7 @@ def doctor(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="Also say what `auto` is for it; of a run's directory, why it was slow."
+            help="Also say what `auto` is for it; of a run's directory or name, why it was slow."
         ),
     ] = None,
     trust: Trust = False,
@@ -73,13 +74,28 @@ def doctor(
     """Says what this machine offers and what auto would choose, and why; or why a run was slow."""
     from slipstream.cli.checkup import checkup, copies_rows, kernel_rows, run_rows, sizing_rows
 
-    if target is not None and (Path(target) / "config.yaml").is_file():
-        rows = run_rows(target, trust)
+    folder = None if target is None else _folder(target)
+    if folder is not None and (folder / MARKS[RUN]).is_file():
+        rows = run_rows(str(folder), trust)
     else:
+        if folder is not None and (folder / MARKS[STUDY]).is_file():
+            target = str(folder / MARKS[STUDY])
         rows = checkup()
         if target is not None:
             rows += kernel_rows(target) + sizing_rows(target) + copies_rows(target)
     show_table(("what", "found"), rows)
+
+
+def _folder(target: str) -> Path | None:
+    """Return the folder of the run or study that a target names; None for what can be trained."""
+    from slipstream.environments.factory import kind_of
+    from slipstream.files.register import place_of
+    from slipstream.studies.record.folder import STUDIES
+
+    if kind_of(target).known(target) or Path(target).is_file():
+        return None
+    here = [place for place in (Path(target), Path(STUDIES) / target) if place.is_dir()]
+    return here[0] if here else place_of(target)
 
 
 def _first_sentence(folder: str, name: str) -> str:

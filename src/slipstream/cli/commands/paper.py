@@ -16,7 +16,7 @@ from slipstream.core.errors import ConfigError
 app = typer.Typer()
 WORKS = ("deploy", "paper")
 
-Name = Annotated[str, typer.Argument(help="Of a deployment below ./deployments, or its folder.")]
+Name = Annotated[str, typer.Argument(help="Name of a deployment, or its folder.")]
 
 
 @app.command()

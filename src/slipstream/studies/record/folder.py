@@ -19,7 +19,7 @@ from slipstream.core.errors import CheckpointError, ConfigError, DataError, Vers
 from slipstream.core.extras import pip_install
 from slipstream.core.reader import read_json
 from slipstream.core.text import Summarised
-from slipstream.files import yaml_file
+from slipstream.files import register, yaml_file
 from slipstream.files.files import disk_errors, make_folder, not_older, write_sealed
 from slipstream.files.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.files.lock import LOCK, is_locked, take_lock
@@ -124,12 +124,16 @@ class StudyFolder(Summarised):
 
     @classmethod
     def open(cls, name: str, parent: Path | None = None, trust: bool = False) -> StudyFolder:
-        """An existing study; arguments as for `of`, and `trust`, see the class.
+        """Open an existing study; arguments as for `of`, and `trust`, see the class.
+
+        A name that is not below ``./studies`` is looked up in the register.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is none, or several have that name.
         """
         folder = cls.of(name, parent)
+        if parent is None and not folder.exists and not folder.config.is_file():
+            folder = cls(register.place_of(name, STUDY) or folder.path)
         if folder.ledger.is_file() and not folder.config.is_file():
             raise CheckpointError(
                 f"{folder.config} is missing, without which the study cannot be read. Its trials "

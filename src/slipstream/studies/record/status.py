@@ -19,7 +19,14 @@ from slipstream.files.files import plain
 from slipstream.files.interruption import ask_to_stop
 from slipstream.files.lines import folder_lines, number, run_lines
 from slipstream.files.lock import is_locked
-from slipstream.files.status import CURRENT, STUDY, Status, read_status, version_in_force
+from slipstream.files.status import (
+    CURRENT,
+    MARKS,
+    STUDY,
+    Status,
+    read_status,
+    version_in_force,
+)
 from slipstream.files.table import csv_text
 from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
@@ -194,19 +201,16 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
             )
         return deployed, None
     if not study.exists and not is_there(study.config):
-        made = [one for one in register.named(str(name)) if one.present]
-        if len(made) > 1:
-            paths = " and ".join(one.path for one in made)
-            raise CheckpointError(f"{len(made)} are called {name}: give its path, of {paths}.")
-        if made and made[0].kind != STUDY:
-            return Path(made[0].path), None
-        if not made:
+        made = register.place_of(name)
+        if made is not None and not is_there(made / MARKS[STUDY]):
+            return made, None
+        if made is None:
             raise CheckpointError(
                 f"{name} is neither a run nor a study: give the directory that `slipstream train` "
                 "printed, or the name that `slipstream tune` or `deploy` was given; `slipstream "
                 "jobs --all` lists those that your commands made."
             )
-        name = made[0].path
+        name = made  # a study
     study = StudyFolder.open(str(name))
     return study.path, study
 
