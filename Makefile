@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev
 # -q: the list of what is installed is the lock file.
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps
 
-.PHONY: demo test test-all check check-cuda bench bench-loops docs site package clean
+.PHONY: demo test test-all check bench bench-loops docs site package clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -65,9 +65,6 @@ check: $(DEV)  ## format, lint, types, layers
 	$(BIN)/ruff check --preview --select PLW1514 src  # text files are UTF-8 in every locale
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-
-check-cuda: $(INSTALLED)  ## compile every kernel to PTX; needs neither GPU nor driver, but the extra
-	$(BIN)/python -m slipstream.vector.kernel.cuda
 
 bench: $(VENV)/.peers  ## measure beside the peers (three suites, at most 10 minutes each)
 	$(BIN)/python -m benchmarks env --json results/env.json

@@ -59,10 +59,8 @@ settings.load_profile("same")
 ROOT = Path(__file__).parents[1]
 #: Words of a skip for a Python package that is absent; such a skip fails with ``--all-packages``.
 ABSENT = re.compile(r"could not import|is not installed|needs requirements-|pip install|is absent")
-#: What the peers' lock cannot install: other systems' packages, and NVIDIA's (`make check-cuda`).
-ELSEWHERE = re.compile(
-    r"the original environment is not installed|PostgreSQL|git is not|Chromium|extra cuda-check"
-)
+#: What the peers' lock cannot install: other systems' packages.
+ELSEWHERE = re.compile(r"the original environment is not installed|PostgreSQL|git is not|Chromium")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -156,7 +156,7 @@ def test_the_dashboards_pages_are_written_to_be_read() -> None:
 
 def test_make_has_its_verbs() -> None:
     text = (ROOT / "Makefile").read_text()
-    verbs = {"demo", "test", "test-all", "check", "check-cuda", "bench", "docs", "clean"}
+    verbs = {"demo", "test", "test-all", "check", "bench", "docs", "clean"}
     verbs |= {"package", "site"}
     assert verbs <= set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
 

@@ -40,7 +40,6 @@ _PIP_WORDS = {
     "envpool": EXTRAS["envpool"],
     "torch": EXTRAS["torch"],
     "ray": EXTRAS["ray"],
-    "numba_cuda": EXTRAS["cuda-check"],
 }
 
 

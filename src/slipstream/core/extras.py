@@ -12,7 +12,6 @@ from slipstream.core.errors import ResourceError
 # The extras of pyproject.toml, for people: a registry's `slipstream` need not be this one.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "torch": ("torch>=2.10",),
-    "cuda-check": ("numba-cuda>=0.30", "nvidia-nvvm>=13", "nvidia-cuda-nvrtc>=13"),
     "sb3": ("stable-baselines3>=2.4",),
     "envpool": ("envpool>=1.0",),
     "pettingzoo": ("pettingzoo>=1.25",),

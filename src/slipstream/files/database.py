@@ -23,7 +23,7 @@ WHERE one.type = 'table' AND its.hidden > 0"""
 _SECONDS = 253_402_300_799.0  # UTC, the end of the year 9999: what `time.gmtime` can show
 
 
-class Cell(NamedTuple):
+class ColumnRule(NamedTuple):
     """What a column may hold.
 
     Attributes:
@@ -81,20 +81,20 @@ class Cell(NamedTuple):
 
 _NAMES = {int: "a whole number", float: "a number", str: "text", bytes: "bytes"}
 _OF_TYPES = {
-    "INTEGER": Cell(int, 0, 2**53),
-    "REAL": Cell(float, -1e300, 1e300),
-    "TEXT": Cell(str),
-    "BLOB": Cell(bytes),
+    "INTEGER": ColumnRule(int, 0, 2**53),
+    "REAL": ColumnRule(float, -1e300, 1e300),
+    "TEXT": ColumnRule(str),
+    "BLOB": ColumnRule(bytes),
 }
-TIME, MOMENT = Cell(int, 0, _SECONDS), Cell(float, 0, _SECONDS)  # UTC seconds
+TIME, MOMENT = ColumnRule(int, 0, _SECONDS), ColumnRule(float, 0, _SECONDS)  # UTC seconds
 
 
-def json_of(shape: Any) -> Cell:
+def json_of(shape: Any) -> ColumnRule:
     """Return the cell of a text that is JSON of a shape, see `misfit`."""
-    return Cell(str, shape=shape)
+    return ColumnRule(str, shape=shape)
 
 
-class Table:
+class StoredTable:
     """A table of a database, the one way in which its rows are read.
 
     Args:
@@ -107,9 +107,9 @@ class Table:
         cells: what each column holds, in the order of the columns.
     """
 
-    def __init__(self, name: str, schema: str, remedy: str, **cells: Cell) -> None:
+    def __init__(self, name: str, schema: str, remedy: str, **cells: ColumnRule) -> None:
         self.name, self._remedy = name, remedy
-        self.cells: dict[str, Cell] = {}
+        self.cells: dict[str, ColumnRule] = {}
         with closing(sqlite3.connect(":memory:")) as db:
             db.executescript(schema)
             for _, column, kind, full, _, key in db.execute(f"PRAGMA table_info({name})"):

@@ -24,8 +24,8 @@ from typing import Any, Self
 from slipstream.core.errors import ConfigError
 from slipstream.files.database import (
     MOMENT,
-    Cell,
-    Table,
+    ColumnRule,
+    StoredTable,
     database_errors,
     json_of,
     open_to_write,
@@ -60,18 +60,18 @@ CREATE UNIQUE INDEX IF NOT EXISTS one_job_a_folder ON jobs (folder) WHERE ended 
 """
 _REMEDY = "Move the file away, and add its jobs again."
 _UNDER_WAY = "WHERE ended = ''"
-_JOBS = Table(
+_JOBS = StoredTable(
     "jobs",
     _SCHEMA,
     _REMEDY,
-    kind=Cell(str, words=("run", "study")),
+    kind=ColumnRule(str, words=("run", "study")),
     **dict.fromkeys(("command", "again"), json_of([str])),
     place=json_of({"python": str, "cwd": str, "variables": {"*": str}}),
-    wanted=Cell(str, words=(COMPLETE, STOPPED)),
-    ended=Cell(str, words=("", COMPLETE, FAILED)),
-    cores=Cell(int, 1, 2**31 - 1),
-    progress=Cell(int, -1, 2**53),
-    pid=Cell(int, 0, 2**31 - 1),
+    wanted=ColumnRule(str, words=(COMPLETE, STOPPED)),
+    ended=ColumnRule(str, words=("", COMPLETE, FAILED)),
+    cores=ColumnRule(int, 1, 2**31 - 1),
+    progress=ColumnRule(int, -1, 2**53),
+    pid=ColumnRule(int, 0, 2**31 - 1),
     added=MOMENT,
 )
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from slipstream.files.database import (
     MOMENT,
     TIME,
-    Table,
+    StoredTable,
     database_errors,
     json_of,
     open_to_read,
@@ -60,13 +60,13 @@ _REMEDY = (
     "is not lost as long as the file is kept."
 )
 _NUMBERS = json_of([(int, float)])
-_DECISIONS = Table(
+_DECISIONS = StoredTable(
     "decisions", _SCHEMA, _REMEDY, time=TIME, action=_NUMBERS, wanted=_NUMBERS, decided=MOMENT
 )
-_REMARKS = Table("remarks", _SCHEMA, _REMEDY, time=MOMENT)
-_ORDERS = Table("orders", _SCHEMA, _REMEDY, time=TIME)
+_REMARKS = StoredTable("remarks", _SCHEMA, _REMEDY, time=MOMENT)
+_ORDERS = StoredTable("orders", _SCHEMA, _REMEDY, time=TIME)
 _RESTS = json_of({"*": [(int, float, str)]})
-_TRADED = Table("traded", _SCHEMA, _REMEDY, time=TIME, rests=_RESTS)
+_TRADED = StoredTable("traded", _SCHEMA, _REMEDY, time=TIME, rests=_RESTS)
 INTENDED, OPEN = "intended", "open"
 OVERTAKEN = "overtaken by the next bar"
 
@@ -249,7 +249,7 @@ class Journal:
         return [Traded(*row) for row in self._read(_TRADED, "WHERE time >= ? ORDER BY time", since)]
 
     def _read(
-        self, table: Table, rest: str = "", *values: str | int, names: Sequence[str] = ()
+        self, table: StoredTable, rest: str = "", *values: str | int, names: Sequence[str] = ()
     ) -> list[Sequence[Any]]:
         with self._errors():
             return table.read(self._table, rest, values, names)
@@ -275,7 +275,7 @@ class Journal:
             yield
 
 
-def _insert(table: Table) -> str:
+def _insert(table: StoredTable) -> str:
     """Return the statement that adds whole rows."""
     return (
         f"INSERT INTO {table.name} ({', '.join(table.cells)}) "

@@ -25,7 +25,13 @@ from numpy.typing import NDArray
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.market_pass import SymbolPass
 from slipstream.environments.environment import Environment
-from slipstream.files.database import MOMENT, Cell, Table, database_errors, open_to_write
+from slipstream.files.database import (
+    MOMENT,
+    ColumnRule,
+    StoredTable,
+    database_errors,
+    open_to_write,
+)
 from slipstream.files.register import state_folder
 from slipstream.market.calendar import DAY, DayRoll, day_number
 from slipstream.market.planted.prices import is_planted
@@ -55,11 +61,11 @@ _REMEDY = (
     "Restore the file from a backup, or move it away: which hold-outs were opened before is not "
     "known then."
 )
-_KINDS, _ROW = Cell(str, words=(SEARCH, OPENING, LOOK)), Cell(int, -(2**53), 2**53)
-_SEEN = Table("seen", _TABLES, _REMEDY, kind=_KINDS, at=MOMENT)
-_PRICES, _OF = Table("prices", _TABLES, _REMEDY), Table("of", _TABLES, _REMEDY)
-_SERIES = Table("series", _TABLES, _REMEDY)
-_SPANS = Table("spans", _TABLES, _REMEDY, first=_ROW, last=_ROW)
+_KINDS, _ROW = ColumnRule(str, words=(SEARCH, OPENING, LOOK)), ColumnRule(int, -(2**53), 2**53)
+_SEEN = StoredTable("seen", _TABLES, _REMEDY, kind=_KINDS, at=MOMENT)
+_PRICES, _OF = StoredTable("prices", _TABLES, _REMEDY), StoredTable("of", _TABLES, _REMEDY)
+_SERIES = StoredTable("series", _TABLES, _REMEDY)
+_SPANS = StoredTable("spans", _TABLES, _REMEDY, first=_ROW, last=_ROW)
 _TYPES = ("<i8", "<f8")  # of times and values
 _MOST_ROWS = 1 << 24  # hours of 1,900 years, between the first and the last of a series
 

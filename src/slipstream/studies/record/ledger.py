@@ -23,9 +23,9 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import misfit
 from slipstream.files.database import (
     MOMENT,
-    Cell,
     ChangedError,
-    Table,
+    ColumnRule,
+    StoredTable,
     database_errors,
     json_of,
     open_to_read,
@@ -72,8 +72,8 @@ _FOLD = {
     "inactive?": bool,
     **dict.fromkeys((f"{name}?" for name in _FIGURES), _MAYBE),
 }
-_FACTS = Table("facts", _TABLES, _REMEDY, value=json_of(_ANY))
-_ASKS = Table(
+_FACTS = StoredTable("facts", _TABLES, _REMEDY, value=json_of(_ANY))
+_ASKS = StoredTable(
     "asks",
     _TABLES,
     _REMEDY,
@@ -82,25 +82,25 @@ _ASKS = Table(
     notes=json_of([str]),
     at=MOMENT,
 )
-_OUTCOMES = Table(
+_OUTCOMES = StoredTable(
     "outcomes",
     _TABLES,
     _REMEDY,
-    phase=Cell(str, words=("search", "confirm", "final", "refit")),
-    failed=Cell(int, 0, 1),
+    phase=ColumnRule(str, words=("search", "confirm", "final", "refit")),
+    failed=ColumnRule(int, 0, 1),
     seconds=json_of({"*": _MAYBE}),
     metrics=json_of([{"*": _MAYBE}]),
     at=MOMENT,
 )
-_VERDICTS = Table(
+_VERDICTS = StoredTable(
     "verdicts",
     _TABLES,
     _REMEDY,
-    kind=Cell(str, words=("continued", "pruned", "complete", "failed")),
+    kind=ColumnRule(str, words=("continued", "pruned", "complete", "failed")),
     folds=json_of([_FOLD]),
     at=MOMENT,
 )
-_OPENINGS = Table("openings", _TABLES, _REMEDY, at=MOMENT)
+_OPENINGS = StoredTable("openings", _TABLES, _REMEDY, at=MOMENT)
 _SHAPES: dict[str, Any] = {  # of facts by name; others are what a command was given
     "format": int,
     "storage": str,
@@ -591,7 +591,7 @@ class Ledger:
 
     def _read(
         self,
-        table: Table,
+        table: StoredTable,
         rest: str = "",
         values: Sequence[Any] = (),
         names: Sequence[str] = (),
