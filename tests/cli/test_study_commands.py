@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from dataclasses import replace
 from importlib import metadata
@@ -29,8 +30,10 @@ from slipstream.studies import study as study_module
 from slipstream.studies.outcome import confirmation as confirmation_module
 from slipstream.studies.outcome import winner as winner_module
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.search.machinery import Survey
+from slipstream.studies.search.session import Session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 from fake_pool import MARKET, SPACE, FakePool
@@ -321,13 +324,57 @@ def test_stop_cuts_the_search_and_goes_on_to_the_end(slipstream, machinery, tmp_
 def test_hours_keep_the_share_of_the_confirmation(slipstream, machinery, tmp_path):
     machinery.seconds = 0.02
     done = slipstream(
-        *("tune", "c.yaml", "--n-trials", "400", "--study-name", "one", "--no-report"),
-        *("--hours", str(3 / 3600)),
+        *("tune", "c.yaml", "--n-trials", "4000", "--study-name", "one", "--no-report"),
+        *("--hours", str(8 / 3600)),
     )
     assert done.code == 0, done.err
     found = result(tmp_path)
-    assert 4 <= found["trials"]["asked"] < 400
+    assert 1 <= found["trials"]["asked"] < 4000
     assert "--hours" in done.out and found["confirmation"]["candidates"]
+    (tmp_path / "studies" / "one" / "result.json").unlink()
+    assert slipstream("resume", "one", "--no-report").code == 0
+    assert result(tmp_path)["trials"] == found["trials"]
+
+
+def test_hours_that_hold_no_trial_with_its_confirmation_are_refused(
+    slipstream, machinery, tmp_path
+):
+    done = tune(slipstream, "--hours", "1e-7")
+    assert done.code == 2 and not (tmp_path / "studies" / "one").exists()
+    enough = re.search(r"--hours 1e-07 leaves .* Give --hours ([\d.e+-]+), or lower", done.err)
+    assert enough and float(enough[1]) > 1e-7
+    assert tune(slipstream, "--hours", "1").code == 0
+
+
+def test_hours_cut_trials_in_flight_and_a_resume_keeps_to_that(
+    slipstream, machinery, tmp_path, monkeypatch
+):
+    left = iter([1e6] * 6)
+    monkeypatch.setattr(Session, "left", property(lambda self: next(left, 1e-3)))
+    done = tune(slipstream, "--hours", "1")
+    assert done.code == 0, done.err
+    trials = result(tmp_path)["trials"]
+    assert (
+        trials["timed_out"] >= 1 and f"trials in flight are cut: {trials['timed_out']}" in done.out
+    )
+    assert trials["asked"] == sum(
+        trials[one] for one in ("complete", "pruned", "failed", "timed_out")
+    )
+    with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
+        kinds = {verdict.trial: verdict.kind for verdict in ledger.verdicts()}
+        before = [vars(one) for one in ledger.verdicts()]
+    assert list(kinds.values()).count("timed_out") == trials["timed_out"]
+    candidates = result(tmp_path)["confirmation"]["candidates"]
+    assert all(kinds[one["trial"]] == "complete" for one in candidates)
+    assert len(candidates) <= 1
+    (tmp_path / "studies" / "one" / "result.json").unlink()
+    machinery.pools.clear()
+    assert slipstream("resume", "one", "--no-report").code == 0
+    assert result(tmp_path)["trials"] == trials
+    assert result(tmp_path)["confirmation"]["candidates"] == candidates
+    assert [name for name, _ in machinery.pools[0].trained if "search" in name] == []
+    with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
+        assert [vars(one) for one in ledger.verdicts()] == before
 
 
 @pytest.mark.long

@@ -108,6 +108,9 @@ class FakePool:
     def drop(self, name: str) -> None:
         self.dropped.add(name)
 
+    def abandon(self) -> None:
+        self._queue = [one for one in self._queue if one[0].name not in self.dropped]
+
     def state_bytes(self, name: str) -> int:
         return 0
 

@@ -161,7 +161,7 @@ Workers = Annotated[
 ]
 Hours = Annotated[
     float | None,
-    typer.Option(help="End by then: cuts the search, keeps the confirmation's share."),
+    typer.Option(help="Time budget: cuts the search and sizes the confirmation to fit."),
 ]
 Storage = Annotated[
     str | None,

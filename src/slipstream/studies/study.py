@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from slipstream.files.files import write_text
 from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
+from slipstream.market.finding import plural
 from slipstream.runs.listeners.telling import vectorized_line
 from slipstream.runs.openings import register_search
 from slipstream.runs.state_version import check_state_version, state_version
@@ -32,12 +35,13 @@ from slipstream.studies.record.folder import (
     identity,
     write_study,
 )
-from slipstream.studies.record.ledger import Ledger
+from slipstream.studies.record.ledger import Ledger, ranked
 from slipstream.studies.record.storage import Mirror, shown, storage_url
 from slipstream.studies.record.warm_start import FACT, WarmStart, check_holdout
 from slipstream.studies.search.asker import LIBRARIES
 from slipstream.studies.search.forecast import (
     DAY,
+    candidates_within,
     check_disk,
     check_memory,
     confirm_members,
@@ -66,7 +70,8 @@ class Resources:
         storage: Optuna's, which mirrors the ledger; None: a file of the study's folder.
         workers: processes; None: one per core, or those of the cluster.
         group_size: members of a population; None: by measurement.
-        hours: that the study may take; the search is cut so that the confirmation fits.
+        hours: time budget of the call. The search ends, and the confirmation has fewer candidates,
+            so that all of it fits; what cannot fit is refused.
         force_deploy: deploys the best candidate although nothing was recommended.
         cluster: who trains instead of processes of this machine.
         fit: hours; a study that is forecast to take longer is not begun, but told what would fit.
@@ -145,6 +150,7 @@ class Study:
         if self.warm_start is not None:
             self._identity["from_study_sha256"] = self.warm_start.digest
         self._logbook = Logbook(self.folder.path, "study", self.say)
+        self._deadline = math.inf
 
     def _tell(self, sentence: str) -> None:
         self.say(sentence)
@@ -163,6 +169,8 @@ class Study:
             SlipstreamError: with one paragraph that says what to do; nothing that was done is lost.
             Interrupted: a signal or `slipstream stop`; it can be resumed.
         """
+        if self.resources.hours is not None:
+            self._deadline = time.monotonic() + _BEFORE_END * 3600 * self.resources.hours
         storage_url(self.resources.storage, self.folder.path)  # refused before anything takes time
         self._check_place()
         fresh = not self.folder.exists
@@ -276,12 +284,14 @@ class Study:
                     say=self._tell,
                     show=self.show,
                     notes=survey.notes,
+                    deadline=self._deadline,
                 )
                 search = self._search(session, mirror)
                 session.begin()
                 mirror.flush(last=True)  # now, for the phases that follow are long
                 session.spent("mirror")
-                confirmed = confirm_best(session, search, survey.facts.get("folds"))
+                top = self._candidates(session, search)
+                confirmed = confirm_best(session, search, survey.facts.get("folds"), top)
                 deployed = deploy(
                     session,
                     search,
@@ -371,8 +381,65 @@ class Study:
                 self._tell(f"It fits: {minutes(needed)} of {minutes(60 * hours)}.")
         elif self.resources.fit is not None:
             self._tell("--fit is for the beginning of a study: this one has begun, and goes on.")
+        self._check_hours(plan, ledger, told)
         for warning in told["warnings"]:
             self._tell(f"Warning: {warning}")
+
+    def _check_hours(self, plan: StudyPlan, ledger: Ledger, told: Mapping[str, Any]) -> None:
+        """Refuse a time budget below one trial and the confirmation of one candidate.
+
+        Where fewer trials fit than are in flight at a time, the search has as many as fit.
+        """
+        hours, count = self.resources.hours, plan.study.n_trials
+        if hours is None:
+            return
+        each = told["search_minutes"] / count
+        confirm = told["confirm_minutes"] / confirm_members(plan, count)
+        confirm *= confirm_members(plan, count, 1)
+        begun = any(verdict.kind == "complete" for verdict in ledger.verdicts())
+        left = (self._deadline - time.monotonic()) / 60
+        need = confirm + (0.0 if begun else each)
+        if need > left:
+            enough = 1.25 * (need / 60 + max(0.0, hours - left / 60))
+            raise ConfigError(
+                f"--hours {hours:g} leaves {minutes(max(0.0, left))} after loading and measuring, "
+                f"and {'' if begun else 'one trial with '}the confirmation of one candidate "
+                f"({plural(plan.study.confirmation.seeds, 'seed')} x {plural(plan.folds, 'fold')}) "
+                f"needs about {minutes(need)}. Give --hours {enough:.2g}, or lower "
+                "training.total_steps. Nothing more was begun."
+            )
+        fit = max(1, int((left - confirm) / each)) if each else count
+        if not ledger.asks() and fit < min(plan.study.trials_in_flight, count):
+            ledger.record(cut=fit, cut_of=count)
+
+    def _candidates(self, session: Session, search: Search) -> int | None:
+        """Candidates of the confirmation: fewer where the time budget has no room for all."""
+        ledger, plan, speed = session.ledger, session.plan, self._speed(session)
+        top, most = ledger.fact("candidates"), plan.study.confirmation.top
+        if top is None and session.left < math.inf and speed:
+            able = len(ranked(search.verdicts.values()))
+            top = candidates_within(plan, max(1, able), max(0.0, session.left) * speed)
+            if top >= min(most, able):
+                return None
+            ledger.record(candidates=top)
+        if top is None:
+            return None
+        sentence = (
+            f"The confirmation has {plural(top, 'candidate')} instead of {most}: --hours has no "
+            "time for more."
+        )
+        self._tell(sentence)
+        known = self.folder.provenance.get("notes") or ()
+        self.folder.record(notes=list(dict.fromkeys([*known, sentence])))
+        return int(top)
+
+    def _speed(self, session: Session) -> float | None:
+        """Steps per second as measured; before the first outcome, as forecast."""
+        plan, told = session.plan, session.ledger.fact("forecast")
+        if session.meter.speed or told is None or not told["search_minutes"]:
+            return session.meter.speed
+        steps = plan.study.n_trials * plan.folds * plan.mean_steps
+        return float(steps / (60 * told["search_minutes"]))
 
     def _search(self, session: Session, mirror: Mirror | None) -> Search:
         plan, ledger = session.plan, session.ledger
@@ -383,15 +450,19 @@ class Study:
         search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial))
 
         def after() -> float:
-            return confirm_members(plan, search.scheduler.limit) * plan.mean_steps
+            limit, speed = search.scheduler.limit, self._speed(session)
+            share = math.inf
+            if self.resources.hours is not None and speed:
+                share = _CONFIRMATION * 3600 * self.resources.hours * speed
+            top = ledger.fact("candidates") or candidates_within(plan, limit, share)
+            return confirm_members(plan, limit, top) * plan.mean_steps
 
         def look() -> Status:
             return search.status(session, after())
 
         def tick() -> None:
             session.leave("search")
-            if search.scheduler.asked < search.scheduler.limit:
-                self._cut(search, session, after())
+            self._cut(search, session, after())
             session.tell(look)
 
         session.begin()
@@ -419,23 +490,38 @@ class Study:
         return self.config.n_trials
 
     def _cut(self, search: Search, session: Session, after: float) -> None:
-        """Follows `study stop`, and `--hours` as soon as what is in flight needs the rest."""
-        reason = "`study stop`" if self.folder.asked_to_cut else ""
-        hours, speed = self.resources.hours, session.meter.speed
-        if hours is not None and speed:
+        """Follow `study stop` and `--hours`.
+
+        No trial is asked once those in flight need the time that the confirmation leaves, and those
+        in flight are ended when the confirmation needs the rest.
+        """
+        reason, over = "`study stop`" if self.folder.asked_to_cut else "", False
+        speed, asking = self._speed(session), search.scheduler.asked < search.scheduler.limit
+        if session.left < math.inf and speed and search.scheduler.running:
+            budget = f"--hours {self.resources.hours:g}, with the confirmation's share kept"
             in_flight = search.remaining_steps(to_come=False)
-            if session.meter.elapsed + (in_flight + after) / speed > hours * 3600:
-                reason = f"--hours {hours:g}, with the confirmation's share kept"
-        if reason:
-            session.ledger.record(cut_of=self.config.n_trials)
+            over = session.left <= after / speed
+            if over or (asking and session.left < (in_flight + after) / speed):
+                reason = budget
+        if not (asking or over) or not reason:
+            return
+        session.ledger.record(cut_of=self.config.n_trials)
+        last = search.scheduler.asked - 1
+        line = f"The search ends after trial {last} ({reason}); trials in flight "
+        if over:
+            count = len(search.scheduler.running)
+            search.end(reason)
+            line += f"are cut: {count}."
+        else:
             search.cut()
-            self.folder.forget_stop()
-            line = (
-                f"The search ends after trial {search.scheduler.limit - 1} ({reason}); trials in "
-                "flight go on to their ends."
-            )
-            self._logbook.note("cut", line, trials=search.scheduler.limit, reason=reason)
-            self.say(line)
+            line += "go on to their ends."
+        self.folder.forget_stop()
+        self._logbook.note("cut", line, trials=search.scheduler.limit, reason=reason)
+        self.say(line)
+
+
+_BEFORE_END = 0.9  # of a time budget: tests, storage and the page take the rest
+_CONFIRMATION = 0.5  # of a time budget: the most that the confirmation keeps from the search
 
 
 def _sources(facts: Mapping[str, Any]) -> dict[str, Any]:

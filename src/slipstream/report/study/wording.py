@@ -143,10 +143,11 @@ def _tried(result: Mapping[str, Any]) -> str:
         "choose from, and nowhere else."
     )
     violating = f", violating a constraint {told['violating']}" if told.get("violating") else ""
+    cut = f"; cut by the time budget {told['timed_out']}" if told.get("timed_out") else ""
     return (
         f"Trials tried: {told['asked']}; finished {told['complete']}, of these inactive "
         f"{told['inactive']}{violating}; stopped early {told['pruned']}; failed {told['failed']}"
-        f"{sentences.earlier(before_it)}.{warm or ''}"
+        f"{cut}{sentences.earlier(before_it)}.{warm or ''}"
     )
 
 

@@ -167,6 +167,28 @@ class Pool:
             self._dropped.add(name)
         self._live.drop(name)
 
+    def abandon(self) -> None:
+        """End the processes of this machine that train dropped members alone.
+
+        Workers of a cluster finish their stretch.
+        """
+        self._retries = [
+            batch
+            for batch in self._retries
+            if any(job.member.name not in self._dropped for job in batch.jobs)
+        ]
+        for workplace in self._workplaces:
+            worker, batch = workplace.worker, workplace.batch
+            if worker is None or batch is None or workplace.machine:
+                continue
+            names = {job.member.name for job in batch.jobs}
+            if names <= self._dropped:
+                worker.end(0.0)
+                workplace.worker = workplace.batch = None
+                self._dropped -= names
+                for name in names:
+                    self._live.drop(name)
+
     def state_bytes(self, name: str) -> int:
         """Bytes of a member's state on the disk; 0 before there is one."""
         return len(self._live.content(name) or b"")

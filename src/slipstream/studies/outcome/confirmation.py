@@ -67,7 +67,10 @@ class Confirmed:
 
 
 def confirm_best(
-    session: Session, search: Search, fold_facts: Mapping[str, Any] | None
+    session: Session,
+    search: Search,
+    fold_facts: Mapping[str, Any] | None,
+    top: int | None = None,
 ) -> Confirmed:
     """Trains the best trials again on fresh seeds and chooses among them.
 
@@ -75,9 +78,10 @@ def confirm_best(
         session: who trains.
         search: that has ended.
         fold_facts: which fold tests what; None for games.
+        top: candidates at most; those of the config by default.
     """
     plan = session.plan
-    best = ranked(search.verdicts.values())[: plan.study.confirmation.top]
+    best = ranked(search.verdicts.values())[: top or plan.study.confirmation.top]
     chosen = [verdict.trial for verdict in best]
     configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
     jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}

@@ -183,7 +183,8 @@ class Verdict:
     Attributes:
         trial, stage, milestone: where; a milestone is a number of iterations.
         time: virtual time, in steps of one member.
-        kind: ``continued``, ``pruned``, ``complete`` or ``failed``.
+        kind: ``continued``, ``pruned``, ``complete``, ``failed``, or ``timed_out`` if a time budget
+            ended it.
         score: the trial's score there, None where it failed.
         folds: per fold score, sharpe, benchmark_sharpe, inactive, constrained.
         rho: rank correlation of this rung's scores with final ones, None where it is not known.
@@ -291,12 +292,14 @@ def closest_of(verdicts: Iterable[Verdict]) -> str:
 
 
 def counts_of(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """How many trials are complete, pruned, failed; of complete ones, inactive or violating.
+    """Count trials that are complete, pruned, failed or timed out, and inactive or violating ones.
 
     Args:
         verdicts: the last one on each trial.
     """
-    counts = dict.fromkeys(("complete", "pruned", "failed", "inactive", "violating"), 0)
+    counts = dict.fromkeys(
+        ("complete", "pruned", "failed", "timed_out", "inactive", "violating"), 0
+    )
     for one in verdicts:
         for kind in {one.kind, one.standing} & counts.keys():
             counts[kind] += 1

@@ -294,11 +294,35 @@ def _stretch(
     return _Stretch(time.perf_counter() - began, found)
 
 
-def confirm_members(plan: StudyPlan, trials: int) -> int:
-    """Members that are trained after a search with so many trials."""
+def confirm_members(plan: StudyPlan, trials: int, top: int | None = None) -> int:
+    """Members that are trained after a search with so many trials.
+
+    Args:
+        plan: of the study; trials: of its search.
+        top: candidates of the confirmation; those of the config by default.
+    """
     confirmation = plan.study.confirmation
-    again = min(confirmation.top, trials) * confirmation.seeds * plan.folds
+    again = min(top or confirmation.top, trials) * confirmation.seeds * plan.folds
     return again + plan.study.final_seeds + int(plan.study.final_refit)
+
+
+def candidates_within(plan: StudyPlan, trials: int, steps: float) -> int:
+    """Return the most candidates whose confirmation, with all after it, takes so many steps.
+
+    Args:
+        plan: of the study; trials: of its search.
+        steps: of all members together.
+
+    Returns:
+        At least 1, at most those of the config.
+    """
+    most = min(plan.study.confirmation.top, trials)
+    fits = [
+        top
+        for top in range(1, most + 1)
+        if confirm_members(plan, trials, top) * plan.mean_steps <= steps
+    ]
+    return max(fits, default=1)
 
 
 def forecast(

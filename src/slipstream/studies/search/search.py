@@ -102,6 +102,25 @@ class Search:
         """Asks no further trial; the number is recorded, so that a resumed study keeps to it."""
         self._ledger.record(cut=self.scheduler.cut())
 
+    def end(self, reason: str) -> None:
+        """Ask no further trial and end those in flight where they are; they cannot win.
+
+        Args:
+            reason: recorded with each of them.
+        """
+        with self._ledger.at_once():
+            self.cut()
+            while (event := self.scheduler.due(lambda trial, stage: True)) is not None:
+                milestone = self._stages[event.trial].milestones[event.stage]
+                head = event.trial, event.stage, milestone, event.time
+                verdict = Verdict(*head, "timed_out", None, reason=reason)
+                self._ledger.add_verdict(verdict)
+                self._past[event.trial, event.stage] = verdict
+                self._end(verdict)
+                self.scheduler.settle(event, False)
+        self._release()
+        self._pool.abandon()
+
     def _advance(self) -> None:
         """Lets every event happen whose outcomes are known, in order."""
         while (event := self.scheduler.due(self._ready)) is not None:
@@ -159,7 +178,10 @@ class Search:
         return False
 
     def _ready(self, trial: int, stage: int) -> bool:
-        """Whether every fold's outcome at a stage is in the ledger."""
+        """Whether every fold's outcome at a stage is in the ledger, or the trial was cut there."""
+        past = self._past.get((trial, stage))
+        if past is not None and past.kind == "timed_out":
+            return True
         milestone = self._stages[trial].milestones[stage]
         return all((slot.name, milestone) in self._known for slot in self._plan.trial_slots(trial))
 
@@ -228,12 +250,12 @@ class Search:
         return Status(
             "study",
             phase="search",
-            done=counts["complete"] + counts["pruned"] + counts["failed"],
+            done=sum(counts[kind] for kind in ("complete", "pruned", "failed", "timed_out")),
             of=self.scheduler.limit,
             unit="trials",
             rate=meter.speed,
             trials_per_hour=3600 * self._ended_now / meter.elapsed if self._ended_now else None,
-            eta=meter.eta(self.remaining_steps() + after_steps),
+            eta=session.eta(self.remaining_steps() + after_steps),
             best=score,
             counts=counts,
             running=session.watcher.of(slots),
@@ -288,14 +310,15 @@ class Search:
         self.verdicts[number] = verdict
         excess = [figure - most for figure, most in verdict.constrained.values()]
         self._asker.tell(number, verdict.score, excess)
-        if verdict.kind in ("failed", "pruned"):
+        if verdict.kind in ("failed", "pruned", "timed_out"):
             facts[verdict.kind] = verdict.reason
         elif verdict.inactive:
             facts["inactive"] = "hardly traded in a fold: it cannot win"
         elif not verdict.able:
             facts["violates"] = f"{verdict.reason}: it cannot win"
         told.user_attrs |= facts
-        told.state = TrialState.FAIL if verdict.kind == "failed" else TrialState.COMPLETE
+        scored = verdict.kind not in ("failed", "timed_out")
+        told.state = TrialState.COMPLETE if scored else TrialState.FAIL
         told.value, told.datetime_complete = verdict.score, datetime.now()
         self._changed.add(number)
         self._ended.append(verdict)

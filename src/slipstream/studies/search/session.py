@@ -126,6 +126,7 @@ class Session:
         meter: steps and seconds of this session.
         watcher: knows how far members are.
         found: where the search ended: its counts and its best are told to the study's end.
+        deadline: end of the time budget by `time.monotonic`; infinite without one.
     """
 
     folder: StudyFolder
@@ -137,6 +138,7 @@ class Session:
     say: Callable[[str], None]
     show: Callable[[Status], None]
     notes: InitVar[Sequence[str]] = ()
+    deadline: float = math.inf
 
     def __post_init__(self, notes: Sequence[str]) -> None:
         self._machine, self._noted = MachineTable(self.folder.machine, self.say), False
@@ -149,6 +151,16 @@ class Session:
     def begin(self) -> None:
         """A phase begins: its seconds count from here."""
         self._began, self._untold = self._counters(), True
+
+    @property
+    def left(self) -> float:
+        """Seconds left of the time budget; infinite without one."""
+        return self.deadline - time.monotonic()
+
+    def eta(self, steps: float) -> float | None:
+        """Seconds to the end if so many steps are left, at most to the end of the time budget."""
+        found = self.meter.eta(steps)
+        return found if found is None else min(found, max(0.0, self.left))
 
     def train(
         self, jobs: Mapping[Slot, RunConfig], phase: str, later: int = 0
