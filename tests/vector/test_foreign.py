@@ -137,7 +137,7 @@ WRONG = {
     "step shows None": (stepped(None, 0.0, False, False, {}), "`step`.*the observation None"),
     "no observation space": ({"observation": "none"}, "no fixed flat size"),
     "time limit of 0": ({"max_episode_steps": 0}, "max_episode_steps.*at least 1"),
-    "time limit of -1": ({"max_episode_steps": -1}, "max_episode_steps.*at least 1"),
+    "time limit of -2": ({"max_episode_steps": -2}, "max_episode_steps.*at least 1"),
     "time limit of 2.5": ({"max_episode_steps": 2.5}, "max_episode_steps"),
 }
 

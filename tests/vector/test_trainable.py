@@ -159,3 +159,8 @@ def test_masks_and_changed_rewards_are_reported():
     notes = " ".join(resolve_environment("gym:CartPole-v1", halved).notes)
     assert "the wrapper `ClipReward` changes rewards" in notes
     assert not resolve_environment("gym:CartPole-v1", {}).notes
+
+
+def test_minus_one_is_no_time_limit_as_in_gymnasium():
+    unlimited = resolve_environment("gym:CartPole-v1", {"kwargs": {"max_episode_steps": -1}})
+    assert unlimited.spec.max_episode_steps is None

@@ -16,6 +16,7 @@ from typing import Any
 
 from slipstream.core.checker import check_kernel
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.field_names import is_gymnasium_id
 from slipstream.core.guard import guarded
 from slipstream.core.kernel import OPTIONAL, REQUIRED, Kernel
 from slipstream.core.reader import TEXT_LIMIT, UnreadableError, content
@@ -58,8 +59,11 @@ def load_kernel(name_or_path: str) -> Kernel:
     else:
         known = list_kernels()
         if name_or_path not in known:
+            advice = did_you_mean(name_or_path, known)
+            if is_gymnasium_id(name_or_path):
+                advice = f"did you mean `gym:{name_or_path}`?"
             raise ConfigError(
-                f"There is no environment `{name_or_path}`; {did_you_mean(name_or_path, known)} A "
+                f"There is no environment `{name_or_path}`; {advice} A "
                 "file of your own is named by its path (`my_env.py`), a Gymnasium environment by "
                 "`gym:ID`."
             )

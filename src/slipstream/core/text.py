@@ -9,6 +9,8 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
+from slipstream.core.field_names import field_name
+
 NOTHING = "n/a"
 _LARGE = 1e6  # percent, from which on nobody counts the digits
 
@@ -65,7 +67,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
         otherwise: said where nothing comes close, in place of the list of `known`.
     """
     names = list(known)
-    guess = nearest(name, names)
+    guess = field_name(name, names) or nearest(name, names)
     if guess:
         return f"did you mean `{guess}`?"
     return f"known: {', '.join(names) or 'none'}." if otherwise is None else otherwise

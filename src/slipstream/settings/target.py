@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from slipstream.core.config import put
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
+from slipstream.core.field_names import setting_of_agent
 from slipstream.core.reader import is_there, read_text
 from slipstream.core.text import did_you_mean
 from slipstream.environments.factory import kind_of
@@ -129,4 +130,6 @@ def copied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def unknown_section(name: str) -> str:
     """Says which section was meant."""
+    if (setting := setting_of_agent(name)) is not None:
+        return f"`{name}` is not a known section; did you mean `{setting}`?"
     return f"`{name}` is not a known section; {did_you_mean(name, SECTIONS)}"

@@ -339,10 +339,14 @@ def _sparing() -> Iterator[None]:
 def _check_limit(env_id: str, limit: Any) -> None:
     if limit is None:
         return
-    if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1:
+    if (
+        isinstance(limit, bool)
+        or not isinstance(limit, (int, np.integer))
+        or not (limit >= 1 or limit == -1)
+    ):
         raise ConfigError(
             f"gym:{env_id}: `env.kwargs.max_episode_steps` is {limit!r}, and an episode has at "
-            "least 1 step: give a whole number from 1 on, or leave it out."
+            "least 1 step: give a whole number from 1 on, -1 for no limit, or leave it out."
         )
 
 
