@@ -192,6 +192,34 @@ def test_a_file_that_grows(make: Make, tmp_path: Path, monkeypatch: pytest.Monke
     check_equal("demo", 4)
 
 
+def test_a_feed_without_zones_is_given_one_for_its_account(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy was trained on stamps that end in Z; the file that grows has none."""
+    time_ = week(420)
+    zoned = table(time_, 1.1, 0)
+    make("forex", write(tmp_path / "trained", {"EURUSD": zoned}), **FOREX)
+    naive = table(time_ + 7_200, 1.1, 0).with_columns(pl.col("time").str.replace("Z", ""))
+    prices = tmp_path / "EURUSD.csv"
+    now = [float(time_[400]) + 60.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    naive[:401].write_csv(prices)
+    feed = f"tail:{prices}"
+    with pytest.raises(DataError, match="give the zone as `--time-zone UTC`"):
+        paper("demo", feed, once=True)
+    with pytest.raises(ConfigError, match="must name a zone"):
+        paper("demo", feed, once=True, time_zone="Mars")
+    with pytest.raises(ConfigError, match="is for files"):
+        paper("demo", "ccxt:kraken", once=True, time_zone="UTC")
+    assert paper("demo", feed, once=True, time_zone="Etc/GMT-2") == 1
+    now[0] += 900.0
+    naive[:402].write_csv(prices)
+    assert paper("demo", once=True) == 1  # the account keeps it
+    rows = decisions(Deployment.open("demo"))["EURUSD"]
+    assert [row.time for row in rows] == time_[399:401].tolist()
+    check_equal("demo", 1)
+
+
 OTHER = {  # what of the rows behind New York's change of clocks, and what is then said
     "zone": "",
     "order": "unreadable time stamps",

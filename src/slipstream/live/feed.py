@@ -21,6 +21,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.live.exchange import Exchange
 from slipstream.live.store import Moment, Shape, moments_of
 from slipstream.market.bars import Bars, timeframe_name
+from slipstream.market.calendar import validate_zone
 from slipstream.market.finding import ACCEPTABLE
 from slipstream.market.symbols import pip
 from slipstream.runs.policies import DeployedPolicy
@@ -142,9 +143,12 @@ class PriceFeed:
         try:
             found = self._shape.read({**self._data, "accept": accept})
         except DataError as error:
+            zone = ""
+            if "`time_zone" in str(error):
+                zone = " For a feed, give the zone as `--time-zone UTC`, or that of its files."
             raise DataError(
                 f"--feed {self.path} must hold {', '.join(self._shape.names)} in files as those of "
-                f"training were: name another one, or mend this. {error}"
+                f"training were: name another one, or mend this. {error}{zone}"
             ) from None
         self._known = True
         return found
@@ -245,6 +249,7 @@ def feed_of(
     grace: float,
     known: bool,
     say: Callable[[str], None],
+    time_zone: str | None = None,
 ) -> BarFeed:
     """The feed of a word, for a policy; an exchange is asked for what its features need, too.
 
@@ -253,9 +258,21 @@ def feed_of(
         policy: whose bars they are.
         shape, grace, known: see `PriceFeed`.
         say: told how an exchange answers.
+        time_zone: zone of stamps that carry none, instead of the deployment's.
+
+    Raises:
+        ConfigError: no such feed or zone, or an exchange, whose stamps are in UTC.
     """
     kind, place = kind_of_feed(word)
     data, needs = policy.facts["feed"], policy.policy.conditions
+    if time_zone is not None:
+        if kind == CCXT:
+            raise ConfigError(
+                f"--time-zone {time_zone} is for files, and the bars of an exchange are in UTC: "
+                "leave it out."
+            )
+        validate_zone(time_zone)
+        data = {**data, "time_zone": time_zone}
     history = int(needs["warm_up_bars"]) + int(needs["lookback"])
     if kind != CCXT:
         return PriceFeed(word, data, shape, grace, known, history)

@@ -48,6 +48,7 @@ def paper(
     once: bool = False,
     broker: str | None = None,
     limits: Limits | None = None,
+    time_zone: str | None = None,
     say: Say = lambda sentence: None,
     trust: bool = False,
 ) -> int:
@@ -69,6 +70,8 @@ def paper(
         broker: ``alpaca-paper``: orders follow the account there; ``none``: nothing is sent. The
             account's own unless given, and none for a new one.
         limits: what keeps an order from being sent; the account's own unless given.
+        time_zone: zone of stamps in files of the feed that carry none; the account's own by
+            default, and that of the deployment for a new one.
         say: told every decision, and what a user should know.
         trust: as for `slipstream evaluate`.
 
@@ -103,9 +106,10 @@ def paper(
             feed = known.feed if feed is None else feed  # as before, but for what is said now
             broker = known.broker if broker is None else broker
             limits = known.limits if limits is None else limits
-            terms = Terms(start, feed, broker, limits)
+            time_zone = known.time_zone if time_zone is None else time_zone
+            terms = Terms(start, feed, broker, limits, time_zone)
             taker = _taker(terms.broker, policy, shape, tell)
-            source = feed_of(feed, policy, shape, grace, kept is not None, tell)
+            source = feed_of(feed, policy, shape, grace, kept is not None, tell, time_zone)
             terms = _frozen(terms, kept, folder, source, handle)
             opened = PaperAccount(
                 folder, policy, shape, terms.start, longest_gap=longest_gap, say=tell

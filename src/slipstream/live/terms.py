@@ -21,12 +21,14 @@ class Terms(NamedTuple):
         feed: its word, whose path is absolute.
         broker: its word, or `NO_BROKER`.
         limits: of what is sent there.
+        time_zone: zone of the feed's stamps that carry none; None: that of the deployment.
     """
 
     start: int | None
     feed: str
     broker: str
     limits: Limits
+    time_zone: str | None = None
 
     @classmethod
     def kept(cls, folder: Path) -> Terms | None:
@@ -36,7 +38,8 @@ class Terms(NamedTuple):
         if found is None:
             return None
         limits = Limits(**found.get("limits", {}))
-        return cls(found["start"], found["feed"], found.get("broker", NO_BROKER), limits)
+        zone = found.get("time_zone")
+        return cls(found["start"], found["feed"], found.get("broker", NO_BROKER), limits, zone)
 
     def keep(self, folder: Path) -> None:
         """Writes them into an account's folder."""

@@ -106,6 +106,10 @@ def paper(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Of what may be sent; docs/paper.md."),
     ] = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(help="Zone of stamps that carry none in files of --feed, such as UTC."),
+    ] = None,
     flat: Annotated[bool, typer.Option("--flat", help="With stop: sell what is held.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End when what has closed is done.")] = False,
     trust: Trust = False,
@@ -149,6 +153,7 @@ def paper(
         once=once,
         broker=broker,
         limits=limits,
+        time_zone=time_zone,
         say=tell,
         trust=trust,
     )
