@@ -69,6 +69,22 @@ _OLDER = {
     ),
 }
 
+# Names of other systems that are no classes here, and the line to write instead.
+_DQN = "'agent.name': 'dqn', 'agent.double': True, 'agent.dueling': True"
+_SB3 = "slipstream.make_face('sb3', 'gym:CartPole-v1', 8)"
+_INSTEAD = {
+    **{
+        name: f"slipstream.train(ENV, overrides={{'agent.name': '{name.lower()}'}})"
+        for name in ("PPO", "DQN", "SAC", "TD3")
+    },
+    **dict.fromkeys(("DDDQN", "DDQN", "DDQN_PER"), f"slipstream.train(ENV, overrides={{{_DQN}}})"),
+    "HockeyEnv": "slipstream.make_vec('hockey', 1)",
+    "BasicOpponent": "slipstream.make_vec('hockey', 1, opponents={'weak': 1, 'strong': 1})",
+    **dict.fromkeys(
+        ("SubprocVecEnv", "DummyVecEnv", "VecMonitor", "VecNormalize", "make_vec_env"), _SB3
+    ),
+}
+
 __all__ = [
     "AgentTrainingService",
     "ClusterOptions",
@@ -108,6 +124,8 @@ def __getattr__(name: str) -> Any:
             f"slipstream has {name} in an adapter. Write: from slipstream.adapters.{_OLDER[name]} "
             f"import {name} (docs/migrating.md)."
         )
+    if name in _INSTEAD:
+        raise ImportError(f"slipstream has no class {name}. Write: {_INSTEAD[name]}")
     if name not in __all__:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
     from slipstream.core.system import refusal

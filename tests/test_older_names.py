@@ -1,0 +1,29 @@
+"""Classes of other systems are answered with a line that works."""
+
+from __future__ import annotations
+
+import pytest
+
+import slipstream
+
+
+@pytest.mark.parametrize("name", slipstream._INSTEAD)
+def test_a_class_of_another_system_is_answered_with_a_line_that_works(name, tmp_path, monkeypatch):
+    with pytest.raises(ImportError, match=rf"slipstream has no class {name}. Write: ") as caught:
+        getattr(slipstream, name)
+    line = str(caught.value).partition("Write: ")[2]
+    if "sb3" in line:
+        pytest.importorskip("stable_baselines3")
+    names = {"slipstream": slipstream, "ENV": "pendulum" if name in ("SAC", "TD3") else "cartpole"}
+    if name != "PPO":
+        line = line.replace("overrides={", "overrides={'agent.learning_starts': 8, ")
+    small = ", total_steps=64, num_envs=2, report=False)"
+    monkeypatch.chdir(tmp_path)
+    made = eval(line[:-1] + small if ".train(" in line else line, names)
+    if ".train(" not in line:
+        made.close()
+
+
+def test_other_names_are_no_attributes():
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        slipstream.Nothing  # noqa: B018
