@@ -96,7 +96,7 @@ _VERDICTS = StoredTable(
     "verdicts",
     _TABLES,
     _REMEDY,
-    kind=ColumnRule(str, words=("continued", "pruned", "complete", "failed")),
+    kind=ColumnRule(str, words=("continued", "pruned", "complete", "failed", "timed_out")),
     folds=json_of([_FOLD]),
     at=MOMENT,
 )
