@@ -259,3 +259,26 @@ def test_without_the_library_the_face_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     with pytest.raises(ResourceError, match="pip install 'stable-baselines3>="):
         require("stable_baselines3", "The face for Stable-Baselines3", "sb3")
+
+
+class Unpicklable(gymnasium.Wrapper):
+    """Its attribute cannot leave the process that steps it."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.rule = lambda: 1
+
+
+def wrapped_with_a_lambda():
+    return Unpicklable(gymnasium.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_has_attr_fetches_nothing(backend):
+    face = ForeignVecEnv([wrapped_with_a_lambda] * 2, backend=backend, workers=1)
+    try:
+        face.reset()
+        assert face.has_attr("rule") and face.has_attr("gravity")
+        assert not face.has_attr("nothing")
+    finally:
+        face.close()

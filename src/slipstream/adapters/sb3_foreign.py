@@ -148,6 +148,11 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         with Theirs():
             return self.env.get_attr(attr_name, chosen(indices, self.env.num_envs))
 
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether every sub-environment has an attribute, which is not fetched."""
+        with Theirs():
+            return all(self.env.call("has_wrapper_attr", (attr_name,)))
+
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Sets an attribute of some copies, where they have it, else on the outermost wrapper."""
         at = chosen(indices, self.num_envs)
