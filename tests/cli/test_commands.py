@@ -439,6 +439,19 @@ def test_the_data_check_that_a_note_names_has_the_configs_settings(slipstream):
     assert outcome.code == 0 and "1 hole of 1 missing bar" in outcome.out
 
 
+def test_data_check_reads_a_config(slipstream, prices):
+    config = "env: {name: forex, data: {folder: prices, spread_pips: 1}}\n"
+    Path("my.yaml").write_text(config)
+    outcome = slipstream("data", "check", "my.yaml")
+    assert outcome.code == 0
+    assert outcome.out == slipstream("data", "check", "prices", "--spread-pips", "1").out
+    wider = slipstream("data", "check", "my.yaml", "--spread-pips", "9")  # options win
+    assert wider.code == 0 and wider.out != outcome.out
+    Path("cartpole.yaml").write_text("env: cartpole\n")
+    outcome = slipstream("data", "check", "cartpole.yaml")
+    assert outcome.code == 2 and "no mapping `env.data`" in outcome.err
+
+
 def test_data_check_of_refused_data_is_exit_code_2_as_in_training(slipstream):
     Path("bad").mkdir()
     Path("bad/EURUSD.csv").write_text("time,open,high,low,close\n2024-01-01 00:00,1,2,3,x\n")

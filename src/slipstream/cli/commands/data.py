@@ -22,7 +22,7 @@ app = typer.Typer(
 # Long: a line for each option of the section `data`.
 @app.command()
 def check(
-    folder: Annotated[str, typer.Argument(help="Folder of price files, or one file.")],
+    folder: Annotated[str, typer.Argument(help="Folder of price files, one file, or a config.")],
     symbols: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
     timeframe: Annotated[str | None, typer.Option(help="Expected bar length, such as 15m.")] = None,
     time_zone: Annotated[
@@ -64,6 +64,7 @@ def check(
     from slipstream.market.checks.check import check as check_data
     from slipstream.market.checks.check import render
     from slipstream.market.config import DataConfig
+    from slipstream.settings.target import CONFIGS, read_config
 
     given: dict[str, Any] = {
         "symbols": symbols,
@@ -89,9 +90,18 @@ def check(
             raise ConfigError(f"--column {one}: write it as THEIRS=OURS, such as Last=close.")
         columns[theirs] = ours
     values = {name: value for name, value in given.items() if value is not None}
-    report = check_data(
-        validate(DataConfig, {**values, "folder": folder, "columns": columns}, "data")
-    )
+    section: dict[str, Any] = {"folder": folder}
+    if folder.endswith(CONFIGS):
+        env = read_config(Path(folder)).get("env")
+        data = env.get("data") if isinstance(env, dict) else None
+        if not isinstance(data, dict):
+            raise ConfigError(
+                f"{folder} has no prices to check: there is no mapping `env.data` in it. Name a "
+                "config of a market, a folder of price files or one file."
+            )
+        section = data
+    columns = {**(section.get("columns") or {}), **columns}
+    report = check_data(validate(DataConfig, {**section, **values, "columns": columns}, "data"))
     tell(render(report))
     if not report.loadable:
         raise typer.Exit(2)

@@ -145,7 +145,7 @@ def resume(
     from slipstream.cli.output import tell
     from slipstream.core.reader import is_there
     from slipstream.files.status import CURRENT
-    from slipstream.runs.run import Run
+    from slipstream.runs.run import CONFIG, Run
     from slipstream.studies.record.status import lookup
 
     folder, study = lookup(run)
@@ -177,7 +177,11 @@ def resume(
     _only(context, "of a study", "storage", "workers", "hours", "force_deploy")
     opened = Run.open(folder, progress.say, trust)
     if opened.result is not None and (no_report or opened.reported):
-        progress.say(f"{opened.path} is complete; see `slipstream evaluate {shlex.quote(run)}`.")
+        name, config = shlex.quote(run), shlex.quote(str(opened.path / CONFIG))
+        progress.say(
+            f"{opened.path} is complete; see `slipstream evaluate {name}`. To train longer, from "
+            f"the start: `slipstream train {config} --total-steps N --out NEW`."
+        )
         return
     with closing(progress):
         api.resume(
