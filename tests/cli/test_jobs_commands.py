@@ -149,7 +149,8 @@ def test_a_table_of_jobs_that_is_lost_is_said_in_words(slipstream, tmp_path, mon
     (tmp_path / "file").touch()
     monkeypatch.setenv(VARIABLE, f"{tmp_path}/file:1")
     told = slipstream("train", *SHORT)
-    assert told.code == 2 and "file may not be written (File exists)" in told.err
+    assert told.code == 2 and f"got '{tmp_path}/file:1'" in told.err
+    assert "unset SLIPSTREAM_JOB" in told.err
 
 
 def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_path, monkeypatch):

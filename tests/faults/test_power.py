@@ -387,12 +387,13 @@ def held(path: Path) -> bytes | None:
 
 ADD = """
 import os, sys
+from slipstream.jobs.process import place
 from slipstream.jobs.queue import own_queue
 from pathlib import Path
 said = open(sys.argv[1] + "/../said", "ab", 0)
 for name in "ab":
     with own_queue() as queue:
-        queue.add("run", Path("/") / name, ["train"], ["resume"], {})
+        queue.add("run", Path("/") / name, ["train"], ["resume"], place())
     said.write(name.encode() + b"\\n")
 """
 

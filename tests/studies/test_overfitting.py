@@ -318,4 +318,6 @@ def test_the_ratio_of_the_deployed_trial_is_deflated():
     best, deployed = _deflated(*arguments, None), _deflated(*arguments, 7)
     assert (best["trial"], deployed["trial"]) == (4, 7)
     assert best["value"] > 0.95 > deployed["value"]
+    rising = {"own": matrix + 0.02, "excess": matrix, "timing": matrix - 0.02}
+    assert _deflated(rising, *arguments[1:], 4)["of"] == "timing"  # the smallest value
     assert "did not finish" in _deflated(*arguments, 99)["reason"]

@@ -211,7 +211,7 @@ def open_to_write(path: Path, wait: float = 30.0, threads: bool = False) -> sqli
         sqlite3.Error: it cannot be opened.
     """
     _beside(path)
-    return sqlite3.connect(path, wait, isolation_level=None, check_same_thread=not threads)
+    return sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=not threads)
 
 
 def _beside(path: Path) -> dict[str, stat_result]:

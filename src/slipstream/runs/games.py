@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.config import model_in
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.reader import read_json
+from slipstream.core.reader import is_there, read_json
 from slipstream.core.text import did_you_mean
 from slipstream.environments.environment import LONGEST
 from slipstream.environments.kernel_environment import KernelEnvironment
@@ -215,7 +215,7 @@ def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
     known = bots(env_name)
     if text in known:
         return Player(text)
-    if not Path(text).expanduser().exists() and register.place_of(text, RUN) is None:
+    if not is_there(Path(text).expanduser()) and register.place_of(text, RUN) is None:
         game = KernelEnvironment.short_name(env_name)
         raise ConfigError(
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
@@ -235,7 +235,7 @@ def run_of(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | No
         trust: see `Run.open`.
     """
     folder = Path(path).expanduser().absolute()
-    if not folder.exists():
+    if not is_there(folder):
         folder = register.place_of(path, RUN) or folder
     if (folder / CONFIG).is_file():
         return Run.open(folder, trust=trust), None

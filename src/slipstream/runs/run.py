@@ -177,7 +177,7 @@ class Run(Summarised):
             CheckpointError: it is none.
         """
         folder = Path(path).expanduser().absolute()
-        if not folder.exists():
+        if not is_there(folder):
             folder = register.place_of(path, RUN) or folder
         if not is_there(folder / CONFIG):
             name = shlex.quote(str(path))
