@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import slipstream
 from slipstream.agents.actor_critic.config import ActorCriticConfig
 from slipstream.agents.discover import load_agent, load_config
 from slipstream.core.errors import ConfigError
@@ -300,7 +301,7 @@ def test_the_best_action_is_found(name):
     [
         (gymnasium.spaces.Discrete(3), "dqn or ppo"),
         (gymnasium.spaces.MultiDiscrete([3, 2]), "{name: ppo}"),
-        (gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32), "finite bounds"),
+        (gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32), "it finite bounds"),
     ],
 )
 def test_what_does_not_fit_is_refused(name, action, words):
@@ -346,3 +347,27 @@ def test_the_actor_waits_for_its_turn():
     assert changed == 2 * turns
     metrics = agent.update(rollout)
     assert metrics["updates"] == 6 and metrics["gradient_norm"] > 0
+
+
+def test_the_bounds_that_are_advised_for_unbounded_actions_work(tmp_path):
+    class Unbounded(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        action_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            assert np.abs(action).max() <= 5.0
+            return np.zeros(2, np.float32), 0.0, True, False, {}
+
+    settings = {"agent.name": "sac", "agent.learning_starts": 8}
+    with pytest.raises(ConfigError) as caught:
+        slipstream.train(Unbounded, total_steps=64, overrides=settings)
+    advice = str(caught.value).split("`")[-2]
+    made = eval(advice, {"gymnasium": gymnasium, "make": Unbounded, "SIZE": 5.0})
+    run = slipstream.train(
+        made, total_steps=64, num_envs=1, overrides=settings, report=False, out=tmp_path / "run"
+    )
+    assert run.result is not None

@@ -71,9 +71,10 @@ class ActorCriticConfig(OffPolicyConfig):
                 return
             raise ConfigError(
                 f"{self.NAME} acts within bounds, and this environment takes {spec.action}, which "
-                "has none in some component. Give the environment finite bounds (gymnasium."
-                "wrappers.RescaleAction, or a Box of your own), or choose ppo (`agent: {name: "
-                "ppo}`)."
+                "has none in some component. Choose ppo (`agent: {name: ppo}`), or give it finite "
+                "bounds in a function, where SIZE is the largest useful action: `lambda: "
+                "gymnasium.wrappers.TransformAction(make(), lambda a: SIZE * a, "
+                f"gymnasium.spaces.Box(-1.0, 1.0, {spec.action.shape}))`."
             )
         fit = "dqn or ppo" if len(spec.components) == 1 else "ppo"
         raise ConfigError(
