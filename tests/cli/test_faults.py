@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from slipstream import api
+from slipstream.cli.faults import CtrlC
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import KEPT
@@ -191,6 +192,23 @@ def test_ctrl_c_at_any_moment(tmp_path, moment):
         assert Run.open(tmp_path / "run").load_checkpoint() is not None
     else:
         assert err.count("\n") <= 1
+
+
+def test_ctrl_c_inside_a_finalizer_is_raised_again_without_a_traceback(capsys):
+    """The import system's callbacks swallow exceptions: the traceback was printed there."""
+
+    class Finalized:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1_000):  # the handler runs here
+                pass
+
+    with CtrlC() as pressed:
+        with pytest.raises(KeyboardInterrupt):
+            Finalized()
+            time.sleep(30)
+        assert pressed.requested
+    assert capsys.readouterr().err == ""
 
 
 def test_ctrl_c_that_a_library_swallows_is_heard_by_the_training(slipstream, monkeypatch):

@@ -39,6 +39,7 @@ class CtrlC:
     def __init__(self) -> None:
         self.requested = False
         self._before: Any = None
+        self._hook: Any = None
 
     def _press(self, number: int, frame: FrameType | None) -> None:
         if self.requested:  # what the first one ended takes too long
@@ -47,15 +48,27 @@ class CtrlC:
         self.requested = True
         raise KeyboardInterrupt
 
+    def _swallowed(self, unraisable: Any) -> None:
+        """Raise again a moment later what a finalizer or a weak reference's callback swallowed."""
+        if unraisable.exc_type is not KeyboardInterrupt or not self.requested:
+            self._hook(unraisable)
+            return
+        self.requested = False
+        again = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+
     def __enter__(self) -> CtrlC:
         main = threading.current_thread() is threading.main_thread()  # only it may set handlers
         if main and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             self._before = signal.signal(signal.SIGINT, self._press)
+            self._hook, sys.unraisablehook = sys.unraisablehook, self._swallowed
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+            sys.unraisablehook = self._hook
 
 
 def fitted(text: str, arguments: Sequence[str]) -> str:
