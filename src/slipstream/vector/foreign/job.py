@@ -13,7 +13,7 @@ import gymnasium
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign.form import FlatForm, NativeForm
-from slipstream.vector.foreign.making import Wrapped, make_gymnasium
+from slipstream.vector.foreign.making import make_gymnasium
 from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.process.layout import Layout
 from slipstream.vector.process.scheduler import CopyScheduler
@@ -102,21 +102,10 @@ class Assignment:
 
 
 def registered(envs: Iterable[Any]) -> tuple[bytes, ...]:
-    """Specifications of ids for processes where nobody registered them.
-
-    They are those among some makers; a function may make any id that this process has registered.
-    """
-    makers = [env.env_id if isinstance(env, Wrapped) else env for env in envs]
-    ids = dict.fromkeys(env for env in makers if isinstance(env, str))
-    if any(not isinstance(env, str) for env in makers):
-        own = (one for one, spec in gymnasium.registry.items() if not _is_gymnasiums(spec))
-        ids |= dict.fromkeys(own)
+    """Specifications of ids among some makers, for processes where nobody registered them."""
+    ids = dict.fromkeys(env for env in envs if isinstance(env, str))
     found = map(_specification, ids)
     return tuple(data for data in found if data is not None)
-
-
-def _is_gymnasiums(spec: Any) -> bool:
-    return isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.")
 
 
 def _specification(env_id: str) -> bytes | None:
