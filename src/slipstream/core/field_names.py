@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-# The first name that is known in the place where a key was written is suggested.
-OURS: dict[str, tuple[str, ...]] = {
-    "a2c": ("ppo",),
-    "a3c": ("ppo",),
-    "trpo": ("ppo",),
-    "reinforce": ("ppo",),
+_ALGORITHMS = {
+    **dict.fromkeys(("a2c", "a3c", "trpo", "reinforce"), ("ppo",)),
+    **dict.fromkeys(("ddqn", "dddqn", "rainbow"), ("dqn",)),
     "ddpg": ("td3",),
-    "ddqn": ("dqn",),
-    "dddqn": ("dqn",),
-    "rainbow": ("dqn",),
+}
+_TRAINING = {
+    "n_envs": ("num_envs",),
+    **dict.fromkeys(("timesteps", "total_timesteps"), ("total_steps",)),
+}
+_AGENT = {
     "batch_size": ("minibatch", "batch"),
     "buffer_size": ("replay_size",),
     "ent_coef": ("entropy_coef", "temperature"),
@@ -28,7 +28,6 @@ OURS: dict[str, tuple[str, ...]] = {
     "gradient_steps": ("updates_per_step",),
     "learning_rate": ("agent.learning_rate",),
     "lr": ("learning_rate", "agent.learning_rate"),
-    "n_envs": ("num_envs",),
     "n_epochs": ("epochs",),
     "n_steps": ("horizon",),
     "net_arch": ("widths",),
@@ -36,12 +35,12 @@ OURS: dict[str, tuple[str, ...]] = {
     "target_policy_noise": ("smoothing_noise",),
     "target_update_interval": ("target_every",),
     "tau": ("target_rate",),
-    "timesteps": ("total_steps",),
-    "total_timesteps": ("total_steps",),
     "train_freq": ("train_every",),
     "vf_coef": ("value_coef",),
 }
-_OF_AGENTS = frozenset(name for names in OURS.values() for name in names) - {"num_envs"}
+# The first name that is known in the place where a key was written is suggested.
+_OURS = _ALGORITHMS | _TRAINING | _AGENT
+_OF_AGENTS = {name.removeprefix("agent.") for names in _AGENT.values() for name in names}
 _GYMNASIUM = re.compile(r"[\w/:.-]+-v\d+")
 
 
@@ -49,15 +48,13 @@ def field_name(name: str, known: Collection[str]) -> str | None:
     """What a name of another library, or in other letters, is called among the known ones."""
     lower = name.lower()
     same = next((one for one in known if one.lower() == lower), None)
-    return same or next((one for one in OURS.get(lower, ()) if one in known), None)
+    return same or next((one for one in _OURS.get(lower, ()) if one in known), None)
 
 
 def setting_of_agent(name: str) -> str | None:
     """`agent.KEY` if a key that was written elsewhere is a hyper-parameter; else None."""
-    ours = OURS.get(name.lower(), (name,))[0].removeprefix("agent.")
-    if ours == "learning_rate" or (ours in _OF_AGENTS and ours not in ("total_steps", "ppo")):
-        return f"agent.{ours}"
-    return None
+    ours = _AGENT.get(name.lower(), (name,))[0].removeprefix("agent.")
+    return f"agent.{ours}" if ours in _OF_AGENTS else None
 
 
 def is_gymnasium_id(name: str) -> bool:

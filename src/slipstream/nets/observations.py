@@ -81,15 +81,9 @@ class ObservationScale:
             self.moments.merge(rollout.obs[:t].reshape(t, e, -1), rollout.valid)
             self._refresh()
 
-    def hold(
-        self,
-        mean: NDArray[np.float32],
-        inverse_std: NDArray[np.float32],
-        limit: NDArray[np.float32],
-    ) -> None:
-        """Scale by these [M, D] from now on, and stop learning."""
-        self.mean[:], self.inverse_std[:], self.limit[:] = mean, inverse_std, limit
-        self.running = False
+    def hold(self, mean: NDArray[np.float32], inverse_std: NDArray[np.float32]) -> None:
+        """Scale by these [M, D] from now on, and stop learning; `limit` stays as it is."""
+        self.mean[:], self.inverse_std[:], self.running = mean, inverse_std, False
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Statistics and the fixed columns, member axis first."""

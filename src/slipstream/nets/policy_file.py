@@ -183,8 +183,7 @@ def unpack(tensors: Mapping[str, NDArray[Any]], manifest: Any) -> Policy:
         if f"{_WEIGHTS}{name}" in tensors:  # who only acts may leave out the critic
             place[:] = tensors[f"{_WEIGHTS}{name}"]
     if policy.scale is not None:
-        mean, inverse_std = (tensors[name] for name in _SCALE)
-        policy.scale.hold(mean, inverse_std, policy.scale.limit)
+        policy.scale.hold(*(tensors[name] for name in _SCALE))
     policy.packed = manifest, tensors
     return policy
 

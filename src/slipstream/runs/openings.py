@@ -201,9 +201,7 @@ def searched_by(study: str, prices: Sequence[PriceSeries], beside: Path) -> froz
         if path.exists():
             with _register(path) as db:
                 key = (search_key(study),)
-                known = known or bool(
-                    db.execute("SELECT 1 FROM seen WHERE key = ?", key).fetchall()
-                )
+                known = known or bool(_SEEN.read(db, "WHERE key = ?", key))
                 found.update(*(days for *_, days in _matches(db, prices, "WHERE key = ?", key)))
     return frozenset(found) if known else None
 
