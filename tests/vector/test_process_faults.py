@@ -465,7 +465,6 @@ def lives(pid):
     [
         ("forkserver", "end", None),
         ("forkserver", "hang", signal.SIGKILL),
-        ("fork", "hang", signal.SIGKILL),
         *(
             pytest.param(*one, marks=pytest.mark.long)
             for one in (
@@ -473,7 +472,6 @@ def lives(pid):
                 ("forkserver", "step", signal.SIGINT),
                 ("forkserver", "step", signal.SIGKILL),
                 ("spawn", "hang", signal.SIGKILL),
-                ("fork", "end", None),
             )
         ),
     ],

@@ -41,7 +41,7 @@ class ForeignVectorFace(VectorFace):
         shared_memory: observations have places in shared memory; False: they are pickled; None:
             shared where their space has a fixed size.
         copy: either; fresh arrays cost no more here.
-        context: how workers are started: forkserver (default), spawn or fork.
+        context: how workers are started: forkserver (default) or spawn.
         daemon: either; workers never outlive this process.
         worker: None; the worker cannot be replaced.
         observation_mode: "same", "different" (bounds differ, shape and dtype do not), or the

@@ -31,7 +31,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         env_fns: [E] functions that make a copy, or ids.
         backend: process (auto), or serial in this process.
         workers: W; the machine's cores unless given.
-        start_method: forkserver, spawn or fork.
+        start_method: forkserver or spawn.
         monitor: write `episode` where the copy's own info has none.
         info_keywords: of a copy's info when its episode ends, which `episode` has, too.
         on_fault: "raise" what a copy raises, or "restart" it alone.

@@ -68,7 +68,7 @@ class ForeignEnv(VectorEnv):
         at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
         limit: steps after which an episode is cut, besides the environment's own limit.
         workers: W; 0: this process steps them; None: the machine's cores.
-        method: "forkserver", "spawn" or "fork"; this and the following are for workers.
+        method: "forkserver" or "spawn"; this and the following are for workers.
         policy: what a fault leads to.
         crowd: where workers come from; processes of its own unless given.
         scheduler: which copy a worker steps next, between `send` and `recv`.

@@ -19,7 +19,7 @@ class Crowd:
     """Worker processes of one way to start them.
 
     Args:
-        method: "forkserver", "spawn" or "fork".
+        method: "forkserver" or "spawn".
         kept: processes without work that are kept for the next environment; they have imported
             what the last one needed.
     """
@@ -52,9 +52,8 @@ class Crowd:
             ResourceError: the system allows no more processes, open files or memory.
         """
         with self._lock:
-            others = [one.pipe.fileno() for one in (*self._busy, *self._idle) if one.pipe]
             try:
-                link.start(self._launcher, others)
+                link.start(self._launcher)
             except OSError as error:
                 raise not_started(error, "give fewer workers") from error
 

@@ -1,13 +1,10 @@
-"""Starts worker processes by one of three methods, and hears how they ended."""
+"""Starts worker processes by one of two methods, and hears how they ended."""
 
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
-import sys
-import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -22,19 +19,17 @@ from slipstream.vector.process import server
 _LOOK_SECONDS = 1.0  # between two looks at a server that says nothing
 _STOPPED_LOOKS = 2  # one after the other: with a group that is stopped it goes on, too
 _ANSWER_SECONDS = 60.0  # of a request; the longest kills a worker that does not end for 10 s
-METHODS = ("forkserver", "spawn", "fork")
+METHODS = ("forkserver", "spawn")
 
 
 class Launcher:
     """Starts workers.
 
     Args:
-        method: "forkserver" (from a small clean process), "spawn" (an interpreter for each) or
-            "fork" (from this process: what it has loaded is shared; a worker that is lost later is
-            replaced through the server).
+        method: "forkserver" (from a small clean process) or "spawn" (an interpreter for each).
 
     Raises:
-        ConfigError: an unknown method, a system without these means, or a fork that is not safe.
+        ConfigError: an unknown method, or a system without these means.
     """
 
     def __init__(self, method: str = "forkserver") -> None:
@@ -44,23 +39,17 @@ class Launcher:
         self._server: subprocess.Popen[bytes] | None = None
         # Also when nobody closes this launcher.
         self._end_server: weakref.finalize[..., Launcher] | None = None
-        self._own: set[int] = set()  # forked from here
 
-    def start(self, fds: Sequence[int], close: Sequence[int] = ()) -> int:
+    def start(self, fds: Sequence[int]) -> int:
         """A worker with these descriptors; its process.
 
         Args:
             fds: what `worker.run` takes.
-            close: descriptors that a fork of this process must not keep.
 
         Raises:
             ResourceError: the system allows no more processes, open files or memory.
         """
         try:
-            if self.method == "fork" and not unsafe():
-                pid = server.fork(fds, close)
-                self._own.add(pid)
-                return pid
             what = server.SPAWN if self.method == "spawn" else server.FORK
             try:
                 pid = self._ask(what, 0, fds)
@@ -74,11 +63,6 @@ class Launcher:
 
     def ending(self, pid: int) -> str:
         """How a worker ended that is gone or was killed: ``was killed by SIGKILL``."""
-        if pid in self._own:
-            self._own.discard(pid)
-            with suppress(ChildProcessError):
-                return ending(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-            return ending(None)
         try:
             return ending(self._ask(server.END, pid))
         except OSError:
@@ -141,10 +125,6 @@ class Launcher:
 
     def close(self) -> None:
         """Ends the server and every worker that still runs."""
-        for pid in list(self._own):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            self.ending(pid)
         self._forget()
 
 
@@ -161,25 +141,12 @@ def _end(line: socket.socket, process: subprocess.Popen[bytes]) -> None:
 def check_method(method: str) -> None:
     """Raises where a method cannot be used here and now."""
     if method not in METHODS:
-        raise ConfigError(f"Workers are started by {', '.join(METHODS)}; `{method}` is none.")
+        raise ConfigError(
+            f"Worker processes start by `forkserver` or `spawn`, got `{method}`. Use `forkserver`, "
+            "the default: it forks workers from a small process that runs no threads."
+        )
     if not hasattr(socket, "send_fds") or not hasattr(os, "fork"):
         raise ConfigError(
             "`backend: process` hands open files to its workers, which this system cannot do; "
             "use `backend: serial`, or a kernel."
         )
-    if method == "fork" and (reason := unsafe()):
-        raise ConfigError(
-            f"Workers cannot be forked from this process: {reason}, and a fork would inherit "
-            "locks that nobody opens. Use `forkserver` (the default) or `spawn`."
-        )
-
-
-def unsafe() -> str:
-    """Why this process must not be forked; nothing where it may be."""
-    if threading.active_count() > 1:
-        others = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
-        return f"it runs other threads ({', '.join(others[:3])})"
-    for library in ("torch", "numba"):
-        if library in sys.modules:
-            return f"{library} is loaded, which keeps threads of its own"
-    return ""

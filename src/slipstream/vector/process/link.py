@@ -81,8 +81,8 @@ class Link:
         """How many copies it has."""
         return sum(hi - lo for lo, hi in self.ranges)
 
-    def start(self, launcher: Launcher, others: Sequence[int]) -> None:
-        """Starts a process for it, which waits for a job; `others` are not for a fork of this."""
+    def start(self, launcher: Launcher) -> None:
+        """Start a process for it, which waits for a job."""
         words = anonymous_file(0)
         try:
             mine, theirs = socket.socketpair()
@@ -93,7 +93,7 @@ class Link:
         self.words[ORDER] = self.words[DONE] = self._order
         fds = [theirs.fileno(), self._file, words, *self.go.fds]
         try:
-            self.pid = launcher.start(fds, [*others, mine.fileno()])
+            self.pid = launcher.start(fds)
         except BaseException:
             mine.close()
             os.close(words)

@@ -77,7 +77,7 @@ def _answer(line: socket.socket, children: set[int], alive: int | None) -> bool:
         return True
     own = [line.fileno(), *([] if alive is None else [alive])]
     try:
-        pid = fork(fds, own) if what == FORK else _spawn(fds)
+        pid = _fork(fds, own) if what == FORK else _spawn(fds)
         children.add(pid)
     except OSError as error:
         pid = -(error.errno or 1)
@@ -87,7 +87,7 @@ def _answer(line: socket.socket, children: set[int], alive: int | None) -> bool:
     return True
 
 
-def fork(fds: Sequence[int], own: Sequence[int]) -> int:
+def _fork(fds: Sequence[int], own: Sequence[int]) -> int:
     """A worker forked from here, without the descriptors `own`; its process."""
     parent = os.getpid()
     pid = os.fork()
