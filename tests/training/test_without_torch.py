@@ -1,4 +1,4 @@
-"""An installation without the extra `torch`: everything but images works, and those say so."""
+"""Installations without the extras `torch` and `scipy`: what needs them names the extra."""
 
 import subprocess
 import sys
@@ -12,16 +12,16 @@ import sys
 
 class Hide:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+        if name.partition(".")[0] == HIDDEN:
+            raise ModuleNotFoundError(f"No module named {HIDDEN!r}", name=HIDDEN)
 
 sys.meta_path.insert(0, Hide())
 """
 
 
-def without_torch(code):
+def without_torch(code, hidden="torch"):
     done = subprocess.run(
-        [sys.executable, "-c", _HIDE + textwrap.dedent(code)],
+        [sys.executable, "-c", f"HIDDEN = {hidden!r}" + _HIDE + textwrap.dedent(code)],
         capture_output=True,
         text=True,
         check=False,
@@ -43,8 +43,10 @@ def test_a_run_from_training_to_its_report(tmp_path):
         )
         policy = slipstream.load_policy(run)
         assert np.isfinite(policy.act(np.zeros(3, np.float32), deterministic=False)).all()
-        unwanted = ("torch", "polars", "scipy.linalg")
+        unwanted = ("torch", "polars", "scipy.linalg", "scipy.stats")
         found = [name for name in sys.modules if name.startswith(unwanted)]
+        slipstream.write_card(run)
+        assert "scipy.stats" not in sys.modules
         print((run.path / "report.html").exists(), found)
         """
     )
@@ -68,6 +70,27 @@ def test_images_name_the_line_that_installs_it():
         """
     )
     assert "images" in said and "pip install 'torch>=" in said
+
+
+def test_samplers_name_scipy_and_nothing_else_needs_it(smallest_study, tmp_path):
+    told = without_torch(
+        f"""
+        import slipstream
+        from slipstream.core.errors import ResourceError
+
+        config = {smallest_study!r}
+        for sampler in ("gp", "qmc", "tpe"):
+            config["study"]["sampler"] = sampler
+            try:
+                slipstream.tune(config, study_name={str(tmp_path)!r} + "/" + sampler)
+            except ResourceError as error:
+                print(error)
+        """,
+        hidden="scipy",
+    )
+    for sampler in ("gp", "qmc"):
+        assert f"`study.sampler: {sampler}` needs scipy" in told
+    assert told.count("pip install 'scipy>=") == 2
 
 
 def test_its_version_is_named_where_it_is_installed(monkeypatch):

@@ -21,6 +21,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "postgresql": ("psycopg[binary]>=3.2",),
     "live": ("ccxt>=4.5,<5",),
     "cmaes": ("cmaes>=0.12",),
+    "scipy": ("scipy>=1.13",),
     "wandb": ("wandb>=0.19",),
     "ray": ("ray>=2.52,<2.61",),
 }

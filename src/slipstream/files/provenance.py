@@ -63,7 +63,7 @@ def versions() -> dict[str, str | None]:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            if name not in ("torch", "cmaes"):
+            if name not in ("torch", "cmaes", "scipy"):
                 found[name] = None
     return found
 

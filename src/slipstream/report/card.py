@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text
@@ -17,7 +16,7 @@ from slipstream.files.files import write_text
 from slipstream.market.reading.source import resolve_folder
 from slipstream.report.game.outcomes import whole_games
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.numbers import Measured, interval
+from slipstream.report.numbers import Measured, interval, student_quantile
 from slipstream.report.page import Page
 from slipstream.report.run.evaluation import evaluate_run
 from slipstream.report.run.report import build_page
@@ -156,7 +155,7 @@ def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
     measured = Measured.of(returns)
     if not measured.error:
         return "95 % interval of the mean return", "none: all episodes returned the same"
-    half = float(stats.t.ppf(0.975, len(returns) - 1)) * measured.error  # Student's
+    half = student_quantile(0.975, len(returns) - 1) * measured.error
     bounds = (measured.mean - half, measured.mean + half)
     text = f"{interval(bounds, measured.digits)} ({len(returns)} episodes)"
     return "95 % interval of the mean return", text

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import cycle
+from itertools import accumulate, cycle
 from typing import Any
 
 import numpy as np
@@ -242,11 +242,10 @@ def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
 
 def ema(values: Floats, span: int) -> Floats:
     """Exponential moving average, weight 2 / (span + 1), started at the first value."""
-    from scipy.signal import lfilter  # half a second, which reports without prices do not wait for
-
     weight = 2.0 / (span + 1.0)
-    start = np.array([(1.0 - weight) * values[0]])
-    return np.asarray(lfilter([weight], [1.0, weight - 1.0], values, zi=start)[0])
+    parts = (weight * values).tolist()
+    averages = accumulate(parts, lambda mean, part: (1.0 - weight) * mean + part, initial=values[0])
+    return np.array(list(averages)[1:])
 
 
 def ema_cross(passes: Passes, record: int) -> NDArray[np.int64]:

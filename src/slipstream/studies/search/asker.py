@@ -226,16 +226,14 @@ def check_sampler(config: StudyConfig, space: SearchSpace) -> None:
                 f"{named} cannot learn from `study.{key}`: take {' or '.join(_LEARN)}, or leave "
                 f"`{key}` out."
             )
-    if config.sampler == "cmaes":
-        if _dimensions(space) < 2:
-            raise ConfigError(
-                f"{named} searches numbers, at least 2 of them, and the space has "
-                f"{_dimensions(space)} (choices would be drawn at random): take tpe or gp, or give "
-                "ranges from `low` to `high`."
-            )
-        require("cmaes", named, "cmaes")
-    if config.sampler == "gp":
-        require("torch", named, "torch")
+    if config.sampler == "cmaes" and _dimensions(space) < 2:
+        raise ConfigError(
+            f"{named} searches numbers, at least 2 of them, and the space has "
+            f"{_dimensions(space)} (choices would be drawn at random): take tpe or gp, or give "
+            "ranges from `low` to `high`."
+        )
+    for library in LIBRARIES[config.sampler]:
+        require(library, named, library)
 
 
 def _dimensions(space: SearchSpace) -> int:

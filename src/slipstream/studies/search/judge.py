@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.config import PruningConfig, StudyConfig
@@ -39,10 +38,16 @@ def rank_correlation(first: Floats, second: Floats) -> float | None:
     fine = np.isfinite(first) & np.isfinite(second)
     if fine.sum() < FEWEST:
         return None
-    a, b = rankdata(first[fine]), rankdata(second[fine])
+    a, b = _mid_ranks(first[fine]), _mid_ranks(second[fine])
     if np.ptp(a) == 0.0 or np.ptp(b) == 0.0:
         return None
     return float(np.corrcoef(a, b)[0, 1])
+
+
+def _mid_ranks(values: Floats) -> Floats:
+    """Return each value's rank from 1; equal values share the mean of their ranks."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
 
 
 def armed(
