@@ -33,6 +33,13 @@ def environments() -> Iterator[Case]:
     for given in _WRAPPERS:
         argv = ("train", "gym:CartPole-v1", "--no-report", "--set", f"env.wrappers={given}")
         yield Case(f"wrappers: {given}", argv)
+    for given in ("text", "[os:system]", "[gymnasium.wrappers:FlattenObservation]"):
+        argv = ("train", "vec:math:prod", "--no-report", "--set", f"env.training_wrappers={given}")
+        yield Case(f"training wrappers of a vector environment: {given}", argv)
+    for given in ("3", "[os:system]", "[gymnasium.wrappers:AtariPreprocessing]"):
+        own = f"env.training_wrappers={given}"
+        argv = ("train", "gym:CartPole-v1", "--no-report", "--set", own)
+        yield Case(f"training wrappers: {given}", argv)
 
 
 _WRAPPERS = (

@@ -245,6 +245,10 @@ def test_changed_sources_want_trust_also_those_beside_the_kernel(place, monkeypa
             {"name": "gym:CartPole-v1", "wrappers": ["own_lights:Dim", {"name": "own_lights:Red"}]},
             r"wrapper own_lights:Dim \(.*own_lights\.py\); wrapper own_lights:Red",
         ),
+        (
+            {"name": "gym:CartPole-v1", "training_wrappers": ["own_lights:Dim"]},
+            r"wrapper own_lights:Dim \(.*own_lights\.py\)",
+        ),
     ],
 )
 def test_modules_that_a_config_names_are_code(place, monkeypatch, env, told):
@@ -297,7 +301,9 @@ def test_looking_at_a_study_runs_nothing(study, capsys, words):
     assert code == 0 and not ran(file), told
 
 
-@pytest.mark.parametrize("setting", ["env", "env.name", "agent.name", "env.wrappers"])
+@pytest.mark.parametrize(
+    "setting", ["env", "env.name", "agent.name", "env.wrappers", "env.training_wrappers"]
+)
 def test_a_forged_trial_names_no_code(study, setting):
     folder, file = study
     with Ledger(folder.ledger) as ledger:

@@ -85,6 +85,16 @@ class Killed(Exception):  # noqa: N818
     ("env", "members", "how"),
     [
         ("gym:CartPole-v1", 1, "stopped"),
+        (
+            {
+                "name": "gym:CartPole-v1",
+                "training_wrappers": [
+                    {"name": "gymnasium.wrappers:ClipReward", "kwargs": {"max_reward": 0.5}}
+                ],
+            },
+            1,
+            "killed",
+        ),
         pytest.param("gym:CartPole-v1", 3, "killed", marks=pytest.mark.long),
         pytest.param("gym:Pendulum-v1", 2, "stopped", marks=pytest.mark.long),
         pytest.param("gym:Blackjack-v1", 1, "killed", marks=pytest.mark.long),

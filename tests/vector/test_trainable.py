@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import gymnasium
 import numpy as np
 import pytest
+import yaml
 from gymnasium import spaces, wrappers
 
 import slipstream
@@ -158,6 +161,17 @@ def test_masks_and_changed_rewards_are_reported():
     }
     notes = " ".join(resolve_environment("gym:CartPole-v1", halved).notes)
     assert "the wrapper `ClipReward` changes rewards" in notes
+    (advice,) = re.findall(r"`env.training_wrappers: (.*)`", notes)
+    moved = {"training_wrappers": yaml.safe_load(advice)}
+    assert moved["training_wrappers"] == halved["wrappers"]
+    assert not resolve_environment("gym:CartPole-v1", moved).notes
+    name = slipstream.register(lambda: wrappers.ClipReward(gymnasium.make(CARTPOLE), -1, 1), "clip")
+    notes = " ".join(resolve_environment(name, {}).notes)
+    (advice,) = re.findall(r"`env.training_wrappers: (.*)`", notes)
+    (given,) = yaml.safe_load(advice)
+    assert given["kwargs"] == {"min_reward": -1, "max_reward": 1}
+    plain = slipstream.register(lambda: gymnasium.make(CARTPOLE), "cart")
+    resolve_environment(plain, {"training_wrappers": [given]})
     assert not resolve_environment("gym:CartPole-v1", {}).notes
 
 

@@ -565,6 +565,11 @@ def make_batch(
         num_envs = check_count("num_envs", num_envs)
         if split != "train":
             raise ConfigError(f"{name} has no split {split!r}: only prices are split.")
+        if own.get("training_wrappers"):
+            raise ConfigError(
+                f"`env.training_wrappers` is for `slipstream train`; put what {name} needs here "
+                "into `wrappers`."
+            )
         make = maker(name, wrappers_of(own))
         return ForeignBatch(
             [make] * num_envs,

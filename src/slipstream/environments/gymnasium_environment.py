@@ -21,13 +21,14 @@ from pydantic import Field, field_validator
 
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.spec import Spec
 from slipstream.environments import suggested
 from slipstream.environments.environment import LONGEST, Environment, Sections, Stepping
 from slipstream.environments.machine_file import Identity, Way
 from slipstream.files.files import plain
 from slipstream.vector.chosen import choose, first_steps, step_seconds
 from slipstream.vector.foreign.foreign_env import ForeignEnv, foreign_spec
-from slipstream.vector.foreign.making import Wrapped, make_gymnasium, name_of, shut
+from slipstream.vector.foreign.making import Wrapped, Wrappers, make_gymnasium, name_of, shut
 from slipstream.vector.foreign.trainable import check_trainable, warnings_of
 from slipstream.vector.forms import is_image
 from slipstream.vector.kernel.loop import HOLD
@@ -59,7 +60,7 @@ class Wrapper(Config):
 class GymnasiumConfig(Config):
     """The `env` section of a ``gym:ID`` target."""
 
-    given: ClassVar[tuple[str, ...]] = ("kwargs", "wrappers", "metrics")
+    given: ClassVar[tuple[str, ...]] = ("kwargs", "wrappers", "training_wrappers", "metrics")
 
     kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")
     wrappers: tuple[Wrapper, ...] = Field(
@@ -67,12 +68,17 @@ class GymnasiumConfig(Config):
         description="around it, the innermost first: package:Wrapper, or {name: package:Wrapper, "
         "kwargs: {...}}",
     )
+    training_wrappers: tuple[Wrapper, ...] = Field(
+        (),
+        description="around it in training alone, outside `wrappers`; validation, evaluations and "
+        "logged returns are without them",
+    )
     metrics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         (),
         description='to follow: names in the last info of an episode, or in its "episode"',
     )
 
-    @field_validator("wrappers", mode="before")
+    @field_validator("wrappers", "training_wrappers", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
         if not isinstance(value, list | tuple):
@@ -87,13 +93,15 @@ class GymnasiumEnvironment(Environment):
     Attributes:
         kwargs: its keyword arguments.
         wrappers: around it, the innermost first, with their keyword arguments.
+        training_wrappers: around these in training alone.
         stepping: what a run says about it.
         source: hash of the file with its rules, where there is one.
         warnings: sentences on wrappers and masks, see `warnings_of`.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    wrappers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    wrappers: Wrappers = ()
+    training_wrappers: Wrappers = ()
     stepping: Stepping = field(default_factory=Stepping)
     source: str = ""
     warnings: tuple[str, ...] = ()
@@ -116,7 +124,7 @@ class GymnasiumEnvironment(Environment):
     @classmethod
     def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
-        for key in ("metrics", "wrappers"):
+        for key in ("metrics", "wrappers", "training_wrappers"):
             if not section[key]:  # a run without them is what it was before there were any
                 del section[key]
         return name, section
@@ -144,14 +152,15 @@ class GymnasiumEnvironment(Environment):
 
     @classmethod
     def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        unknown = sorted(set(settings) - {"kwargs", "metrics", "wrappers"})
+        unknown = sorted(set(settings) - GymnasiumConfig.model_fields.keys())
         if unknown:
             raise ConfigError(
-                f"`env.{unknown[0]}` is not a key of {name}; it takes `kwargs`, `wrappers` and "
-                "`metrics` only."
+                f"`env.{unknown[0]}` is not a key of {name}; it takes "
+                f"{', '.join(GymnasiumConfig.model_fields)} only."
             )
         kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
         wrappers = wrappers_of(settings)
+        training = wrappers_of(settings, "training_wrappers")
         made = cls.maker(name, wrappers)
         shown = make_gymnasium(made, kwargs)
         try:
@@ -163,15 +172,26 @@ class GymnasiumEnvironment(Environment):
                 finally:
                     shut(another.close, name)
             spec = foreign_spec(shown, name_of(made), names)
-            warnings = warnings_of(shown, name)
-            return cls(name, spec, kwargs, wrappers, source=_source(shown), warnings=warnings)
+            if training:
+                _check_training(
+                    make_gymnasium(cls.maker(name, wrappers, training), kwargs), name, spec
+                )
+            return cls(
+                name,
+                spec,
+                kwargs,
+                wrappers,
+                training,
+                source=_source(shown),
+                warnings=warnings_of(shown, name, wrappers),
+            )
         finally:
             shut(shown.close, name)
 
     @classmethod
-    def maker(cls, name: str, wrappers: tuple[tuple[str, Mapping[str, Any]], ...]) -> Any:
+    def maker(cls, name: str, wrappers: Wrappers, training: Wrappers = ()) -> Any:
         """What `make_gymnasium` makes a copy of."""
-        return maker(name, wrappers)
+        return maker(name, wrappers, training)
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
@@ -209,7 +229,8 @@ class GymnasiumEnvironment(Environment):
         zeros = np.zeros(members * each, np.uint64)  # each must be made
         limit = longest if self.spec.max_episode_steps is None else None
         more: dict[str, Any] = {"at_end": HOLD, "limit": limit}
-        return self._stepped(backend, zeros, zeros, evaluates=True, **more)
+        raw = replace(self, training_wrappers=()) if self.training_wrappers else self
+        return raw._stepped(backend, zeros, zeros, evaluates=True, **more)
 
     def prepared(self, stepping: Stepping) -> Environment:
         return replace(self, stepping=stepping).tried()
@@ -224,7 +245,7 @@ class GymnasiumEnvironment(Environment):
                     return replace(self, step_seconds=step_seconds(env))
             pool = WorkerPool.current()
             crowd = None if pool is None else pool.beside()
-            made = self.maker(self.name, self.wrappers)
+            made = self.maker(self.name, self.wrappers, self.training_wrappers)
             seconds = first_steps(made, self.kwargs, self.spec, stepping.policy, crowd)
         return replace(self, step_seconds=seconds)
 
@@ -239,7 +260,8 @@ class GymnasiumEnvironment(Environment):
 
     @property
     def identity(self) -> Identity | None:
-        more = {"wrappers": self.wrappers} if self.wrappers else {}
+        around = {"wrappers": self.wrappers, "training_wrappers": self.training_wrappers}
+        more = {key: own for key, own in around.items() if own}
         return Identity(self.name, plain({**self.kwargs, **more}), self.source)
 
     def way(self, copies: int) -> Way | None:
@@ -267,7 +289,7 @@ class GymnasiumEnvironment(Environment):
     def _serial(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        made = self.maker(self.name, self.wrappers)
+        made = self.maker(self.name, self.wrappers, self.training_wrappers)
         return ForeignEnv(made, seeds, indices, kwargs=self.kwargs, spec=self.spec, **more)
 
     def _processes_pay(self, copies: int) -> bool:
@@ -290,7 +312,7 @@ class GymnasiumEnvironment(Environment):
         elif workers is None and way is not None and way.backend == "process":
             workers = way.workers
         return ForeignEnv(
-            self.maker(self.name, self.wrappers),
+            self.maker(self.name, self.wrappers, self.training_wrappers),
             seeds,
             indices,
             kwargs=self.kwargs,
@@ -328,15 +350,38 @@ def _id(name: str) -> str:
     return name.removeprefix(GYMNASIUM)
 
 
-def wrappers_of(settings: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+def wrappers_of(settings: Mapping[str, Any], key: str = "wrappers") -> Wrappers:
     """Those of a section `env`, in any of the forms that a user may write."""
-    given = validate(GymnasiumConfig, {"wrappers": settings.get("wrappers") or ()}, "env")
-    return tuple((one.name, one.kwargs) for one in given.wrappers)
+    given = validate(GymnasiumConfig, {key: settings.get(key) or ()}, "env")
+    return tuple((one.name, one.kwargs) for one in getattr(given, key))
 
 
-def maker(name: str, wrappers: tuple[tuple[str, Mapping[str, Any]], ...]) -> str | Wrapped:
+def maker(name: str, wrappers: Wrappers, training: Wrappers = ()) -> str | Wrapped:
     """What `make_gymnasium` makes a copy of: a ``gym:ID``, inside `wrappers_of` a section."""
-    return Wrapped(_id(name), wrappers) if wrappers else _id(name)
+    return Wrapped(_id(name), wrappers, training) if wrappers or training else _id(name)
+
+
+def _check_training(env: Any, name: str, spec: Spec) -> None:
+    """Refuse an environment inside `env.training_wrappers` whose policies do not fit without them.
+
+    Raises:
+        ConfigError: it has other spaces, or normalises by running statistics.
+    """
+    try:
+        check_trainable(env, name)
+        wanted = (
+            ("observation_space", spec.native_observation),
+            ("action_space", spec.native_action),
+        )
+        for attribute, own in wanted:
+            if (found := getattr(env, attribute)) != own:
+                raise ConfigError(
+                    f"{name}: with `env.training_wrappers` its {attribute} is {found}, and without "
+                    f"them {own}. A policy acts in both, so that they must be equal: put the "
+                    "wrapper that changes it into `env.wrappers`."
+                )
+    finally:
+        shut(env.close, name)
 
 
 def image_notes(name: str, shown: Any) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from slipstream.environments.machine_file import Identity
 from slipstream.environments.vector_environment import VectorEnvironment
 from slipstream.market.folds import FoldPlan
 from slipstream.vector.foreign.batched import Lent, LentCopies
+from slipstream.vector.foreign.making import Wrapped, Wrappers
 from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.vector_env import VectorEnv
 
@@ -179,10 +180,11 @@ class ObjectEnvironment(GymnasiumEnvironment):
         return {**found, "training": {**found["training"], **training}}
 
     @classmethod
-    def maker(cls, name: str, wrappers: tuple[tuple[str, Mapping[str, Any]], ...]) -> Any:
+    def maker(cls, name: str, wrappers: Wrappers, training: Wrappers = ()) -> Any:
         if wrappers:
             raise ConfigError(f"`env.wrappers` is for gym:ID; wrap {name} before you give it.")
-        return _known(name).makers
+        makers = _known(name).makers
+        return [Wrapped(one, (), training) for one in makers] if training else makers
 
     @property
     def identity(self) -> Identity | None:

@@ -45,7 +45,7 @@ class VectorEnvironment(GymnasiumEnvironment):
 
     @classmethod
     def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        for key in ("metrics", "wrappers"):
+        for key in ("metrics", "wrappers", "training_wrappers"):
             if settings.get(key):
                 raise ConfigError(
                     f"`env.{key}` is for gym:ID; leave it out of {name}, whose function makes and "

@@ -24,6 +24,7 @@ from slipstream.files import register
 from slipstream.files.files import sha256
 from slipstream.vector.foreign.making import search_working_folder
 
+_WRAPPERS = ("wrappers", "training_wrappers")  # keys of the section `env`
 _HOW = (
     "Read them, and give `--trust` (in Python `trust=True`) if you would run them; "
     "`slipstream.load_policy` runs nothing."
@@ -85,7 +86,7 @@ def check_trust(
 def names_code(setting: str) -> bool:
     """Whether a setting by its dotted name could name code, or hold one that could."""
     section, _, key = setting.partition(".")
-    return section in ("env", "agent") and key.partition(".")[0] in ("", "name", "wrappers")
+    return section in ("env", "agent") and key.partition(".")[0] in ("", "name", *_WRAPPERS)
 
 
 def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
@@ -104,8 +105,8 @@ def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
             path = Path(name).expanduser() if key == "agent" else Path(name)  # as they are imported
             yield str(path.resolve()), None
     env = sections["env"]
-    wrappers = env.get("wrappers") if isinstance(env, Mapping) else None
-    for one in wrappers if isinstance(wrappers, (list, tuple)) else ():
+    lists = [env.get(key) for key in _WRAPPERS] if isinstance(env, Mapping) else []
+    for one in (one for own in lists if isinstance(own, (list, tuple)) for one in own):
         name = one.get("name") if isinstance(one, Mapping) else one
         if isinstance(name, str):
             yield f"wrapper {name}", name.partition(":")[0]

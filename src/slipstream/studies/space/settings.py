@@ -109,6 +109,11 @@ def setting(path: str, base: RunConfig) -> Setting:
     if kind.open_section is not None and path.startswith(f"env.{kind.open_section}."):
         return Setting(path, Any)
     head, _, rest = path.partition(".")
+    if head == "env" and rest.split(".")[0] == "training_wrappers":
+        raise ConfigError(
+            f"`{path}` names code, which trials do not record. Set it for the whole study, in the "
+            "config."
+        )
     if head == "env" and rest.split(".")[0] in kind.model(base.env_name).given:
         raise ConfigError(
             f"`{path}` says what the task is: a study that varied it would choose the easiest "

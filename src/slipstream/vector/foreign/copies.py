@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from slipstream.vector.foreign.infos import (
 from slipstream.vector.foreign.job import NEXT_STEP, SAME_STEP, Assignment, register
 from slipstream.vector.foreign.making import (
     HangError,
+    RawReturn,
     flag,
     raised,
     refuse_shared,
@@ -78,11 +80,12 @@ class ForeignCopy:
         info: what it said besides, the last time.
         take: the environment's own `step`, without wrappers that have nothing to do any more.
         most: steps of an episode.
+        raw: sum of rewards inside `env.training_wrappers`; None without such wrappers.
     """
 
     __slots__ = (
         "_checked", "_first", "_plain", "_seeds", "_stream", "env", "episode", "info", "length",
-        "limit", "most", "name", "number", "place", "ret", "steps", "take",
+        "limit", "most", "name", "number", "place", "raw", "ret", "steps", "take",
     )  # fmt: skip
 
     def __init__(
@@ -102,12 +105,20 @@ class ForeignCopy:
         self.most = limit or _NO_LIMIT
         self._plain, self._checked = plain, not plain  # a wrapper may have something to check
         self._stream, self._first = (-1, -1), 0
+        while isinstance(env, gymnasium.Wrapper) and not isinstance(env, RawReturn):
+            env = env.env
+        self.raw = env if isinstance(env, RawReturn) else None
         self.show_in(place)
 
     @property
     def unwrapped(self) -> Any:
         """The environment inside all wrappers."""
         return self.env.unwrapped
+
+    @property
+    def returned(self) -> float:
+        """Return of the episode so far: of the environment without `env.training_wrappers`."""
+        return self.ret if self.raw is None else self.raw.total
 
     def show_in(self, place: NDArray[Any] | None) -> None:
         """From now on its observations go there.
@@ -145,6 +156,8 @@ class ForeignCopy:
         """
         self.steps += self.length
         self.episode, self.length, self.ret = episode, 0, 0.0
+        if self.raw is not None:
+            self.raw.total = 0.0
         if self._checked:
             self.take, own, self._checked = peeled(self.env)
             self.most = min(own, self.limit or own)
@@ -654,7 +667,8 @@ class ForeignCopies:
         if self.copies[i] is not None and not self.asleep[i] and not self._finite(row):
             self._fault(i, self._unreal(i))
         copy = self.copies[i]
-        at["ret"][row], at["length"][row] = (0.0, 0) if copy is None else (copy.ret, copy.length)
+        at["ret"][row] = 0.0 if copy is None else copy.returned
+        at["length"][row] = 0 if copy is None else copy.length
 
     def _step_each(self, stepping: Any, first: int, t: int) -> None:
         """Steps copies that are awake, from row `first` on; those that fail are begun again."""
@@ -733,7 +747,7 @@ class ForeignCopies:
                 return
             self._keep(i, copy, seen)
         else:
-            at["ended_ret"][row], at["ended_length"][row] = copy.ret, copy.length
+            at["ended_ret"][row], at["ended_length"][row] = copy.returned, copy.length
             if self._names:
                 at["metrics"][row] = episode_numbers(copy.info, self._names)
             if at_end == RESET_KEEP_ALL or (at_end == RESET and not terminated):
@@ -818,7 +832,7 @@ class ForeignCopies:
     def note(self) -> None:
         """Writes down where all episodes stand, and the actions of copies that are alone."""
         at, copies = self.at, self.copies
-        at["ret"][self.index] = [0.0 if copy is None else copy.ret for copy in copies]
+        at["ret"][self.index] = [0.0 if copy is None else copy.returned for copy in copies]
         at["length"][self.index] = [0 if copy is None else copy.length for copy in copies]
         if self.alone and self._longest:
             for row, n in zip(self.rows, self.at["length"][self.index].tolist(), strict=True):
@@ -865,7 +879,7 @@ class ForeignCopies:
                     self._last, self._paid, self.hand, 0, self._store_step, gone_astray,
                 )  # fmt: skip
                 at["astray"][row] = False
-                at["ret"][row], at["length"][row] = copy.ret, copy.length
+                at["ret"][row], at["length"][row] = copy.returned, copy.length
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt):
                     raise
@@ -908,7 +922,7 @@ class ForeignCopies:
         at["reward"][row], at["kept"][row], at["ended"][row] = 0.0, False, False
         self._places[i].info = {}
         if copy is not None and not self._told:
-            at["ended_ret"][row], at["ended_length"][row] = copy.ret, copy.length
+            at["ended_ret"][row], at["ended_length"][row] = copy.returned, copy.length
 
     def _failed(self, i: int, error: BaseException) -> None:
         """Reports a failure; the copy is down."""

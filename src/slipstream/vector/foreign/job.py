@@ -13,7 +13,7 @@ import gymnasium
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign.form import FlatForm, NativeForm
-from slipstream.vector.foreign.making import make_gymnasium
+from slipstream.vector.foreign.making import Wrapped, make_gymnasium
 from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.process.layout import Layout
 from slipstream.vector.process.scheduler import CopyScheduler
@@ -103,8 +103,8 @@ class Assignment:
 
 def registered(envs: Iterable[Any]) -> tuple[bytes, ...]:
     """Specifications of ids among some makers, for processes where nobody registered them."""
-    ids = dict.fromkeys(env for env in envs if isinstance(env, str))
-    found = map(_specification, ids)
+    given = (env.env_id if isinstance(env, Wrapped) else env for env in envs)
+    found = map(_specification, dict.fromkeys(env for env in given if isinstance(env, str)))
     return tuple(data for data in found if data is not None)
 
 

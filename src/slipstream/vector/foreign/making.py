@@ -32,16 +32,37 @@ _MEMORY_SHARE = 0.8
 _PACKAGES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid", "ALE/": "ale_py"}
 
 
+Wrappers = tuple[tuple[str, Mapping[str, Any]], ...]
+"""``package:Wrapper`` with its keyword arguments, the innermost first."""
+
+
 class Wrapped(NamedTuple):
     """A Gymnasium environment inside wrappers; a plain value, so that workers make it, too.
 
     Attributes:
-        env_id: as for `make_gymnasium`.
-        wrappers: ``package:Wrapper`` with its keyword arguments, the innermost first.
+        env_id: an id, or what makes an environment when it is called.
+        wrappers: around it.
+        training: around these, with a `RawReturn` in between.
     """
 
-    env_id: str
-    wrappers: tuple[tuple[str, Mapping[str, Any]], ...]
+    env_id: Any
+    wrappers: Wrappers
+    training: Wrappers = ()
+
+
+class RawReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Sum the rewards of the environment inside `env.training_wrappers`.
+
+    Attributes:
+        total: sum since the episode of the training environment began, which `ForeignCopy` resets.
+    """
+
+    total = 0.0
+
+    def step(self, action: Any) -> Any:
+        came = self.env.step(action)
+        self.total += float(came[1])
+        return came
 
 
 class HangError(BaseException):
@@ -101,13 +122,19 @@ def make_gymnasium(
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
         with _sparing():
-            if not isinstance(env, str | Wrapped):
-                return env(**dict(kwargs or {}))
-            if module:
-                import_named(module)
-            made = gymnasium.make(name, **dict(kwargs or {}), **extra)
-            for wrapper, own in env.wrappers if isinstance(env, Wrapped) else ():
+            whole = env if isinstance(env, Wrapped) else Wrapped(env, ())
+            if not isinstance(whole.env_id, str):
+                made = whole.env_id(**dict(kwargs or {}))
+            else:
+                if module:
+                    import_named(module)
+                made = gymnasium.make(name, **dict(kwargs or {}), **extra)
+            for wrapper, own in whole.wrappers:
                 made = _inside(made, wrapper, own)
+            if whole.training:
+                made = RawReturn(made)
+            for wrapper, own in whole.training:
+                made = _inside(made, wrapper, own, "training_wrappers", gymnasium.Wrapper)
             return made
     except SlipstreamError:
         raise
@@ -139,10 +166,16 @@ def make_gymnasium(
         raise raised(env_id, "its constructor or the import of its module", error) from error
 
 
-def _inside(env: Any, wrapper: str, kwargs: Mapping[str, Any]) -> Any:
+def _inside(
+    env: Any,
+    wrapper: str,
+    kwargs: Mapping[str, Any],
+    key: str = "wrappers",
+    kind: type = gymnasium.Env,
+) -> Any:
     """The environment inside a wrapper that is named ``package:Wrapper``."""
     module, _, name = wrapper.rpartition(":")
-    wanted = f"`env.wrappers`: {wrapper}"
+    wanted = f"`env.{key}`: {wrapper}"
     try:
         make = getattr(import_named(module), name)
     except (ImportError, AttributeError) as error:
@@ -156,8 +189,9 @@ def _inside(env: Any, wrapper: str, kwargs: Mapping[str, Any]) -> Any:
         given = f" with {dict(kwargs)}" if kwargs else ""
         what = f"{type(error).__name__}: {short(error)}{_place(error)}"
         raise ConfigError(f"{wanted} cannot be put around {env}{given}: {what}.") from error
-    if not isinstance(made, gymnasium.Env):
-        raise ConfigError(f"{wanted} makes a {type(made).__name__}, not a gymnasium.Env.")
+    if not isinstance(made, kind):
+        what = f"a gymnasium.{kind.__name__}"
+        raise ConfigError(f"{wanted} makes a {type(made).__name__}, not {what}.")
     return made
 
 

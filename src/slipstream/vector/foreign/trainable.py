@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import gymnasium
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
+from slipstream.vector.foreign.making import Wrappers
 from slipstream.vector.forms import is_image
 
 # Flags that end the updates of a wrapper's statistics: Gymnasium's and SB3's.
@@ -119,18 +121,35 @@ def _refuse_images(space: spaces.Space[Any], name: str) -> None:
             )
 
 
+def _setting(wrapper: Any, configured: Wrappers) -> str:
+    """What makes a wrapper again in `env.training_wrappers`, valid in YAML and Python."""
+    kind, arguments = type(wrapper), getattr(wrapper, "_saved_kwargs", None) or {}
+    own: dict[str, Any] = {"name": f"{kind.__module__}:{kind.__name__}", "kwargs": arguments}
+    for name, kwargs in configured:
+        if name.rpartition(":")[2] == kind.__name__:
+            own = {"name": name, "kwargs": dict(kwargs)}
+    own["kwargs"] = {key: value for key, value in own["kwargs"].items() if value is not None}
+    return json.dumps([own if own["kwargs"] else own["name"]], default=str)
+
+
 _SMALLEST_IMAGE = 64  # pixels: below are grids of a few cells, whose flat form is usual
 
 
-def warnings_of(env: Any, name: str) -> tuple[str, ...]:
-    """Sentences on wrappers and masks that change what a score means."""
+def warnings_of(env: Any, name: str, configured: Wrappers = ()) -> tuple[str, ...]:
+    """Sentences on wrappers and masks that change what a score means.
+
+    Args:
+        env: a Gymnasium environment; name: of it.
+        configured: those of its wrappers that `env.wrappers` names.
+    """
     found = []
     changed = [one for one in _wrappers(env) if isinstance(one, gymnasium.RewardWrapper)]
     if changed:
         kind = type(changed[0]).__name__
         found.append(
             f"{name}: the wrapper `{kind}` changes rewards: training, validation, test and report "
-            "all count the changed rewards."
+            "all count the changed rewards. To report the environment's own, take the wrapper out "
+            f"and set `env.training_wrappers: {_setting(changed[0], configured)}`."
         )
     space = env.observation_space
     if isinstance(env.action_space, spaces.Discrete | spaces.MultiDiscrete):
