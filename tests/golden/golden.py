@@ -30,11 +30,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import safetensors.numpy
 
 HASHES = Path(__file__).with_name("hashes.json")
 _PROGRAM = "from slipstream.cli import main; main()"
 _AGENT = {"horizon": 32, "epochs": 2}
+_REPLAY = {"widths": [32, 32], "batch": 32, "learning_starts": 500}
+_GATES = ("confirmed", "holdout", "pbo", "dsr", "costs", "cuts")
+_NEWER = 60  # bars that a paper account sees and no training
+_PAPER_FROM = "2022-01-14 16:20"  # where the newest 60 bars of five minutes begin
 _EVALUATION = {"episodes": 100}  # whatever a budget has time for
 _KILL_AFTER = 120.0  # seconds without a checkpoint: something is wrong
 
@@ -73,6 +78,85 @@ def pendulum(folder: Path) -> str:
     """Continuous actions."""
     config = {"env": "pendulum", "agent": _AGENT}
     return _trained(folder, config, num_envs=16, members=2, total_steps=5_120)
+
+
+def multi_discrete(folder: Path) -> str:
+    """PPO over six choices of two."""
+    config = {"env": {"name": "probes", "probe": "switches"}, "agent": _AGENT}
+    return _trained(folder, config, num_envs=16, total_steps=2_560)
+
+
+def dqn(folder: Path) -> str:
+    """Prioritised replay, three-step returns and two streams."""
+    agent = {
+        "name": "dqn",
+        "prioritised": True,
+        "n_step": 3,
+        "dueling": True,
+        **_REPLAY,
+    }
+    return _trained(folder, {"env": "cartpole", "agent": agent}, members=2, total_steps=2_048)
+
+
+def dqn_masked(folder: Path) -> str:
+    """Self-play of a game in which some actions are forbidden."""
+    play = {"opponents": {"snapshots": 2, "random": 1}, "snapshot_iterations": 1}
+    agent = {"name": "dqn", **_REPLAY}
+    config = {"env": {"name": "tictactoe", "self_play": play}, "agent": agent}
+    return _trained(folder, config, members=2, total_steps=2_048)
+
+
+def sac(folder: Path) -> str:
+    """Continuous actions from a replay."""
+    return _trained(folder, _off_policy("sac"), members=2, total_steps=2_048)
+
+
+def td3(folder: Path) -> str:
+    """One action for each state, with two values."""
+    return _trained(folder, _off_policy("td3"), members=2, total_steps=2_048)
+
+
+def hockey(folder: Path) -> str:
+    """Self-play against snapshots and both bots."""
+    play = {"opponents": {"snapshots": 1}, "snapshot_iterations": 1, "slots": 2}
+    env = {
+        "name": "hockey",
+        "opponents": {"agent": 2, "weak": 1, "strong": 1},
+        "self_play": play,
+    }
+    config = {"env": env, "agent": {**_AGENT, "widths": [32]}}
+    return _trained(folder, config, num_envs=8, members=2, total_steps=1_280)
+
+
+def gymnasium_ppo(folder: Path) -> str:
+    """Gymnasium's CartPole in worker processes."""
+    training = {"num_envs": 4, "members": 2, "total_steps": 1_280, "backend": "process"}
+    return _trained(folder, {"env": "gym:CartPole-v1", "agent": _AGENT}, **training)
+
+
+def gymnasium_sac(folder: Path) -> str:
+    """Gymnasium's Pendulum in this process, with running statistics of observations."""
+    config = _off_policy("sac", observation_normalization=True)
+    config["env"] = "gym:Pendulum-v1"
+    return _trained(folder, config, members=2, total_steps=1_280, backend="serial")
+
+
+def forex_folds(folder: Path) -> str:
+    """A small study of forex by DQN over combinatorial folds: its ledger."""
+    from slipstream.market.planted.forex import PlantedForex
+
+    PlantedForex().write(folder / "market", 4_000, 0, symbols=("EURUSD",))
+    data = {"folder": str(folder / "market"), "spread_pips": 0.5}
+    env = {"name": "forex", "data": data, "features": ["log_return_1", "rsi_14"], "max_steps": 100}
+    settings = {
+        "n_trials": 4,
+        "confirmation": {"top": 1, "seeds": 2, "bootstrap": 50},
+        "final_seeds": 2,
+        "space": {"agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True}},
+    }
+    agent = {"name": "dqn", **_REPLAY, "learning_starts": 100}
+    training = {"total_steps": 1_024}
+    return _studied(folder, {"env": env, "agent": agent, "training": training, "study": settings})
 
 
 def forex(folder: Path) -> str:
@@ -138,17 +222,27 @@ def study(folder: Path) -> str:
     config = {**_portfolio(folder), "study": settings}
     config["agent"] = {"horizon": 18, "minibatch": 30, "epochs": 2, "widths": [48, 33]}
     config["training"] = {"num_envs": 5, "total_steps": 360}
-    import slipstream
+    return _studied(folder, config)
 
-    slipstream.tune(
-        config,
-        study_name=str(folder / "study"),
-        workers=1,
-        force_deploy=True,
-        report=False,
-        say=lambda _: None,
-    )
-    return _ledger_hash(folder / "study" / "ledger.db")
+
+def paper_account(folder: Path) -> str:
+    """A trained portfolio that is deployed and led over newer bars: its decisions and equity."""
+    from slipstream.market.planted.crypto import PlantedCrypto
+
+    PlantedCrypto().write(folder / "newer", 4_000, 3)
+    config = _portfolio(folder)
+    for file in (folder / "newer").glob("*.parquet"):
+        polars.read_parquet(file)[:-_NEWER].write_parquet(folder / "market" / file.name)
+    _trained(folder, config, num_envs=5, total_steps=1_600)
+    forced = [word for gate in _GATES for word in ("--force", gate)]
+    feed = ("--feed", f"replay:{folder / 'newer'}", "--from", _PAPER_FROM)
+    for words in (
+        ("deploy", str(folder / "run"), "--as", "golden", "--reason", "golden", *forced),
+        ("paper", "golden", *feed),
+    ):
+        if _command(*words, cwd=folder).wait():
+            raise RuntimeError(f"`slipstream {' '.join(words)}` failed")
+    return _journal_hash(folder)
 
 
 CASES: Mapping[str, Callable[[Path], str]] = {
@@ -160,8 +254,18 @@ CASES: Mapping[str, Callable[[Path], str]] = {
         forex,
         portfolio,
         portfolio_units,
+        multi_discrete,
+        dqn,
+        dqn_masked,
+        sac,
+        td3,
+        hockey,
+        gymnasium_ppo,
+        gymnasium_sac,
         resumed,
         study,
+        forex_folds,
+        paper_account,
     )
 }
 
@@ -230,9 +334,40 @@ def _portfolio(folder: Path, **env: Any) -> dict[str, Any]:
     return {"env": {"name": "portfolio", **own}, "agent": dict(_AGENT)}
 
 
-def _command(*words: str) -> subprocess.Popen[bytes]:
+def _off_policy(agent: str, **settings: Any) -> dict[str, Any]:
+    return {"env": "pendulum", "agent": {"name": agent, **_REPLAY, **settings}}
+
+
+def _studied(folder: Path, config: Mapping[str, Any]) -> str:
+    import slipstream
+
+    slipstream.tune(
+        config,
+        study_name=str(folder / "study"),
+        workers=1,
+        force_deploy=True,
+        report=False,
+        say=lambda _: None,
+    )
+    return _ledger_hash(folder / "study" / "ledger.db")
+
+
+def _journal_hash(folder: Path) -> str:
+    """Decisions of a paper account; never the seconds at which they were made."""
+    (path,) = folder.glob("deployments/*/accounts/*/*.db")
+    digest = hashlib.sha256()
+    connection = sqlite3.connect(path)
+    try:
+        for row in connection.execute("SELECT * FROM decisions ORDER BY pass, time"):
+            digest.update(repr(row[:-1]).encode())
+    finally:
+        connection.close()
+    return digest.hexdigest()
+
+
+def _command(*words: str, cwd: Path | None = None) -> subprocess.Popen[bytes]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen([sys.executable, "-c", _PROGRAM, *words], **quiet)
+    return subprocess.Popen([sys.executable, "-c", _PROGRAM, *words], cwd=cwd, **quiet)
 
 
 def _hashes(tree: Path | None = None) -> dict[str, str]:

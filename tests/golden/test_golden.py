@@ -14,7 +14,7 @@ golden = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(golden)
 
 
-LONG = ("portfolio", "resumed", "study")
+LONG = ("portfolio", "resumed", "study", "forex_folds", "paper_account")
 
 
 @pytest.mark.parametrize(
