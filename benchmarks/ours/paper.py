@@ -24,7 +24,7 @@ _TIMES = 20
 
 
 def decision(bars: int, seconds: float) -> dict[str, float]:
-    """Median seconds of keeping a bar, replaying all kept ones and keeping the decision.
+    """Median seconds of keeping a bar, deciding on it and keeping the decision.
 
     Args:
         bars: kept.

@@ -1,9 +1,9 @@
 """Paper account: a deployed policy on bars as they come; whatever is kept can be computed again.
 
-The account is the kernel: its state is a function of the bars and the policy. Whenever bars have
-come, all of them are replayed from the frozen first row (nothing is trimmed, so that features with
-an endless memory are exact), with the decisions of the journal, and the policy decides on what is
-new. At the start it decides on everything anew, and must decide as it did.
+The account is the kernel: its state is a function of the bars and the policy. At the start all bars
+are replayed from the frozen first row (nothing is trimmed, so that features with an endless memory
+are exact), and the policy must decide as the journal says. Bars that come later continue that
+replay, whose state is only in memory; where they cannot, all bars are replayed again.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.core.errors import CheckpointError, ConfigError, DataError, SlipstreamError
+from slipstream.features.streams import HistoryError
 from slipstream.files.files import make_folder
 from slipstream.files.lock import take_lock
 from slipstream.live.feed import Told
 from slipstream.live.journal import Decision, Journal
-from slipstream.live.passes import LONGEST_GAP, Pass, passes_over
+from slipstream.live.passes import LONGEST_GAP, Kept, Pass, Replay
 from slipstream.live.ranges import Outside
 from slipstream.live.store import Moment, Shape, Store
-from slipstream.live.training_prices import TrainingPrices, compare
+from slipstream.live.training_prices import FeedComparison, TrainingPrices
+from slipstream.market.bars import Bars
 from slipstream.market.finding import plural, stamp
 from slipstream.runs.policies import DeployedPolicy
 
 BARS, JOURNAL = "bars", "journal.db"
+ROOM = 4_096  # bars that a replay is continued by before all are replayed again
+_MARGIN = 8  # bars
 
 
 class Wanted(NamedTuple):
@@ -83,12 +87,16 @@ class PaperAccount:
         make_folder(folder)
         refusal = f"Another process works on the account {folder}: stop it first."
         self.waiting = self._compared = ""
+        self._comparison: FeedComparison | None = None
+        self._checked: Sequence[Bars] = ()  # of the feed, as it told them last
+        self._replay: Replay | None = None
         with ExitStack() as opened:
             opened.enter_context(take_lock(folder, refusal))
             self.store = Store(folder / BARS, shape)
             opened.callback(self.store.close)
             self.journal = Journal(folder / JOURNAL)
             opened.callback(self.journal.close)
+            opened.callback(self._forget)
             self._rows = {name: self.journal.rows(name) for name in self.journal.names()}
             self._outside = Outside()
             self._replay_everything()
@@ -133,7 +141,7 @@ class PaperAccount:
         """Decides on all kept bars anew; refuses a journal that says something else."""
         if not self._rows:
             return
-        anew = passes_over(self.policy, self.store.market(), self.start)
+        anew = self._replayed(None)
         made = {one.name: self._decisions(one, 0, 0.0) for one in anew}
         self._outside = _outside(anew)
         for name, rows in self._rows.items():
@@ -154,6 +162,8 @@ class PaperAccount:
                     "were changed behind its back: bring back the files of before, or deploy "
                     "again, which begins a new account."
                 )
+        if any(len(one.time) != len(self._rows.get(one.name, ())) for one in anew):
+            self._forget()  # a kill came between a bar and its decision, which `take` makes
 
     def take(self, told: Told) -> int:
         """Keeps what a feed tells and decides on it; the number of new decisions.
@@ -161,9 +171,10 @@ class PaperAccount:
         Raises:
             DataError: a bar was revised, or too many are missing.
         """
-        if told.bars:
+        if told.bars is not self._checked:
             for sentence in self.store.refuse_revised(told.bars, self.decided):
                 self._remark(told.clock, sentence)
+            self._checked = told.bars
         new = [one for one in told.moments if one.time > self.decided]
         before = self.decided
         for moment in new:
@@ -176,20 +187,54 @@ class PaperAccount:
         if not self._rows:
             self._compare(new)
         self.store.append(new)
-        kept = {
-            name: np.array([row.action for row in rows], self.policy.policy.actions.dtype)
-            for name, rows in self._rows.items()
-        }
+        made = self._continued(new)
+        if made is None:
+            try:
+                made = self._replayed(
+                    {
+                        name: np.array(
+                            [row.action for row in rows], self.policy.policy.actions.dtype
+                        )
+                        for name, rows in self._rows.items()
+                    }
+                )
+            except DataError as error:
+                if self._rows:
+                    raise
+                if not self.waiting:
+                    self._say(f"Nothing is decided yet: {error}")
+                self.waiting = str(error)  # too few bars for a first decision
+                return 0
+        return self._keep(made, told.clock) if made else 0
+
+    def _replayed(self, kept: Kept | None) -> list[Pass]:
+        """Replay all bars with known decisions, and store the replay for later bars."""
+        self._forget()
+        self._replay = Replay(self.policy, self.store.market(), self.start, kept, ROOM)
+        return self._replay.passes
+
+    def _continued(self, new: Sequence[Moment]) -> list[Pass] | None:
+        """Return decisions on new bars behind the replay in memory; None if it cannot go on."""
+        if self._replay is None:
+            return None
+        told, every = {name for one in new for name in one.bars}, self.shape.symbols
+        one_each = self.policy.policy.conditions["symbols_at_once"] == 1
+        traded = [name for name in every if name in told] if one_each else every
+        if not traded:
+            return []
+        rows = self._replay.memory + len(new) + _MARGIN
         try:
-            made = passes_over(self.policy, self.store.market(), self.start, kept)
-        except DataError as error:
-            if self._rows:
-                raise
-            if not self.waiting:
-                self._say(f"Nothing is decided yet: {error}")
-            self.waiting = str(error)  # too few bars for a first decision
-            return 0
-        return self._keep(made, told.clock)
+            made = self._replay.advance(self.store.newest(traded, rows))
+        except (SlipstreamError, HistoryError):  # a replay of all bars names what is wrong
+            made = None
+        if made is None:
+            self._forget()
+        return made
+
+    def _forget(self) -> None:
+        if self._replay is not None:
+            self._replay.close()
+        self._replay = None
 
     def _compare(self, new: Sequence[Moment]) -> None:
         """Compare all bars so far with the training prices, before the first decision.
@@ -197,12 +242,20 @@ class PaperAccount:
         Raises:
             DataError: they contradict each other.
         """
-        facts = self.policy.facts.get("training_prices")
-        if facts is None:
-            told = "This deployment has no training prices to compare the feed with: deploy again."
-        else:
+        if self._comparison is None:
+            facts = self.policy.facts.get("training_prices") or {}
             known = {name: TrainingPrices.from_facts(one) for name, one in facts.items()}
-            told = compare(known, self.store.with_moments(new))
+            self._comparison = FeedComparison(known)
+            for name in self.shape.symbols:
+                self._comparison.add(name, *self.store.closes_of(name))
+        place = self.shape.columns.index("close")
+        for name in self.shape.symbols:
+            rows = [(one.time, one.bars[name][place]) for one in new if name in one.bars]
+            time, close = np.reshape(rows, (len(rows), 2)).T
+            self._comparison.add(name, time.astype(np.int64), close)
+        told = self._comparison.sentence()
+        if "training_prices" not in self.policy.facts:
+            told = "This deployment has no training prices to compare the feed with: deploy again."
         if told != self._compared:
             self._compared = told
             self._say(told)
@@ -214,8 +267,9 @@ class PaperAccount:
         self._warn(max(int(one.time[-1]) for one in made), clock)
         for one in made:
             rows = self._rows.get(one.name, [])
-            count = len(rows)
-            if count and (len(one.time) < count or float(one.equity[count - 1]) != rows[-1].equity):
+            count = len(rows) - one.before
+            odd = not 0 <= count <= len(one.time)
+            if odd or (count and float(one.equity[count - 1]) != rows[-1].equity):
                 raise CheckpointError(
                     f"The account {self.folder} cannot go on: equity of {one.name} at "
                     f"{stamp(rows[-1].time)} UTC is no longer {rows[-1].equity!r}. Later bars "

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.core.reader import UnreadableError, content
@@ -152,6 +153,26 @@ def with_ahead(bars: Bars, when: int) -> Bars:
     return Bars(bars.symbol, **table, extra=extra)
 
 
+class _Grown:
+    """An array that rows are appended to; seldom copied.
+
+    Attributes:
+        rows: the array so far.
+    """
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self._buffer = self.rows = rows
+
+    def append(self, more: Sequence[Any]) -> None:
+        """Append rows."""
+        count = len(self.rows) + len(more)
+        if count > len(self._buffer):
+            spare = np.zeros((count, *self.rows.shape[1:]), self.rows.dtype)
+            self._buffer = np.concatenate([self.rows, spare])
+        self._buffer[len(self.rows) : count] = more
+        self.rows = self._buffer[:count]
+
+
 class Store:
     """Bars of all symbols, on the disk and in memory, and a hash of all of them after each moment.
 
@@ -168,11 +189,16 @@ class Store:
         self.times: list[int] = []
         self.digests: list[str] = []
         self._files: dict[str, AppendedFile] = {}
-        self._opens: dict[str, IntArray] = {}
-        self._rows: dict[str, FloatArray] = {}  # [n, columns]
+        self._columns: dict[str, tuple[_Grown, _Grown]] = {}  # opens, and numbers [n, columns]
         for name in shape.names:
-            self._opens[name], self._rows[name] = self._read(name)
+            opens, rows = self._read(name)
+            self._columns[name] = _Grown(opens), _Grown(rows)
         self._chain(-1)
+
+    def _known(self, name: str) -> tuple[IntArray, FloatArray]:
+        """Opens and numbers [n, columns] of a symbol."""
+        opens, rows = self._columns[name]
+        return opens.rows, rows.rows
 
     def _read(self, name: str) -> tuple[IntArray, FloatArray]:
         """What a file holds; a line that a kill left unfinished is taken away."""
@@ -207,7 +233,8 @@ class Store:
         What a kill left half written is completed: bars that are there are not repeated.
         """
         for name in self.shape.names:
-            last = self._opens[name][-1] if len(self._opens[name]) else -1
+            opens = self._known(name)[0]
+            last = opens[-1] if len(opens) else -1
             new = [(m.time, m.bars[name]) for m in moments if name in m.bars and m.time > last]
             if not new:
                 continue
@@ -221,8 +248,8 @@ class Store:
                 lines.insert(0, f"time,{','.join(self.shape.columns)}\n")
             file.write("".join(lines).encode())
             file.sync()
-            self._opens[name] = np.append(self._opens[name], [time for time, _ in new])
-            self._rows[name] = np.concatenate([self._rows[name], [row for _, row in new]])
+            for column, more in zip(self._columns[name], zip(*new, strict=True), strict=True):
+                column.append(more)
         self._chain(moments[0].time)
 
     def _chain(self, since: int) -> None:
@@ -231,8 +258,9 @@ class Store:
         del self.times[place:], self.digests[place:]
         rows: dict[int, bytes] = {}
         for name in self.shape.names:
-            first = int(np.searchsorted(self._opens[name], since))
-            for time, row in zip(self._opens[name][first:], self._rows[name][first:], strict=True):
+            opens, numbers = self._known(name)
+            first = int(np.searchsorted(opens, since))
+            for time, row in zip(opens[first:], numbers[first:], strict=True):
                 rows[int(time)] = rows.get(int(time), b"") + name.encode() + row.tobytes()
         for time in sorted(rows):
             before = self.digests[-1] if self.digests else ""
@@ -255,7 +283,7 @@ class Store:
         """
         late = []
         for one in bars:
-            opens, known, table = self._opens[one.symbol], self._rows[one.symbol], one.columns()
+            (opens, known), table = self._known(one.symbol), one.columns()
             if len(opens) == 0:
                 continue
             place = np.minimum(np.searchsorted(opens, one.time), len(opens) - 1)  # both ascend
@@ -288,35 +316,29 @@ class Store:
             DataError: one is so much wider that it is in points or the like.
         """
         place, close = (self.shape.columns.index(name) for name in ("spread", "close"))
-        for name, rows in self._rows.items():
-            known = rows[rows[:, place] > 0.0, place]
-            usual = float(np.median(known)) if len(known) else np.inf
-            for time, bars in moments:
-                if name not in bars:
+        for time, bars in moments:
+            for name, bar in bars.items():
+                spread = bar[place]
+                if spread <= _OF_PRICE * bar[close]:
                     continue
-                spread = bars[name][place]
-                if spread > _OTHER_UNIT * usual and spread > _OF_PRICE * bars[name][close]:
+                spreads = self._known(name)[1][:, place]
+                known = spreads[spreads > 0.0]
+                usual = float(np.median(known)) if len(known) else np.inf
+                if spread > _OTHER_UNIT * usual:
                     raise DataError(
                         f"{name}: the bar of {stamp(time)} UTC is in another unit: its spread is "
                         f"{spread:g}, and {usual:g} is usual. Nothing is decided on it: mend the "
                         "feed, or take the bar out of it."
                     )
 
-    def with_moments(self, moments: Sequence[Moment]) -> list[Bars]:
-        """Bars of the traded symbols that are kept, and those of moments that are not yet."""
-        found = []
-        for name in self.shape.symbols:
-            new = [(m.time, m.bars[name]) for m in moments if name in m.bars]
-            opens = np.append(self._opens[name], np.array([time for time, _ in new], np.int64))
-            rows = [*self._rows[name], *(np.array(row) for _, row in new)]
-            table = np.array(rows).reshape(len(rows), len(self.shape.columns))
-            found.append(self._bars(name, opens, table))
-        return found
-
     def closes(self) -> dict[str, float]:
         """The last close of every symbol that is traded."""
-        place = self.shape.columns.index("close")
-        return {name: float(self._rows[name][-1, place]) for name in self.shape.symbols}
+        return {name: float(self.closes_of(name)[1][-1]) for name in self.shape.symbols}
+
+    def closes_of(self, name: str) -> tuple[IntArray, FloatArray]:
+        """Return opens and closes of all bars of a symbol."""
+        opens, rows = self._known(name)
+        return opens, rows[:, self.shape.columns.index("close")]
 
     def market(self) -> Market:
         """All bars in memory, and a flat one ahead of them.
@@ -324,16 +346,45 @@ class Store:
         Raises:
             DataError: a symbol has no bar yet.
         """
-        lacking = [name for name in self.shape.names if not len(self._opens[name])]
+        lacking = [name for name in self.shape.names if not len(self._known(name)[0])]
         if lacking:
             raise DataError(f"The feed has told no bar of {', '.join(lacking)} yet.")
-        kept = [self._bars(name, self._opens[name], self._rows[name]) for name in self.shape.names]
+        kept = [self._bars(name) for name in self.shape.names]
         return self.shape.ahead(kept, self.times[-1])
 
-    def _bars(self, name: str, opens: IntArray, rows: FloatArray) -> Bars:
-        table = dict(zip(self.shape.columns, rows.T, strict=True))
+    def newest(self, traded: Sequence[str], rows: int) -> Market:
+        """Return the last bars, at least `rows` of each symbol, and a flat one ahead of them.
+
+        They begin where all symbols have a bar that have one before and one behind, if there is
+        such a moment: a symbol without a bar there would seem to begin later.
+
+        Args:
+            traded: symbols of the market; the others only convert.
+            rows: number of bars.
+        """
+        opens = {name: self._known(name)[0] for name in self.shape.names}
+
+        def whole(moment: int) -> bool:
+            places = [(own, int(np.searchsorted(own, moment))) for own in opens.values()]
+            return all(own[at] == moment for own, at in places if 0 < at < len(own))
+
+        first = max(len(self.times) - rows, 0)
+        tried = self.times[max(first - rows, 0) : first + 1][::-1]
+        begin = next((one for one in tried if whole(one)), tried[0])
+        shape = self.shape._replace(
+            symbols=tuple(traded), converting=tuple(one for one in opens if one not in traded)
+        )
+        kept = []
+        for name in shape.names:
+            place = min(int(np.searchsorted(opens[name], begin)), len(opens[name]) - rows)
+            kept.append(self._bars(name, max(place, 0)))
+        return shape.ahead(kept, self.times[-1])
+
+    def _bars(self, name: str, first: int = 0) -> Bars:
+        opens, rows = self._known(name)
+        table = dict(zip(self.shape.columns, rows[first:].T, strict=True))
         extra = {key: table.pop(key) for key in self.shape.extra}
-        return Bars(name, opens, **table, extra=extra)
+        return Bars(name, opens[first:], **table, extra=extra)
 
     def close(self) -> None:
         """Closes the files."""

@@ -72,7 +72,39 @@ class TrainingPrices(NamedTuple):
         return None
 
 
-def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars]) -> str:
+class Closes(NamedTuple):
+    """Closes of a feed: int64 [n] opens in UTC seconds and float64 [n] mid prices."""
+
+    symbol: str
+    time: NDArray[np.int64]
+    close: NDArray[np.float64]
+
+
+class FeedComparison:
+    """Comparison of a feed with the training prices, which sees each bar once.
+
+    Args:
+        known: the training prices, by symbol.
+    """
+
+    def __init__(self, known: Mapping[str, TrainingPrices]) -> None:
+        self._known = known
+        nothing = np.zeros(0, np.int64), np.zeros(0)
+        self._common = {name: Closes(name, *nothing) for name in known}
+
+    def add(self, symbol: str, time: NDArray[np.int64], close: NDArray[np.float64]) -> None:
+        """Keep the closes of new bars that the training prices have too."""
+        if symbol in self._known:
+            both, before = np.isin(time, self._known[symbol].time), self._common[symbol]
+            whole = np.append(before.time, time[both]), np.append(before.close, close[both])
+            self._common[symbol] = Closes(symbol, *whole)
+
+    def sentence(self) -> str:
+        """Return what `compare` does, for all bars so far."""
+        return compare(self._known, list(self._common.values()))
+
+
+def compare(known: Mapping[str, TrainingPrices], bars: Sequence[Bars | Closes]) -> str:
     """Compare what a feed has told with the training prices.
 
     Returns:
