@@ -95,3 +95,14 @@ def test_a_deployment_compares_its_feed_before_it_decides(
         return
     assert paper("demo", f"replay:{feed}", start=begin, say=told.append) > 0
     assert sum("agrees with the training prices" in text for text in told) == 1
+
+
+def test_a_feed_that_reaches_the_kept_closes_later_is_compared_there(
+    make: Make, tmp_path: Path
+) -> None:
+    long = week(KEPT + 900)
+    prices = write(tmp_path / "prices", {"EURUSD": table(long, 1.1, 0)})
+    make("forex", prices, features=FEATURES)
+    feed = write(tmp_path / "feed", {"EURUSD": table(long, 1.1, 1)})  # other prices, same stamps
+    with pytest.raises(DataError, match="contradicts the prices that the policy was trained on"):
+        paper("demo", f"replay:{feed}", start=int(long[300]))

@@ -87,6 +87,10 @@ class PaperAccount:
         make_folder(folder)
         refusal = f"Another process works on the account {folder}: stop it first."
         self.waiting = self._compared = ""
+        facts = policy.facts.get("training_prices") or {}
+        self._training_prices = {k: TrainingPrices.from_facts(one) for k, one in facts.items()}
+        ends = (int(one.time[-1]) for one in self._training_prices.values() if len(one.time))
+        self._trained_until = max(ends, default=-1)
         self._comparison: FeedComparison | None = None
         self._checked: Sequence[Bars] = ()  # of the feed, as it told them last
         self._replay: Replay | None = None
@@ -184,7 +188,7 @@ class PaperAccount:
         if not new:
             return 0
         self.store.refuse_other_units(new)
-        if not self._rows:
+        if not self._rows or new[0].time <= self._trained_until:
             self._compare(new)
         self.store.append(new)
         made = self._continued(new)
@@ -237,15 +241,13 @@ class PaperAccount:
         self._replay = None
 
     def _compare(self, new: Sequence[Moment]) -> None:
-        """Compare all bars so far with the training prices, before the first decision.
+        """Compare all bars so far with the training prices.
 
         Raises:
             DataError: they contradict each other.
         """
         if self._comparison is None:
-            facts = self.policy.facts.get("training_prices") or {}
-            known = {name: TrainingPrices.from_facts(one) for name, one in facts.items()}
-            self._comparison = FeedComparison(known)
+            self._comparison = FeedComparison(self._training_prices)
             for name in self.shape.symbols:
                 self._comparison.add(name, *self.store.closes_of(name))
         place = self.shape.columns.index("close")
@@ -256,7 +258,7 @@ class PaperAccount:
         told = self._comparison.sentence()
         if "training_prices" not in self.policy.facts:
             told = "This deployment has no training prices to compare the feed with: deploy again."
-        if told != self._compared:
+        if told != self._compared and not self._rows:
             self._compared = told
             self._say(told)
 
