@@ -98,6 +98,26 @@ def test_dukascopy_local_time_carries_its_offset(tmp_path):
     assert bars.time.tolist() == [seconds(2020, 3, 28, 23) + 3600 * k for k in range(3)]
 
 
+@pytest.mark.parametrize("epoch", [25_569, 719_529])
+@pytest.mark.parametrize("decimals", [5, 9])
+def test_day_numbers_of_spreadsheets(tmp_path, epoch, decimals):
+    """2020-01-02 21:15 as Excel and MATLAB write it, in the zone that the config names."""
+    rows = [f"{(JAN3 + 300 * k) / DAY + epoch:.{decimals}f},{PRICES},1" for k in range(40)]
+    text = "time,open,high,low,close,volume\n" + "\n".join(rows)
+    with pytest.raises(DataError, match="time_zone"):
+        bars_of(tmp_path, text)
+    assert bars_of(tmp_path, text, time_zone="UTC").time.tolist() == [
+        JAN3 + 300 * k for k in range(40)
+    ]
+
+
+def test_small_numbers_are_no_days(tmp_path):
+    rows = "\n".join(f"{k},{PRICES},1" for k in range(40_000, 40_040))
+    text = f"time,open,high,low,close,volume\n20,{PRICES},1\n{rows}"
+    with pytest.raises(DataError, match="stamps"):
+        bars_of(tmp_path, text, time_zone="UTC")
+
+
 @pytest.mark.parametrize("factor", [1, 1e3, 1e6, 1e9])
 def test_epoch_stamps_in_every_unit(tmp_path, factor):
     rows = [f"{int(JAN3 * factor)},{PRICES},1", f"{int((JAN3 + 300) * factor)},{PRICES},1"]

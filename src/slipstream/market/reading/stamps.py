@@ -38,6 +38,8 @@ _SHARED = 0.1  # of the rows
 _LENGTHS = (60, 180, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, DAY)
 _AHEAD = 2 * DAY  # of today: clocks and zones differ
 _COMPACT = (8, 10, 12, 14, 17)  # digits of yyyymmdd, ...hh, ...hhmm, ...hhmmss, with milliseconds
+_DAY_EPOCHS = (25_569.0, 719_529.0)  # 1970-01-01 in days of Excel and of MATLAB
+_DAYS_FROM = 631_152_000  # 1990: smaller numbers may be anything
 _OLDEST, _EPOCH_FROM, _LATEST = -2_208_988_800, 31_536_000, 4_102_444_800  # 1900, 1971, 2100
 MISSING = np.iinfo(np.int64).min
 
@@ -117,9 +119,13 @@ def parse(column: pl.Series, time_format: str | None, label: str) -> Readings:
         compact = _calendar(whole)
         if compact is not None:
             return _readings(_seconds(compact, False), None, "naive")
-        seconds = _epoch(column.cast(pl.Float64, strict=False))
+        values = column.cast(pl.Float64, strict=False)
+        seconds = _epoch(values)
         if seconds is not None and not (time_format and _fits(whole, time_format, False)):
             return _readings(seconds, None, "epoch")
+        days = _day_numbers(values)
+        if days is not None and not time_format:
+            return _readings(days, None, "naive")
         column = whole
     if column.dtype == pl.String:
         return _from_text(column, time_format, label)
@@ -199,6 +205,26 @@ def _epoch(column: pl.Series) -> pl.Series | None:
         # A microsecond's slack: nanoseconds since 1970 are more digits than a float has.
         seconds[inside] = np.floor(values[inside] / unit + 1e-6)
     return pl.Series(seconds).fill_nan(None).cast(pl.Int64)
+
+
+def _day_numbers(column: pl.Series) -> pl.Series | None:
+    """Return the seconds of days with fractions as spreadsheets count them; None if not all are.
+
+    Excel counts from 30 December 1899, MATLAB from the year 0. Their decimals are too few for
+    exact seconds, so moments within 2 s of a minute are that minute.
+    """
+    values = column.drop_nulls()
+    for epoch in _DAY_EPOCHS:
+        seconds = ((values - epoch) * DAY).round()
+        if len(values) and seconds.is_between(_DAYS_FROM, latest()).all():
+            found = ((column - epoch) * DAY).round()
+            minute = (found / 60.0).round() * 60.0
+            return (
+                pl.select(pl.when((found - minute).abs() <= 2.0).then(minute).otherwise(found))
+                .to_series()
+                .cast(pl.Int64)
+            )
+    return None
 
 
 def _from_text(column: pl.Series, time_format: str | None, label: str) -> Readings:
