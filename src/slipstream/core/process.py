@@ -9,8 +9,10 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 from slipstream.core.errors import ResourceError
@@ -101,3 +103,84 @@ def ending(code: int | None) -> str:
         return f"ended with exit code {code}"
     how = f"was killed by {signal.Signals(-code).name}"
     return how + (" (out of memory?)" if -code == signal.SIGKILL else "")
+
+
+class OverdueError(BaseException):
+    """Foreign code took longer than `time_limit` allows; raised inside it."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """End foreign code that takes longer, if it runs in the main thread and a signal can end it.
+
+    A debugger has no limit, and neither does code that uses the timer itself.
+
+    Raises:
+        OverdueError: it took longer.
+    """
+
+    def overdue(_number: int, _frame: FrameType | None) -> None:
+        if sys.gettrace() is None:
+            raise OverdueError
+
+    alone = threading.current_thread() is threading.main_thread()
+    if not alone or signal.getsignal(signal.SIGALRM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGALRM, overdue)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGALRM) is overdue:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_forked = False
+
+
+def _end_if_it_returns() -> None:
+    """End a process that foreign code forked as soon as it returns into slipstream.
+
+    It would go on beside the process that called this code: train a second time, write the same
+    files and fork again. A trace on the innermost frame of slipstream costs nothing elsewhere.
+    """
+    fork = frame = sys._getframe(1)
+    if not _foreign(fork):
+        return
+    while frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return
+    where = f"{fork.f_code.co_filename}:{fork.f_lineno}"
+
+    def end(*_: object) -> None:
+        if not _forked:
+            os.write(2, f"{where} {_RETURNED}\n".encode(errors="replace"))
+        os._exit(1)
+
+    sys.settrace(lambda *_: None)
+    frame.f_trace = end
+
+
+_RETURNED = (
+    "forked the process, and the new process returned into slipstream, where it was ended: it "
+    "would have repeated everything beside the first one. Let it call os._exit before it returns, "
+    "or start it with subprocess or multiprocessing. Further ones are ended without a message."
+)
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _forked or _foreign(sys._getframe(1))
+
+
+def _foreign(fork: FrameType) -> bool:
+    """Return False for a process of slipstream's own, or one that never returns."""
+    file = fork.f_code.co_filename
+    return not file.startswith(_PACKAGE) and f"{os.sep}multiprocessing{os.sep}" not in file
+
+
+os.register_at_fork(after_in_child=_end_if_it_returns, after_in_parent=_note_fork)

@@ -162,7 +162,8 @@ class GymnasiumEnvironment(Environment):
         wrappers = wrappers_of(settings)
         training = wrappers_of(settings, "training_wrappers")
         made = cls.maker(name, wrappers)
-        shown = make_gymnasium(made, kwargs)
+        with _told_when_slow(name, "constructor has"):
+            shown = make_gymnasium(made, kwargs)
         try:
             check_trainable(shown, name)
             for other in _other_makers(made):
@@ -170,7 +171,7 @@ class GymnasiumEnvironment(Environment):
                 try:
                     check_trainable(another, name)
                 finally:
-                    shut(another.close, name)
+                    shut(another, name)
             spec = foreign_spec(shown, name_of(made), names)
             if training:
                 _check_training(
@@ -186,7 +187,7 @@ class GymnasiumEnvironment(Environment):
                 warnings=warnings_of(shown, name, wrappers),
             )
         finally:
-            shut(shown.close, name)
+            shut(shown, name)
 
     @classmethod
     def maker(cls, name: str, wrappers: Wrappers, training: Wrappers = ()) -> Any:
@@ -239,7 +240,7 @@ class GymnasiumEnvironment(Environment):
         stepping = stepping or self.stepping
         if self.step_seconds is not None or (_in_child() and not stepping.here):
             return self
-        with _told_when_slow(self.name):
+        with _told_when_slow(self.name, "first steps have"):
             if stepping.here:
                 with self._serial(*_ONE) as env:
                     return replace(self, step_seconds=step_seconds(env))
@@ -403,9 +404,9 @@ def image_notes(name: str, shown: Any) -> tuple[str, ...]:
 
 
 @contextmanager
-def _told_when_slow(name: str) -> Iterator[None]:
-    """Names an environment that hangs in its first steps."""
-    words = f"{name}: its first steps have taken {_SLOW:g} s and go on; Ctrl-C ends them."
+def _told_when_slow(name: str, what: str) -> Iterator[None]:
+    """Names an environment that hangs in its constructor or its first steps."""
+    words = f"{name}: its {what} taken {_SLOW:g} s and not ended; Ctrl-C ends this command."
     watch = threading.Timer(_SLOW, print, (words,), {"file": sys.stderr, "flush": True})
     watch.daemon = True
     watch.start()

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.process import OverdueError, time_limit
 from slipstream.environments.environment import Sections
 from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
 from slipstream.environments.machine_file import Identity
 from slipstream.vector.foreign.batched import BatchedCopies
-from slipstream.vector.foreign.making import import_named
+from slipstream.vector.foreign.making import START_SECONDS, import_named, never_made
 from slipstream.vector.vector_env import VectorEnv
 
 VECTOR = "vec:"
@@ -76,9 +77,12 @@ def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> Vec
     """Copies as ours."""
     copies = len(who[0])
     try:
-        made = _function(name)(copies, **kwargs)
+        with time_limit(START_SECONDS):
+            made = _function(name)(copies, **kwargs)
     except SlipstreamError:
         raise
+    except OverdueError as error:
+        raise never_made(name, error) from error
     except Exception as error:
         given = "".join(f", {key}={value!r}" for key, value in kwargs.items())
         raise ConfigError(

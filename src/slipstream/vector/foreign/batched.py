@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
-from slipstream.vector.foreign.making import flat_spaces
+from slipstream.vector.foreign.making import flat_spaces, shut
 from slipstream.vector.foreign.trainable import check_trainable
 from slipstream.vector.forms import observation_form
 from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
@@ -60,11 +60,11 @@ class BatchedCopies(VectorEnv):
             check_trainable(env, name)
         except ConfigError:
             if hasattr(env, "close"):
-                env.close()
+                shut(env, name)
             raise
         self.num_envs, self._name = self._door.num_envs, name
         if self.num_envs != len(seeds):
-            env.close()
+            shut(env, name)
             raise ConfigError(
                 f"{name} made {self.num_envs} copies where {len(seeds)} were asked for: it must "
                 "take the number as its first argument."
@@ -162,7 +162,7 @@ class BatchedCopies(VectorEnv):
         self.fresh = self.num_envs
 
     def close(self) -> None:
-        self._door.env.close()
+        shut(self._door.env, self._name)
 
     def _asked(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """What their code answers; what it raises, in a paragraph."""

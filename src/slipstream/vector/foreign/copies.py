@@ -10,8 +10,6 @@ import copy as copying
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -481,8 +479,7 @@ class ForeignCopies:
         self.at_hand(row)
         old, self.copies[i] = self.copies[i], None
         if old is not None:
-            with suppress(Exception, SystemExit):
-                old.env.close()
+            shut(old.env, f"gym:{self.name}")
         env = what.make(row)
         wrong = same_spaces(env, self.name, row, what.spaces)
         if wrong is not None:
@@ -508,8 +505,7 @@ class ForeignCopies:
         keep = [i for i, row in enumerate(self.rows) if row < size]
         for row, copy in zip(self.rows, self.copies, strict=True):
             if row >= size and copy is not None:
-                with suppress(Exception, SystemExit):
-                    copy.env.close()
+                shut(copy.env, f"gym:{self.name}")
         lists: tuple[list[Any], ...] = (self.rows, self.copies, self.asleep, self._places)
         for one in lists:
             one[:] = [one[i] for i in keep]
@@ -522,7 +518,7 @@ class ForeignCopies:
         """Closes the environments."""
         for copy in self.copies:
             if copy is not None:
-                shut(partial(copy.env.close), f"gym:{self.name}")
+                shut(copy.env, f"gym:{self.name}")
 
     # Episodes begun.
 

@@ -107,7 +107,7 @@ class ForeignEnv(VectorEnv):
                 spec = foreign_spec(first, name_of(env), metrics)
             finally:
                 if apart:
-                    shut(first.close, name)
+                    shut(first, name)
         self.spec = spec
         what = Foreign(
             env if isinstance(env, list) else [env],

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from gymnasium import spaces
 
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
+from slipstream.core.process import OverdueError, time_limit
 from slipstream.vector.forms import ObservationForm, is_image
 from slipstream.vector.leaves import ENDLESS, describe
 
@@ -67,6 +68,11 @@ class RawReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 class HangError(BaseException):
     """A call took too long; raised inside it by the signal that a worker's parent sends."""
+
+
+START_SECONDS = 120.0  # of imports and the first constructor
+_CLOSE_SECONDS, _CLOSE_AGAIN_SECONDS = 10.0, 0.1
+_failed_closes: dict[str, float] = {}  # seconds for the next one, by the environment's name
 
 
 def first_of(env: Any) -> Any:
@@ -121,7 +127,7 @@ def make_gymnasium(
     _check_limit(env_id, dict(kwargs or {}).get("max_episode_steps"))
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
-        with _sparing():
+        with _sparing(), time_limit(START_SECONDS):
             whole = env if isinstance(env, Wrapped) else Wrapped(env, ())
             if not isinstance(whole.env_id, str):
                 made = whole.env_id(**dict(kwargs or {}))
@@ -160,6 +166,8 @@ def make_gymnasium(
             f"gym:{env_id} cannot be made: it asks for more memory than there is ({error}). Let "
             "it show less, or train it on a larger machine."
         ) from error
+    except OverdueError as error:
+        raise never_made(f"gym:{env_id}", error) from error
     except BaseException as error:
         if not theirs(error):
             raise
@@ -261,6 +269,15 @@ def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
     return KernelError(
         f"gym:{env_id} raised {what}, in {doing}{where}. Mend the environment there, or the "
         "arguments in env.kwargs."
+    )
+
+
+def never_made(name: str, error: OverdueError) -> KernelError:
+    """Return what to raise if a constructor does not end."""
+    return KernelError(
+        f"{name} cannot be made: its constructor or the import of its module has taken "
+        f"{START_SECONDS:g} s and was ended{_place(error)}. Mend the environment there; if it "
+        "loads or downloads much, do that before the training."
     )
 
 
@@ -390,10 +407,13 @@ def _place(error: BaseException) -> str:
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
+_MACHINERY = ("/slipstream/core/", "/slipstream/vector/", "/gymnasium/", "importlib")
+
+
 def _foreign(file: str) -> bool:
     """Whether a file is neither slipstream's nor Gymnasium's machinery around the environment."""
     path = file.replace("\\", "/")
-    return not any(part in path for part in ("/slipstream/vector/", "/gymnasium/", "importlib"))
+    return not any(part in path for part in _MACHINERY)
 
 
 def text_of(error: BaseException) -> str:
@@ -404,14 +424,25 @@ def text_of(error: BaseException) -> str:
         return f"(an error whose text raises {type(worse).__name__})"
 
 
-def shut(close: Callable[[], Any], name: str) -> None:
-    """Closes an environment; what it raises is printed: nothing is lost by it."""
+def shut(env: Any, name: str) -> None:
+    """Close an environment; print the first failure of its name, as nothing depends on it."""
     try:
-        close()
+        with time_limit(_failed_closes.get(name, _CLOSE_SECONDS)):
+            env.close()
     except BaseException as error:
         if not theirs(error):
             raise
-        print(f"{name}: `close` raised {type(error).__name__}: {short(error)}", file=sys.stderr)
+        overdue = isinstance(error, OverdueError)
+        what = f"raised {type(error).__name__}: {short(error)}"
+        if overdue:
+            what = f"has taken {_CLOSE_SECONDS:g} s and was ended{_place(error)}"
+        if name not in _failed_closes:
+            print(
+                f"{name}: `close` {what}. Results do not depend on it; further failures of it are "
+                "not printed.",
+                file=sys.stderr,
+            )
+        _failed_closes[name] = _CLOSE_AGAIN_SECONDS if overdue else _CLOSE_SECONDS
 
 
 def short(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.vector.foreign.making import START_SECONDS
 from slipstream.vector.process.block import anonymous_file
 from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.layout import (
@@ -33,7 +34,6 @@ from slipstream.vector.process.patience import ORDERED, Bell, fence
 from slipstream.vector.process.worker import HANG_SIGNAL
 
 DOWN, IDLE, STARTING, UP = range(4)
-START_SECONDS = 120.0  # of imports and the first constructor, before a new worker has stirred
 _GRACE_SECONDS = 1.0  # after the signal that ends a hanging call, before the worker is killed
 _WORDS_BYTES = 20_000  # of a worker's last words that are kept
 

@@ -1,0 +1,136 @@
+"""Foreign code that does not end, or that forks the process and returns twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from slipstream.core.errors import KernelError
+from slipstream.core.process import OverdueError, time_limit
+from slipstream.vector.foreign import making
+
+FORKING = """
+import os
+import gymnasium as gym, numpy as np
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.vector_env import blank
+
+class Forking(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        if {method!r} == "reset":
+            os.fork()
+        return np.zeros(2, np.float32), {{}}
+    def step(self, action):
+        if {method!r} == "step":
+            os.fork()
+        return np.zeros(2, np.float32), 1.0, False, False, {{}}
+    def close(self):
+        if {method!r} == "close":
+            os.fork()
+
+def make():
+    if {method!r} == "make":
+        os.fork()
+    return Forking()
+
+if __name__ == "__main__":
+    numbers = np.arange(3, dtype=np.uint64)
+    with ForeignEnv(make, numbers, numbers, workers={workers}) as env:
+        out = blank(env)
+        env.reset_rows(out.obs)
+        for t in range(3):
+            env.step_rows(np.zeros((3, 1), np.int64), out, t)
+    print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "workers"),
+    [("step", 0), ("step", 2), *(pytest.param(m, 0) for m in ("make", "reset", "close"))],
+)
+def test_a_process_that_returns_from_a_fork_in_foreign_code_is_ended(tmp_path, method, workers):
+    (tmp_path / "forking.py").write_text(FORKING.format(method=method, workers=workers))
+    done = subprocess.run(
+        [sys.executable, "forking.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ended\n"
+    assert "forked the process, and the new process returned into slipstream" in done.stderr
+
+
+@pytest.fixture
+def _free_alarm():
+    """Lend the timer of pytest's own time limit to the test."""
+    seconds, _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@pytest.mark.usefixtures("_free_alarm")
+def test_foreign_code_that_sleeps_is_ended():
+    began = time.monotonic()
+    with pytest.raises(OverdueError), time_limit(0.1):
+        time.sleep(60.0)
+    assert time.monotonic() - began < 30.0
+    with time_limit(0.2):
+        pass
+    time.sleep(0.3)  # no alarm is left
+
+
+@pytest.mark.usefixtures("_free_alarm")
+def test_a_thread_and_a_debugger_have_no_limit():
+    ended = []
+
+    def slowly():
+        with time_limit(0.05):
+            time.sleep(0.2)
+        ended.append("thread")
+
+    thread = threading.Thread(target=slowly)
+    thread.start()
+    thread.join()
+    before = sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        with time_limit(0.05):
+            time.sleep(0.2)
+    finally:
+        sys.settrace(before)
+    assert ended == ["thread"]
+
+
+class Endless(gym.Env):
+    observation_space, action_space = (
+        gym.spaces.Box(-1, 1, (2,), np.float32),
+        gym.spaces.Discrete(2),
+    )
+
+    def close(self):
+        time.sleep(60.0)
+
+
+@pytest.mark.usefixtures("_free_alarm")
+def test_a_constructor_that_does_not_end_is_refused_by_its_line(monkeypatch):
+    monkeypatch.setattr(making, "START_SECONDS", 0.1)
+    with pytest.raises(KernelError, match=r"constructor .* taken 0.1 s .*limits\.py:\d+\)"):
+        making.make_gymnasium(lambda: time.sleep(60.0))
+
+
+@pytest.mark.usefixtures("_free_alarm")
+def test_a_close_that_does_not_end_is_given_up_and_named_once(monkeypatch, capsys):
+    monkeypatch.setattr(making, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(making, "_failed_closes", {})
+    for _ in range(3):
+        making.shut(Endless(), "gym:Endless")
+    said = capsys.readouterr().err
+    assert said.count("`close` has taken 0.1 s and was ended") == 1
