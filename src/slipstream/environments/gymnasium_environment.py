@@ -382,7 +382,7 @@ def _check_training(env: Any, name: str, spec: Spec) -> None:
                     "wrapper that changes it into `env.wrappers`."
                 )
     finally:
-        shut(env.close, name)
+        shut(env, name)
 
 
 def image_notes(name: str, shown: Any) -> tuple[str, ...]:
