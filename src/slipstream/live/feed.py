@@ -9,15 +9,18 @@ again, so that a revision is seen.
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.errors import ConfigError, DataError, SlipstreamError
+from slipstream.core.reader import UnreadableError, content
 from slipstream.live.exchange import Exchange
 from slipstream.live.store import Moment, Shape, moments_of
 from slipstream.market.bars import Bars, timeframe_name
@@ -28,6 +31,9 @@ from slipstream.runs.policies import DeployedPolicy
 
 REPLAY, TAIL, CCXT = "replay", "tail", "ccxt"
 _LOOK_SECONDS = 1.0
+_HEAD, _TAIL = 4, 200  # lines of a file that are read again with those that were appended
+_REPEATED = 20  # bars that these lines must give again
+_MOST_BYTES = 1 << 29  # of a file whose bytes are compared
 _AGAIN = 12  # bars before the last one that an exchange is asked for again
 _LATE_SECONDS = 30.0  # that the bar of one symbol may come after those of the others
 # What judges how a file is read: settled at the first look, whatever a growing file then shows.
@@ -94,6 +100,7 @@ class PriceFeed:
         self._data["timeframe"] = timeframe_name(shape.bar_seconds)
         self._shape, self._grace, self._known, self._history = shape, grace, known, history
         self._seen: tuple[tuple[int, int], ...] = ()
+        self._texts: dict[Path, bytes] = {}  # of the files, as they were read last
         self._read: Sequence[Bars] = ()
         self._moments: list[Moment] = []
         self._times: list[int] = []
@@ -111,7 +118,7 @@ class PriceFeed:
         marks = () if self.replays else self._marks()
         if not self._read or marks != self._seen:
             self._seen = marks
-            self._read = self._bars()
+            self._read = self._appended(after) or self._bars()
             self._moments = moments_of(self._read, self._shape)
             self._times = [one.time for one in self._moments]
             if not self.replays and self._marks() != marks:  # written meanwhile: read again
@@ -130,18 +137,49 @@ class PriceFeed:
         closed = int(min(now - self._grace, written)) - self._shape.bar_seconds
         return Told(self._moments[first : bisect_right(self._times, closed)], self._read, now)
 
+    def _files(self) -> list[Path]:
+        files = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
+        return [one for one in files if one.is_file()]
+
     def _marks(self) -> tuple[tuple[int, int], ...]:
         """Time and size of every file: what tells that one has changed."""
-        folder = self.path.is_dir()
-        files = sorted(one for one in self.path.iterdir()) if folder else [self.path]
-        marks = [os.stat(one) for one in files if one.is_file()]
+        marks = map(os.stat, self._files())
         return tuple((mark.st_mtime_ns, mark.st_size) for mark in marks)
 
-    def _bars(self) -> list[Bars]:
-        accept = self._data.get("accept") or ()
-        accept = tuple(dict.fromkeys((*accept, *_READINGS))) if self._known else accept
+    def _appended(self, after: int) -> Sequence[Bars]:
+        """Return the bars of the last lines if the files have only grown, else nothing.
+
+        All bytes are compared with those of the last look, except a last line, whose bar may have
+        been open. The last lines are read as files of their own. The bars that the last look gave
+        too must be equal.
+        """
+        before, self._texts = self._texts, {}
+        if self.replays:
+            return ()
         try:
-            found = self._shape.read({**self._data, "accept": accept})
+            self._texts = {one: content(one, _MOST_BYTES) for one in self._files()}
+            if before.keys() != self._texts.keys():
+                return ()
+            with tempfile.TemporaryDirectory() as folder:
+                for path, text in self._texts.items():
+                    part = _last_lines(before[path], text)
+                    if not part:
+                        return ()
+                    (Path(folder) / path.name).write_bytes(part)
+                place = folder if self.path.is_dir() else str(Path(folder) / self.path.name)
+                found = self._shape.read({**self._data, "folder": place, "accept": self._accept})
+        except (OSError, UnreadableError, SlipstreamError):
+            return ()  # reading everything names what is wrong
+        return found if all(map(partial(_continues, after), self._read, found)) else ()
+
+    @property
+    def _accept(self) -> tuple[str, ...]:
+        accept = tuple(self._data.get("accept") or ())
+        return tuple(dict.fromkeys((*accept, *_READINGS))) if self._known else accept
+
+    def _bars(self) -> list[Bars]:
+        try:
+            found = self._shape.read({**self._data, "accept": self._accept})
         except DataError as error:
             zone = ""
             if "`time_zone" in str(error):
@@ -152,6 +190,32 @@ class PriceFeed:
             ) from None
         self._known = True
         return found
+
+
+def _last_lines(before: bytes, now: bytes) -> bytes:
+    """Return the first and last lines of a text that has only grown; nothing for another one."""
+    end = before.rfind(b"\n", 0, max(len(before) - 1, 0)) + 1
+    if not now.startswith(before[:end]):
+        return b""
+    head, tail = 0, end
+    for _ in range(_HEAD):  # a header, and what may stand before it
+        head = before.find(b"\n", head, end) + 1 or end
+    for _ in range(_TAIL):
+        tail = before.rfind(b"\n", 0, max(tail - 1, 0)) + 1
+    return now[:head] + now[max(head, tail) :]
+
+
+def _continues(after: int, before: Bars, now: Bars) -> bool:
+    """Whether bars of last lines have all that is newer than a moment, and repeat those before.
+
+    The last one of the bars before may have been open.
+    """
+    old = int(np.searchsorted(now.time, before.time[-1])) if len(before) else 0
+    place = np.searchsorted(before.time, now.time[:old])
+    return int(np.count_nonzero(now.time <= after)) >= _REPEATED and all(
+        np.array_equal(theirs[place], now.columns()[name][:old], equal_nan=True)
+        for name, theirs in before.columns().items()
+    )
 
 
 class ExchangeFeed:

@@ -313,6 +313,8 @@ def _parse_text(
         fits = _fits(sample, candidate + suffix, aware)
         if fits > best_count:
             best, best_count = candidate, fits
+        if best_count == 3 * len(sample):  # the most that `_fits` returns: no rival fits better
+            return _strptime(text, best + suffix, aware)
     for dates in _EITHER:
         for hour in _CLOCKS:
             forms = tuple(date + hour for date in dates)
