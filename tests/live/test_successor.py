@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -82,25 +81,45 @@ def test_a_better_one_takes_over_once(running: Deployment, prices: Path, tmp_pat
     last = running.audit()[-1]
     assert last["event"] == "deploy" and "days since" in last["why"] and last["why"] in said[0]
     assert all(gate["passed"] and gate["forced"] is None for gate in last["gates"])
-    assert look().current == 2 and "no new complete study" in lines(running)[0]
+    assert look().current == 2 and "night-2: it was in force before" in lines(running)[0]
     running.switch(1, "rollback")  # by somebody who knows more: it stays
     assert look().current == 1
 
 
 @pytest.mark.long
 def test_a_gate_that_fails_keeps_what_is_in_force(
-    running: Deployment, prices: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    running: Deployment, prices: Path, tmp_path: Path
 ) -> None:
     new_study(tmp_path, prices, follows=1.0, pbo=0.3)
     assert look().current == 1
     assert lines(running) == ["night-2: pbo: 0.300, at most 0.2"]
     assert "Version 1 stays in force: night-2: pbo" in (running.path / LOG).read_text()
     look()
-    assert len(lines(running)) == 1  # once a day
-    tomorrow = time.time() + 86_400
-    monkeypatch.setattr(time, "time", lambda: tomorrow)
-    look()
-    assert len(lines(running)) == 2
+    assert len(lines(running)) == 2  # each look is a line
+
+
+def test_each_look_names_every_study_and_why(
+    tmp_path: Path, prices: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any deployment too, and what has no policy or is not complete."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gates, "CUTS", 1)
+    successor.watch("night*", "new", once=True)
+    found = Deployment.of("new")
+    assert not found.exists and lines(found) == ["no study is called night*"]
+    new_study(tmp_path, prices, follows=1.0, pbo=0.3)
+    for name, left in {"night-1": "result.json", "night-3": "ledger.db"}.items():
+        folder = tmp_path / "studies" / name
+        folder.mkdir()
+        (folder / "ledger.db").touch()
+        (folder / left).touch()
+    successor.watch("night*", "new", once=True)
+    assert not found.exists
+    (line,) = lines(found)[1:]
+    assert "night-2: pbo: 0.300, at most 0.2" in line
+    assert "night-1: it has no policy" in line and "night-3: it is not complete" in line
+    log = (found.path / LOG).read_text().splitlines()
+    assert len(log) == 2 and "Nothing was deployed: night-2" in log[1]
 
 
 def test_one_that_is_not_better_is_refused(

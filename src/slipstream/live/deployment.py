@@ -43,6 +43,7 @@ from slipstream.live.journal import Journal
 from slipstream.live.ranges import Ranges
 from slipstream.live.store import Shape
 from slipstream.live.training_prices import TrainingPrices
+from slipstream.market.bars import Bars
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
 from slipstream.nets.policy_file import unpack
@@ -267,7 +268,7 @@ def deploy(
     with take_lock(found.path, f"Another process deploys {name}: wait for it."):
         number = max(found.versions, default=0) + 1
         whole = _bars(facts)
-        shape = _shape(whole, data)
+        shape, bars = _shape(whole, data)
         store = shape.section(found.account(number) / BARS)
         run = {**facts["run"], "env": {**section, "data": store}}
         feed = {key: value for key, value in data.items() if key not in ("folder", "symbols")}
@@ -280,9 +281,9 @@ def deploy(
         until = facts["trained"][1] if facts["trained"] else None
         made["training_prices"] = {
             one.symbol: TrainingPrices.from_bars(one, until).facts()
-            for one in shape.read(data)[: len(shape.symbols)]
+            for one in bars[: len(shape.symbols)]
         }
-        gates = judged(new, shape, data)
+        gates = judged(new, shape, bars)
         _pass(gates, force, say)
         told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
         why = {} if better is None else {"why": better(new)}
@@ -330,8 +331,8 @@ def _bars(
     return found
 
 
-def _shape(environment: Environment, data: Mapping[str, Any]) -> Shape:
-    """What inference found, to be frozen."""
+def _shape(environment: Environment, data: Mapping[str, Any]) -> tuple[Shape, list[Bars]]:
+    """Return what inference found, to be frozen, and the bars of all its symbols."""
     known, facts = environment.conditions, environment.provenance
     symbols = tuple(known["symbols"])
     pairs = (facts.get("converted_by") or {}).values()
@@ -339,7 +340,10 @@ def _shape(environment: Environment, data: Mapping[str, Any]) -> Shape:
     chosen = {**data, "symbols": list(symbols)}
     market = load_market(DataConfig.model_validate(chosen))
     extra = tuple(one["column"] for one in known["features"] if "column" in one)
-    return Shape(symbols, tuple(converting), market.bar_seconds, market.kind, extra, data["market"])
+    found = (symbols, tuple(converting), market.bar_seconds, market.kind, extra, data["market"])
+    others = {**data, "symbols": converting}
+    more = load_market(DataConfig.model_validate(others)).bars if converting else ()
+    return Shape(*found), [*market.bars, *more]
 
 
 def _pass(gates: Sequence[Gate], force: Mapping[str, str], say: Callable[[str], None]) -> None:

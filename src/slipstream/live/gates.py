@@ -7,7 +7,7 @@ costs, the last one sends bars of the past through the live path. What was not c
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,12 +47,12 @@ class Gate(NamedTuple):
     figure: str
 
 
-def judged(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> list[Gate]:
-    """Every gate, in order.
+def judged(deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars]) -> list[Gate]:
+    """Return every gate, in order.
 
     Args:
         deployed: the policy as it will be; its path is that of a study, of its policy or of a run.
-        shape, data: of the source's bars, and the section that reads them.
+        shape, bars: of the source.
     """
     source = deployed.path
     study = next((one for one in (source, source.parent) if (one / LEDGER).is_file()), None)
@@ -68,7 +68,7 @@ def judged(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> l
         found = [Gate(name, False, f"not computed: {why}") for name in names]
     else:
         found = [*_measured(folder, folder.result), _costs(folder, folder.result, deployed)]
-    return [*found, _cuts(deployed, shape, data)]
+    return [*found, _cuts(deployed, shape, bars)]
 
 
 def _measured(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
@@ -137,10 +137,10 @@ def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPol
     return Gate("costs", net > 0.0, f"{100 * net:+.2f} % on the hold-out at costs x {COSTS:g}")
 
 
-def _cuts(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> Gate:
+def _cuts(deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars]) -> Gate:
     """Whether the last year, cut off anywhere, gives the decisions of the whole."""
     try:
-        equal, tried, where = equal_cuts(deployed, shape, shape.read(data), CUTS)
+        equal, tried, where = equal_cuts(deployed, shape, bars, CUTS)
     except SlipstreamError as error:
         return Gate("cuts", False, f"not computed: {error}")
     figure = f"{equal} of {tried} cuts of the last year give the same bits"
@@ -150,7 +150,7 @@ def _cuts(deployed: DeployedPolicy, shape: Shape, data: Mapping[str, Any]) -> Ga
 
 
 def equal_cuts(
-    deployed: DeployedPolicy, shape: Shape, bars: list[Bars], cuts: int
+    deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars], cuts: int
 ) -> tuple[int, int, str]:
     """Cuts that decide as the whole does, those that were tried, and the first that does not.
 

@@ -20,7 +20,7 @@ from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
 from slipstream.core.reader import is_there
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files import checkpoint
-from slipstream.files.files import AppendedFile
+from slipstream.files.files import AppendedFile, make_folder
 from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.lines import stamp
 from slipstream.files.lock import take_lock
@@ -38,6 +38,7 @@ from slipstream.studies.record.folder import STUDIES
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS, LEVEL, lower_bounds
 
 KEPT = "kept"  # event of the audit
+_FILES = ("result.json", f"policy/{checkpoint.MANIFEST}")  # of a complete study with a policy
 _LOOK_SECONDS = 60.0
 Say = Callable[[str], None]
 
@@ -77,10 +78,11 @@ def watch(pattern: str, name: str, *, once: bool = False, say: Say = lambda sent
 
 
 def look(studies: list[Path], pattern: str, found: Deployment, say: Say) -> None:
-    """Puts the first study in force that may be; else a line says why none is, once a day."""
+    """Put the first study in force that passes; else log a line that names each and why not."""
     before, reasons = _deployed(found), list[str]()
     for study in studies:
         if id_of(study) in before:
+            reasons.append(f"{study.name}: it was in force before")
             continue
         told: list[str] = []
         try:
@@ -95,39 +97,41 @@ def look(studies: list[Path], pattern: str, found: Deployment, say: Say) -> None
             f"Version {found.current} of {found.path.name} is in force: {found.audit()[-1]['why']}."
         )
         return
-    why = " | ".join(reasons) or f"no new complete study with a policy is called {pattern}"
-    if not found.exists:
-        say(f"Nothing was deployed: {why}")
-        return
-    _keep(found, why, say)
-
-
-def _keep(found: Deployment, why: str, say: Say) -> None:
-    """The line of a day on which the version in force stays; once a day while nothing changes."""
-    now = time.time()
+    reasons += [f"{one.name}: {why}" for one, why in _incomplete(pattern)]
+    why = " | ".join(reasons) or f"no study is called {pattern}"
+    make_folder(found.path)
     with take_lock(found.path, f"Another process deploys {found.path.name}: wait for it."):
-        lines = [line for line in found.audit() if line["event"] == KEPT]
-        same = lines and lines[-1]["why"] == why and lines[-1]["to"] == found.current
-        if same and lines[-1]["time"] // DAY == now // DAY:
-            return
         found.note(KEPT, found.current, {"why": why})
-    line = f"Version {found.current} stays in force: {why}"
+    stays = f"Version {found.current} stays in force" if found.exists else "Nothing was deployed"
+    line = f"{stays}: {why}"
     say(line)
     with closing(AppendedFile(found.path / LOG)) as log:
-        log.write(f"{stamp(now)}  {line}\n".encode())
+        log.write(f"{stamp(time.time())}  {line}\n".encode())
+
+
+def _named(pattern: str) -> list[Path]:
+    """Return the folders of studies with these names."""
+    path = Path(pattern).expanduser()
+    whole = path if len(path.parts) > 1 else Path(STUDIES) / path
+    return [one.absolute() for one in map(Path, sorted(glob(str(whole)))) if is_there(one / LEDGER)]
 
 
 def _complete(pattern: str) -> list[Path]:
-    """Complete studies that have a policy; the one that ended last comes first."""
-    path = Path(pattern).expanduser()
-    whole = path if len(path.parts) > 1 else Path(STUDIES) / path
-    names = ("result.json", LEDGER, f"policy/{checkpoint.MANIFEST}")
-    there = [
-        one.absolute()
-        for one in map(Path, glob(str(whole)))
-        if all(is_there(one / file) for file in names)
-    ]
-    return sorted(there, key=lambda one: (one / "result.json").stat().st_mtime, reverse=True)
+    """Return complete studies that have a policy; the one that ended last comes first."""
+    there = [one for one in _named(pattern) if all(is_there(one / file) for file in _FILES)]
+    return sorted(there, key=lambda one: (one / _FILES[0]).stat().st_mtime, reverse=True)
+
+
+def _incomplete(pattern: str) -> list[tuple[Path, str]]:
+    """Return the other studies, and why there is nothing to deploy."""
+    whys = dict(
+        zip(_FILES, ("it is not complete", "it has no policy: it had no winner"), strict=True)
+    )
+    lacking = {
+        one: next((file for file in _FILES if not is_there(one / file)), None)
+        for one in _named(pattern)
+    }
+    return [(one, whys[file]) for one, file in lacking.items() if file is not None]
 
 
 def _deployed(found: Deployment) -> set[str]:
