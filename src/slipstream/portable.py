@@ -111,6 +111,15 @@ def _width(space: Mapping[str, Any]) -> int:
     return math.prod(_whole(space["shape"], 0))
 
 
+def _offered(obs: Any) -> Array | None:
+    """Return the mask that is a part of observations, if there is one."""
+    if isinstance(obs, list):
+        parts = [part for part in map(_offered, obs) if part is not None]
+        return np.stack(parts) if len(parts) == len(obs) else None
+    own = obs.get("action_mask") if isinstance(obs, Mapping) else None
+    return None if own is None else np.asarray(own) > 0
+
+
 def _columns(space: Mapping[str, Any], value: Any) -> Array:
     """A value's columns in its row [width], or [n, width] of a batch."""
     if space["kind"] in ("dict", "tuple"):
@@ -235,8 +244,9 @@ class PortablePolicy:
         Args:
             obs: of the environment's own space, neither flattened nor scaled; or n of them, the
                 batch axis first in every array.
-            mask: bool [choices] of the choices allowed now, [n, choices] for a batch. Without it a
-                policy that was trained with one refuses to act.
+            mask: bool [choices] of the choices allowed now, [n, choices] for a batch; the part
+                `action_mask` of a Dict unless given. Without it a policy that was trained with one
+                refuses to act.
             deterministic: the most likely action; otherwise one is drawn. The heads `q` and `tanh`
                 have no distribution.
 
@@ -245,6 +255,8 @@ class PortablePolicy:
         """
         try:
             rows, batch = self._rows(obs)
+            if mask is None and self._native["masked"]:
+                mask = _offered(obs)
             allowed = self._allowed(mask, len(rows), batch)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise PolicyError(

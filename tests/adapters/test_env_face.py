@@ -99,7 +99,7 @@ def test_wrong_use_is_named(kernel_file):
     env.reset(seed=1)
     with pytest.raises(ActionError, match="2 at"):
         env.step(2)
-    with pytest.raises(ConfigError, match="no action mask"):
+    with pytest.raises(AttributeError, match="no action mask"):
         env.action_masks()
     with pytest.raises(ConfigError, match="draws no pictures"):
         EnvFace("cartpole", render_mode="human")

@@ -25,6 +25,7 @@ from slipstream.training.trainer import resume, train
 
 pytestmark = pytest.mark.usefixtures("one_server")
 
+TAXI = "gym:Taxi-v4" if "Taxi-v4" in gymnasium.registry else "gym:Taxi-v3"  # has a mask
 DRAWS = iter(range(10**9))
 
 
@@ -95,6 +96,7 @@ class Killed(Exception):  # noqa: N818
             1,
             "killed",
         ),
+        (TAXI, 1, "killed"),
         pytest.param("gym:CartPole-v1", 3, "killed", marks=pytest.mark.long),
         pytest.param("gym:Pendulum-v1", 2, "stopped", marks=pytest.mark.long),
         pytest.param("gym:Blackjack-v1", 1, "killed", marks=pytest.mark.long),

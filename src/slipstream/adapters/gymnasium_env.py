@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -82,12 +82,17 @@ class EnvFace(gymnasium.Env[Any, Any]):
         ends = bool(came.terminated[0]), bool(came.truncated[0])
         return self._only(came.obs), float(came.reward[0]), *ends, info
 
-    def action_masks(self) -> NDArray[np.bool_]:
-        """The choices allowed now, bool [n]: what sb3-contrib's MaskablePPO asks for."""
+    @property
+    def action_masks(self) -> Callable[[], NDArray[np.bool_]]:
+        """Returns the choices allowed now, bool [n]: what sb3-contrib's MaskablePPO asks for.
+
+        Raises:
+            AttributeError: there is no mask, by which others notice that all are allowed.
+        """
         mask = self.batch.mask
         if mask is None:
-            raise ConfigError(f"{self.batch.name} has no action mask: all choices are allowed.")
-        return np.asarray(mask[0].copy())
+            raise AttributeError(f"{self.batch.name} has no action mask: all choices are allowed.")
+        return lambda: np.asarray(mask[0].copy())
 
     def render(self) -> None:
         """Nothing is drawn."""

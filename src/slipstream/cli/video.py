@@ -54,6 +54,7 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     from slipstream.api import load_policy
     from slipstream.environments.film import Film
     from slipstream.runs.games import game_against, opponent_of
+    from slipstream.vector.foreign.masks import mask_of
 
     config = run.config
     kind = kind_of(config.env_name)
@@ -66,12 +67,15 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     policy = load_policy(run)
     frames: list[NDArray[np.uint8]] = []
     with closing(env):
-        observation, _ = env.reset(seed=int(run.config.evaluation.seed) % 2**31)
+        observation, info = env.reset(seed=int(run.config.evaluation.seed) % 2**31)
         ended = False
         while not ended and len(frames) < _FRAMES:
             frames.append(_picture(env, env_id))
-            action = policy.act(observation, mask=env.mask if isinstance(env, Film) else None)
-            observation, _, terminated, truncated, _ = env.step(action)
+            mask = env.mask if isinstance(env, Film) else None
+            if policy.native.masked and not isinstance(env, Film):
+                mask = mask_of(env, info)
+            action = policy.act(observation, mask=mask)
+            observation, _, terminated, truncated, info = env.step(action)
             ended = terminated or truncated
         frames.append(_picture(env, env_id))
     return frames

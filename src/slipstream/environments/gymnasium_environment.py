@@ -29,6 +29,7 @@ from slipstream.files.files import plain
 from slipstream.vector.chosen import choose, first_steps, step_seconds
 from slipstream.vector.foreign.foreign_env import ForeignEnv, foreign_spec
 from slipstream.vector.foreign.making import Wrapped, Wrappers, make_gymnasium, name_of, shut
+from slipstream.vector.foreign.masks import with_mask_apart
 from slipstream.vector.foreign.trainable import check_trainable, warnings_of
 from slipstream.vector.forms import is_image
 from slipstream.vector.kernel.loop import HOLD
@@ -163,7 +164,7 @@ class GymnasiumEnvironment(Environment):
         training = wrappers_of(settings, "training_wrappers")
         made = cls.maker(name, wrappers)
         with _told_when_slow(name, "constructor has"):
-            shown = make_gymnasium(made, kwargs)
+            shown = with_mask_apart(make_gymnasium(made, kwargs))
         try:
             check_trainable(shown, name)
             for other in _other_makers(made):
@@ -174,9 +175,8 @@ class GymnasiumEnvironment(Environment):
                     shut(another, name)
             spec = foreign_spec(shown, name_of(made), names)
             if training:
-                _check_training(
-                    make_gymnasium(cls.maker(name, wrappers, training), kwargs), name, spec
-                )
+                inside = make_gymnasium(cls.maker(name, wrappers, training), kwargs)
+                _check_training(with_mask_apart(inside), name, spec)
             return cls(
                 name,
                 spec,
@@ -184,7 +184,7 @@ class GymnasiumEnvironment(Environment):
                 wrappers,
                 training,
                 source=_source(shown),
-                warnings=warnings_of(shown, name, wrappers),
+                warnings=warnings_of(shown, name, wrappers, spec.masked),
             )
         finally:
             shut(shown, name)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.forms import ActionForm, ObservationForm, action_form, observation_form
-from slipstream.vector.leaves import MisfitError
+from slipstream.vector.leaves import KEY, MisfitError
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,15 @@ class Native:
                 "would mean nothing. Mend what made the observation."
             )
         return rows, lead
+
+    def offered(self, obs: Any) -> Any:
+        """Return the mask that is a part of observations; None if the policy needs none."""
+        if not self.masked:
+            return None
+        if isinstance(obs, list):
+            parts = [self.offered(one) for one in obs]
+            return None if any(part is None for part in parts) else np.stack(parts)
+        return np.asarray(obs[KEY]) > 0 if isinstance(obs, Mapping) and KEY in obs else None
 
     def allowed(self, mask: Any, lead: tuple[int, ...], rows: int) -> NDArray[np.bool_] | None:
         """A mask as rows [M * R, choices]; None where all choices are allowed.

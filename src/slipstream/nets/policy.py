@@ -155,7 +155,8 @@ class Policy(Summarised):
             obs: an observation of the environment's own space (an array, a number, a dict or a
                 tuple), not flattened and not scaled; or n of them, the batch axis first in every
                 array. A policy of M > 1 members takes [M, ...] or [M, n, ...].
-            mask: bool [choices] of the choices allowed now, [n, choices] for a batch. Without it a
+            mask: bool [choices] of the choices allowed now, [n, choices] for a batch; the part
+                `action_mask` of a Dict unless given. Without it a
                 policy that was trained with one refuses to act.
             deterministic: the most likely action; otherwise one is drawn, see `reseed`. The heads
                 `q` and `tanh` have no distribution, and always take the best one.
@@ -173,6 +174,7 @@ class Policy(Summarised):
     def _acted_on(self, obs: Any, mask: Any, deterministic: bool, exploration: float = 0.0) -> Any:
         """Actions of `act`; `exploration`: of heads without a distribution, see `act_batch`."""
         rows, lead = self.native.rows(obs)
+        mask = self.native.offered(obs) if mask is None else mask
         allowed = self.native.allowed(mask, lead, len(rows))
         keys = None
         if not deterministic:
@@ -193,7 +195,11 @@ class Policy(Summarised):
         return self.native.actions(actions, lead)
 
     def act_batch(
-        self, states: Any, deterministic: bool = False, exploration: float | None = None
+        self,
+        states: Any,
+        deterministic: bool = False,
+        exploration: float | None = None,
+        mask: Any = None,
     ) -> Any:
         """Act on a batch [n, ...] by the name and the default of older systems: explore.
 
@@ -205,6 +211,7 @@ class Policy(Summarised):
             exploration: of DQN the share of actions that are uniformly random, by default 0.05; of
                 TD3 the standard deviation of normal noise in halves of an action's range, by
                 default 0.1.
+            mask: bool [n, choices], as for `act`.
 
         Raises:
             ConfigError: see `act`; or `exploration` for a head that draws or out of its range.
@@ -217,7 +224,7 @@ class Policy(Summarised):
                 f"exploration must be from 0 to 1 for a policy of DQN or TD3, got {exploration!r} "
                 f"for one with the head {head}. Leave it out."
             )
-        return self._acted_on(states, None, deterministic, exploration)
+        return self._acted_on(states, mask, deterministic, exploration)
 
     def reseed(self, seed: int) -> None:
         """Begins the stream that `act(..., deterministic=False)` draws from anew, from a seed."""

@@ -45,10 +45,10 @@ class ChosenBackend(NamedTuple):
 def step_seconds(env: VectorEnv) -> float:
     """Seconds that a step of one copy takes here; of the quicker ones, as others may interrupt."""
     out, draw = blank(env), np.random.default_rng(0)
-    env.reset_rows(out.obs)
+    env.reset_rows(out.obs, out.mask)
     times = []
     for t in range(_STEPS):
-        actions = random_actions(env.spec, env.num_envs, draw)
+        actions = random_actions(env.spec, env.num_envs, draw, out.mask)
         began = time.perf_counter()
         env.step_rows(actions, out, t)
         times.append((time.perf_counter() - began) / env.num_envs)

@@ -22,6 +22,7 @@ ENDLESS = (
     "the space contains itself, or is nested without end. Wrap the environment so that it is a "
     "Dict or Tuple of finite depth."
 )
+KEY = "action_mask"  # part of an observation that is a mask, as PettingZoo and RLlib name it
 _BATCHES = 2  # axes before an observation's own at most: members, then rows
 
 

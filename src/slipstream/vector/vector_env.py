@@ -330,16 +330,17 @@ class VectorEnv(Summarised, ABC):
         obs = self.observations.native(made.obs)
         return Stepped(obs, made.reward, made.terminated, made.truncated)
 
-    def _check_allowed(self, rows: NDArray[Any]) -> None:
-        """Refuses a choice that the mask forbids: what a kernel does with it is undefined."""
+    def _check_allowed(self, rows: NDArray[Any], copies: Any = slice(None)) -> None:
+        """Refuses a choice that the mask forbids: what rules do with it is undefined."""
         if self.mask is None:
             return
-        allowed = np.take_along_axis(self.mask, self.actions.places(rows), axis=-1)
+        allowed = np.take_along_axis(self.mask[copies], self.actions.places(rows), axis=-1)
         if not allowed.all():
-            place = tuple(int(i) for i in np.argwhere(~allowed)[0])
+            copy = int(np.arange(self.num_envs)[copies][np.argwhere(~allowed)[0][0]])
             raise ConfigError(
-                f"`step` was given choices that are not allowed now, the first in copy {place[0]}: "
-                "choose among those that `env.mask` allows, as policy.act(obs, mask=env.mask) does."
+                f"There are choices among the actions that are not allowed now, the first in copy "
+                f"{copy}: choose among those that `env.mask` allows, as policy.act(obs, "
+                "mask=env.mask) does."
             )
 
     def _take(self, mask: NDArray[np.bool_] | None) -> None:

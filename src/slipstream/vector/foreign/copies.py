@@ -41,6 +41,7 @@ from slipstream.vector.foreign.making import (
     text_of,
     theirs,
 )
+from slipstream.vector.foreign.masks import among_allowed, in_info, method_of, write_mask
 from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.process.faults import TRIES, backoff
@@ -82,8 +83,8 @@ class ForeignCopy:
     """
 
     __slots__ = (
-        "_checked", "_first", "_plain", "_seeds", "_stream", "env", "episode", "info", "length",
-        "limit", "most", "name", "number", "place", "raw", "ret", "steps", "take",
+        "_checked", "_first", "_masks", "_plain", "_seeds", "_stream", "env", "episode", "info",
+        "length", "limit", "most", "name", "number", "place", "raw", "ret", "steps", "take",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +103,7 @@ class ForeignCopy:
         self.take: Callable[[Any], Any] = env.step
         self.most = limit or _NO_LIMIT
         self._plain, self._checked = plain, not plain  # a wrapper may have something to check
+        self._masks = method_of(env)
         self._stream, self._first = (-1, -1), 0
         while isinstance(env, gymnasium.Wrapper) and not isinstance(env, RawReturn):
             env = env.env
@@ -135,6 +137,32 @@ class ForeignCopy:
         except (TypeError, ValueError, BufferError):
             return False
         return True
+
+    def write_mask(self, place: NDArray[np.bool_], sizes: Sequence[int], doing: str) -> None:
+        """Writes which choices are allowed next.
+
+        Args:
+            place: bool [n]; sizes: choices of each component.
+            doing: the call that brought the observation, for messages.
+
+        Raises:
+            KernelError: there is no mask, or it is none.
+        """
+        try:
+            mask = in_info(self.info) if self._masks is None else self._masks()
+        except BaseException as error:
+            if not theirs(error):
+                raise
+            where = f"environment {self.number}, episode {self.episode}, step {self.length}"
+            raise raised(self.name, f"`action_masks` of {where}", error) from error
+        try:
+            write_mask(mask, place, sizes)
+        except MisfitError as error:
+            rule = "a mask of allowed choices comes with every observation or with none"
+            if mask is not None:
+                rule = "at least one choice must be allowed as long as an episode goes on"
+            doing = doing if self._masks is None else "action_masks"
+            raise self.failure(doing, f"{error} ({rule})") from None
 
     def seed_of(self, seed: int, index: int, episode: int) -> int:
         """Gymnasium's seed of the episode with this number of the stream (seed, index)."""
@@ -381,6 +409,7 @@ class ForeignCopies:
         self._told = job.what.spec is None
         spec = job.what.spec
         self._names = [] if spec is None else [metric.name for metric in spec.metrics]
+        self._sizes = () if spec is None else spec.components
         self._table = InfoTable()
         self._assigned = {row: dict(own) for row, own in job.what.assigned.items()}
         self._given: dict[int, Any] = {}  # actions by row that did not fit into the block
@@ -401,6 +430,7 @@ class ForeignCopies:
         self.at = arrays
         self._obs, self._final = (self._form.places(arrays, name) for name in ("obs", "final"))
         self._acted, self._info = arrays.get("actions"), arrays["info"].reshape(-1).data
+        self._mask = arrays.get("mask")
         # Views of memory take and give single numbers in half the time of arrays.
         self._paid = arrays["reward"].data
         if self._told:
@@ -606,8 +636,36 @@ class ForeignCopies:
             self._store(copy, "reset", first)
         if self._told:
             self._say(i, copy.info)
-        elif not self._finite(row):
+            return
+        if not self._finite(row):
             raise copy.misfit("reset", MisfitError(_NOT_FINITE))
+        self._allow(copy, "reset")
+
+    def _allow(self, copy: ForeignCopy, doing: str) -> None:
+        """Writes what a copy's mask allows next; refuses one that nobody has looked for."""
+        if self._mask is not None:
+            self.at_hand(copy.number)
+            copy.write_mask(self._mask[copy.number], self._sizes, doing)
+            self.at_hand(None)
+        elif self._sizes and in_info(copy.info) is not None:
+            what = (
+                "the info `action_mask`, which the first `reset` of the first environment did not "
+                "(a mask of allowed choices comes with every observation or with none)"
+            )
+            raise copy.failure(doing, what)
+
+    def _allow_all(self, which: Iterable[int]) -> None:
+        """Writes the masks of those copies whose episode goes on after a step."""
+        ended = self.at["ended"]
+        for i in which:
+            copy, row = self.copies[i], self.rows[i]
+            if copy is None or self.asleep[i] or ended[row]:
+                continue
+            try:
+                self._allow(copy, "step")
+            except BaseException as error:
+                copy.take_back(float(self.at["reward"][row]))
+                self._fault(i, error)
 
     # Steps.
 
@@ -636,6 +694,8 @@ class ForeignCopies:
         if self._told:
             self._say_all(self.copies)
             return
+        if self._mask is not None:
+            self._allow_all(range(len(self.rows)))
         self._look()
         if not self.alone:
             self.note()
@@ -660,6 +720,8 @@ class ForeignCopies:
         if self._told:
             self._say_all([self.copies[i]])
             return
+        if self._mask is not None:
+            self._allow_all([i])
         if self.copies[i] is not None and not self.asleep[i] and not self._finite(row):
             self._fault(i, self._unreal(i))
         copy = self.copies[i]
@@ -735,6 +797,8 @@ class ForeignCopies:
         self.stained = True
         if not self._finite(row):
             raise self._unreal(i)
+        if self._mask is None:
+            self._allow(copy, "step")
         at["terminated"][row], at["truncated"][row], at["ended"][row] = terminated, truncated, True
         if self._told:
             if at_end == NEXT_STEP:
@@ -788,6 +852,8 @@ class ForeignCopies:
         times = []
         assert self._acted is not None
         for t, actions in enumerate(rows):
+            if self._mask is not None:
+                actions = among_allowed(actions, self._mask[self.index], self._sizes)
             self._acted[self.index] = actions
             began = time.perf_counter()
             self.step(t)
@@ -874,6 +940,7 @@ class ForeignCopies:
                     self._again(copy, natives),
                     self._last, self._paid, self.hand, 0, self._store_step, gone_astray,
                 )  # fmt: skip
+                self._allow(copy, "step")
                 at["astray"][row] = False
                 at["ret"][row], at["length"][row] = copy.returned, copy.length
             except BaseException as error:
@@ -939,6 +1006,8 @@ class ForeignCopies:
             self.at["tries"][row] += 1
             for obs in self._obs:
                 obs[row] = 0
+            if self._mask is not None:
+                self._mask[row] = True
 
     def _given_up(self, i: int) -> bool:
         """Whether copy i, at this step, stops trying an episode that has failed too often."""

@@ -24,6 +24,7 @@ from slipstream.vector.foreign.making import (
     shut,
     theirs,
 )
+from slipstream.vector.foreign.masks import offers_mask, with_mask_apart
 from slipstream.vector.forms import observation_form
 from slipstream.vector.kernel.loop import HOLD, RESET
 from slipstream.vector.leaves import MisfitError
@@ -102,13 +103,13 @@ class ForeignEnv(VectorEnv):
         self.num_envs, self._at_end = len(seeds), at_end
         name, apart, first = f"gym:{name_of(env)}", workers != 0, None
         if spec is None:
-            first = make_gymnasium(env, kwargs)
+            first = with_mask_apart(make_gymnasium(env, kwargs))
             try:
                 spec = foreign_spec(first, name_of(env), metrics)
             finally:
                 if apart:
                     shut(first, name)
-        self.spec = spec
+        self.spec, self.mask_width = spec, spec.choices if spec.masked else 0
         what = Foreign(
             env if isinstance(env, list) else [env],
             name_of(env),
@@ -148,6 +149,7 @@ class ForeignEnv(VectorEnv):
         self.ledger = self.copies.ledger
         self._attach()
         self.block["seed"][:], self.block["index"][:] = seeds, indices
+        self._free_choice(slice(None))
         if apart:
             driver.start()
 
@@ -177,7 +179,7 @@ class ForeignEnv(VectorEnv):
         self.copies.ready()
         self._finals, self._episodes = [], []
         self._begin(slice(None))
-        self._show(obs)
+        self._show(obs, mask)
         self.ledger.check()
 
     def begin(
@@ -195,6 +197,8 @@ class ForeignEnv(VectorEnv):
         block["episode"][copies] = 0
         self._begin(copies)
         obs[copies] = self._joined([part[copies] for part in self._obs])
+        if mask is not None:
+            mask[copies] = self.block["mask"][copies]
         self.ledger.check()
 
     def _begin(self, rows: slice | NDArray[np.int64]) -> None:
@@ -235,7 +239,7 @@ class ForeignEnv(VectorEnv):
         out.terminated[...] = terminated
         out.truncated[...] = truncated
         out.valid[...] = valid
-        self._show(out.obs)
+        self._show(out.obs, out.mask)
         if self.ledger.total:
             self.ledger.good(valid)
             self.ledger.check()
@@ -248,6 +252,12 @@ class ForeignEnv(VectorEnv):
         block["held"][at] = self._over[at]  # of an end that nobody was told it takes no notice
         for obs in self._obs:  # it may have written half of one
             obs[at] = 0
+        self._free_choice(at)
+
+    def _free_choice(self, rows: slice | NDArray[np.int64]) -> None:
+        """Allows everything to copies that show nothing."""
+        if self.mask_width:
+            self.block["mask"][rows] = True
 
     def _collect(self, t: int, rows: NDArray[np.int64] | None = None) -> None:
         """Notes what ended at a step of some rows; of all unless given."""
@@ -279,8 +289,10 @@ class ForeignEnv(VectorEnv):
             return parts[0]
         return self.observations.join(parts, parts[0].shape[:1])
 
-    def _show(self, obs: NDArray[Any]) -> None:
+    def _show(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         obs[...] = self._joined(self._obs) if self._newest is None else self._newest
+        if mask is not None:
+            mask[...] = self.block["mask"]
 
     def send(self, actions: Any, copies: Any = None) -> None:
         self.copies.check_open()
@@ -291,6 +303,7 @@ class ForeignEnv(VectorEnv):
             numbers = self.actions.rows(actions, (len(rows),), self.spec.action_width)
         except MisfitError as error:
             raise ConfigError(f"`send` to {len(rows)} copies was given {error}.") from None
+        self._check_allowed(numbers, rows)
         self.block["actions"][rows] = numbers
         self.copies.send(rows)
 
@@ -301,6 +314,8 @@ class ForeignEnv(VectorEnv):
         self.ended, self.finals = self.drain_episodes(), self.drain_finals()
         self.ledger.good(block["valid"][at], at)
         self.ledger.check()
+        if self.mask is not None:
+            self.mask[at] = block["mask"][at]
         rows = self._joined([part[at] for part in self._obs])
         return Received(
             at,
@@ -346,14 +361,17 @@ class ForeignEnv(VectorEnv):
             new = slice(before, num_envs)
             arrays["seed"][new] = old["seed"][0]
             arrays["index"][new] = np.arange(last + 1, last + 1 + max(0, num_envs - before))
+            if self.mask_width:
+                arrays["mask"][new] = True
 
         self.copies.resize(num_envs, self._layout, fill)
         self.num_envs = num_envs
         self._attach()
         self._over = self.block["held"].copy()
-        rows = blank(self).obs
-        self._show(rows)
-        return self.observations.native(rows)
+        rows = blank(self)
+        self._show(rows.obs, rows.mask)
+        self.mask = rows.mask
+        return self.observations.native(rows.obs)
 
     def _note(self) -> None:
         """Has copies of this process write down where they stand; workers do so at every step."""
@@ -430,7 +448,7 @@ class ForeignEnv(VectorEnv):
             block["selected"][:] = ~able
             block["episode"][~able] = state["episode"][~able]
             self.copies.run("begin")
-        self._show(obs)
+        self._show(obs, mask)
         self.ledger.check()
 
     def close(self) -> None:
@@ -463,6 +481,7 @@ def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> Spec:
         action=action,
         metrics=tuple(map(Metric, metrics)),
         max_episode_steps=limit,
+        masked=offers_mask(env),
         native_observation=native,
         native_action=acted,
     )

@@ -14,6 +14,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign.form import FlatForm, NativeForm
 from slipstream.vector.foreign.making import Wrapped, make_gymnasium
+from slipstream.vector.foreign.masks import with_mask_apart
 from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.process.layout import Layout
 from slipstream.vector.process.scheduler import CopyScheduler
@@ -57,6 +58,7 @@ class Foreign:
     def make(self, row: int) -> Any:
         """A new copy of a row; raises as `make_gymnasium` does."""
         env = make_gymnasium(self.makers[row % len(self.makers)], self.kwargs)
+        env = env if self.spec is None else with_mask_apart(env)
         return env if self.wrap is None else self.wrap(env)
 
     def form(self) -> FlatForm | NativeForm:

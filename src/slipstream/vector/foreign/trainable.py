@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
 from slipstream.vector.foreign.making import Wrappers
+from slipstream.vector.foreign.masks import chooses, method_of, shows_mask
 from slipstream.vector.forms import is_image
 
 # Flags that end the updates of a wrapper's statistics: Gymnasium's and SB3's.
@@ -135,12 +136,15 @@ def _setting(wrapper: Any, configured: Wrappers) -> str:
 _SMALLEST_IMAGE = 64  # pixels: below are grids of a few cells, whose flat form is usual
 
 
-def warnings_of(env: Any, name: str, configured: Wrappers = ()) -> tuple[str, ...]:
+def warnings_of(
+    env: Any, name: str, configured: Wrappers = (), masked: bool = False
+) -> tuple[str, ...]:
     """Sentences on wrappers and masks that change what a score means.
 
     Args:
         env: a Gymnasium environment; name: of it.
         configured: those of its wrappers that `env.wrappers` names.
+        masked: its action masks are read.
     """
     found = []
     changed = [one for one in _wrappers(env) if isinstance(one, gymnasium.RewardWrapper)]
@@ -151,16 +155,14 @@ def warnings_of(env: Any, name: str, configured: Wrappers = ()) -> tuple[str, ..
             "all count the changed rewards. To report the environment's own, take the wrapper out "
             f"and set `env.training_wrappers: {_setting(changed[0], configured)}`."
         )
-    space = env.observation_space
-    if isinstance(env.action_space, spaces.Discrete | spaces.MultiDiscrete):
-        offered = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
-        where = "the observation's `action_mask`" if offered else ""
-        if any(hasattr(one, "action_masks") for one in (*_wrappers(env), env.unwrapped)):
-            where = "the method `action_masks()`"
-        if where:
-            found.append(
-                f"{name} offers an action mask ({where}), which is not read for Gymnasium "
-                "environments yet: agents may choose forbidden actions. Kernels can declare one "
-                "(docs/extending.md)."
-            )
+    inner = [getattr(one.env, "observation_space", None) for one in _wrappers(env)]
+    if masked or not (method_of(env) or any(map(shows_mask, (env.observation_space, *inner)))):
+        return tuple(found)
+    why = "nothing of its action space can be masked"
+    if chooses(env):
+        why = (
+            "a wrapper takes it out of its observation. Leave that wrapper out (a Dict needs none "
+            "to be flattened), or give it a method `action_masks()`"
+        )
+    found.append(f"{name} offers an action mask, which is not read: {why}.")
     return tuple(found)

@@ -112,6 +112,8 @@ def copies_layout(
     arrays: dict[str, tuple[Sequence[int], Any]] = {"actions": ((e, k), spec.action_dtype)}
     arrays |= observation_arrays(leaves, e)
     arrays["reward"] = ((e,), np.float64)
+    if spec.masked:
+        arrays["mask"] = ((e, spec.choices), np.bool_)
     arrays |= state_arrays(e)
     arrays["astray"] = ((e,), np.bool_)
     arrays |= dict.fromkeys(("seed", "index", "episode"), ((e,), np.uint64))

@@ -1,0 +1,166 @@
+"""Masks of allowed choices that Gymnasium environments offer, by any of three conventions.
+
+They are `action_masks()` (sb3-contrib), the info `action_mask` (Gymnasium's Taxi), and the part
+`action_mask` of a Dict (PettingZoo, RLlib), which is then no part of what networks are shown.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from slipstream.core.process import work_for
+from slipstream.vector.leaves import KEY, MisfitError
+
+METHOD = "action_masks"
+_RESET_SECONDS = 10.0  # for a first reset; what takes longer is taken to have no mask in its info
+
+
+class MaskApart(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Take the part `action_mask` out of an environment's Dict; `action_masks()` returns it."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        parts = env.observation_space.spaces.items()
+        self.observation_space = spaces.Dict({key: part for key, part in parts if key != KEY})
+        self._mask: Any = None
+
+    def reset(self, **arguments: Any) -> Any:
+        seen, info = self.env.reset(**arguments)
+        return self._without(seen), info
+
+    def step(self, action: Any) -> Any:
+        seen, *rest = self.env.step(action)
+        return (self._without(seen), *rest)
+
+    def action_masks(self) -> Any:
+        """Mask of the newest observation."""
+        return self._mask
+
+    def _without(self, seen: Any) -> Any:
+        self._mask = seen.get(KEY)
+        return {key: part for key, part in seen.items() if key != KEY}
+
+
+def chooses(env: Any) -> bool:
+    """Whether its actions are choices, which alone can be masked."""
+    return isinstance(env.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def shows_mask(space: Any) -> bool:
+    """Whether an observation space has a mask among its parts."""
+    return isinstance(space, spaces.Dict) and KEY in space.spaces
+
+
+def with_mask_apart(env: Any) -> Any:
+    """The environment as agents see it: inside `MaskApart` if its observations hold a mask."""
+    if isinstance(env, gymnasium.Env) and shows_mask(getattr(env, "observation_space", None)):
+        return MaskApart(env) if chooses(env) else env
+    return env
+
+
+def method_of(env: Any) -> Callable[[], Any] | None:
+    """`action_masks` of an environment or of one of its wrappers."""
+    with suppress(AttributeError):
+        found = getattr(env, "get_wrapper_attr", env.__getattribute__)(METHOD)
+        return found if callable(found) else None
+    return None
+
+
+def offers_mask(env: Any) -> bool:
+    """Whether agents are told what they may choose.
+
+    An info is looked at in a forked process, since `reset` may hang or end the process.
+    """
+    return chooses(env) and (method_of(env) is not None or _in_first_info(env))
+
+
+def in_info(info: Any) -> Any:
+    """Mask in an info; None without one."""
+    return info.get(KEY) if isinstance(info, Mapping) else None
+
+
+def mask_of(env: Any, info: Any) -> NDArray[np.bool_] | None:
+    """Mask of the newest observation, unless that holds it itself, bool [n]."""
+    method = method_of(env)
+    mask = in_info(info) if method is None else method()
+    return None if mask is None else _flat(mask) > 0
+
+
+def _flat(mask: Any) -> NDArray[Any]:
+    """A mask in one line: that of several components may be a list of theirs."""
+    if isinstance(mask, list | tuple) and any(np.ndim(part) for part in mask):
+        mask = np.concatenate([np.ravel(part) for part in mask])
+    return np.asarray(mask).reshape(-1)
+
+
+def _in_first_info(env: Any) -> bool:
+    (ear, mouth), parent = os.pipe(), os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work_for(parent)
+            for number in (0, 1, 2):
+                os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.write(mouth, b"1" if in_info(env.reset(seed=0)[1]) is not None else b"0")
+        finally:
+            os._exit(0)
+    os.close(mouth)
+    try:
+        ready = select.select([ear], [], [], _RESET_SECONDS)[0]
+        return bool(ready) and os.read(ear, 1) == b"1"
+    finally:
+        os.close(ear)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def write_mask(mask: Any, place: NDArray[np.bool_], sizes: Sequence[int]) -> None:
+    """Writes a mask in any of its forms.
+
+    Args:
+        mask: one entry for each choice; for several components one after another, or a list of
+            arrays.
+        place: bool [n].
+        sizes: choices of each component.
+
+    Raises:
+        MisfitError: it is missing, has another length, or allows nothing.
+    """
+    if mask is None:
+        raise MisfitError("no action mask")
+    array = _flat(mask)
+    if array.size != len(place) or array.dtype.kind not in "biuf":
+        raise MisfitError(
+            f"an action mask of {array.size} entries ({array.dtype}) instead of {len(place)}, one "
+            "for each choice"
+        )
+    place[...] = array > 0
+    lo, written = 0, place.tobytes()
+    for number, size in enumerate(sizes):
+        if written.find(1, lo, lo + size) < 0:
+            where = f" in component {number}" if len(sizes) > 1 else ""
+            raise MisfitError(f"an action mask that allows no choice{where}")
+        lo += size
+
+
+def among_allowed(
+    rows: NDArray[Any], mask: NDArray[np.bool_], sizes: Sequence[int]
+) -> NDArray[Any]:
+    """Rows of choices [n, K] that a mask [n, sum of sizes] allows, near to those given."""
+    found, lo = rows.copy(), 0
+    for k, size in enumerate(sizes):
+        for row, allowed in enumerate(mask[:, lo : lo + size]):
+            (choices,) = allowed.nonzero()
+            found[row, k] = choices[rows[row, k] % len(choices)]
+        lo += size
+    return found

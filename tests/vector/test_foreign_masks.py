@@ -1,0 +1,279 @@
+"""Action masks of Gymnasium environments: read by all three conventions, everywhere agents act."""
+
+from __future__ import annotations
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import slipstream
+from slipstream import portable
+from slipstream.core.errors import ConfigError, KernelError
+from slipstream.environments.factory import make_environment, resolve_environment
+from slipstream.report.run.evaluation import random_policy
+from slipstream.runs.policies import seen_rows
+from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.process.faults import FaultPolicy
+from slipstream.vector.vector_env import blank, member_indices
+
+TAXI = "gym:Taxi-v4" if "Taxi-v4" in gymnasium.registry else "gym:Taxi-v3"
+HOWS = ("method", "info", "dict")
+LONG = (("dqn", "info"), ("ppo", "dict"), ("ppo", "method"), ("dqn", "method"))
+SIZES = {"one": (4,), "several": (3, 4)}
+
+
+class Picky(gymnasium.Env):
+    """Two choices are allowed, of which the first pays; any other one raises.
+
+    Args:
+        how: where the mask is; sizes: of the components; odd: `bad(mask, steps)` in place of it.
+    """
+
+    def __init__(self, how="info", sizes=(4,), bad=None):
+        self.how, self.sizes, self.bad = how, sizes, bad
+        several = len(sizes) > 1
+        self.action_space = spaces.MultiDiscrete(sizes) if several else spaces.Discrete(sizes[0])
+        self.observation_space = spaces.Box(-1, 1, (5,), np.float32)
+        if how == "dict":
+            mask = spaces.Box(0, 1, (sum(sizes),), np.int8)
+            self.observation_space = spaces.Dict(
+                action_mask=mask, observation=self.observation_space
+            )
+
+    def masks(self):
+        parts = [np.isin(np.arange(n), [self.k % n, (self.k + 1) % n]) for n in self.sizes]
+        mask = np.concatenate(parts).astype(np.int8)
+        return mask if self.bad is None else self.bad(mask, self.steps)
+
+    def shown(self):
+        self.k = int(self.np_random.integers(4))
+        seen = np.append(np.eye(4)[self.k], 0).astype(np.float32)
+        if self.how == "dict":
+            return {"observation": seen, "action_mask": self.masks()}, {}
+        mask = self.masks() if self.how == "info" else None
+        return seen, {} if mask is None else {"action_mask": mask}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.shown()
+
+    def step(self, action):
+        for own, n in zip(np.ravel(action), self.sizes, strict=True):
+            if own not in (self.k % n, (self.k + 1) % n):
+                raise RuntimeError(f"the action {action} is forbidden")
+        self.steps += 1
+        pays = float(np.ravel(action)[-1] == self.k)
+        seen, info = self.shown()
+        return seen, pays, self.steps == 6, False, info
+
+
+class Methodical(Picky):
+    def action_masks(self):
+        return self.masks()
+
+
+def picky(how, sizes=(4,), bad=None):
+    made = (Methodical if how == "method" else Picky)(how, sizes, bad)
+    return gymnasium.wrappers.OrderEnforcing(made)
+
+
+def maker(*how, **more):
+    make = functools.partial(picky, *how, **more)
+    make.__qualname__ = make.__name__ = "Picky"
+    return make
+
+
+def allowed(draw, mask, sizes):
+    """Random allowed actions [E, K]."""
+    chance = np.where(mask, draw.random(mask.shape), -1.0)
+    parts = np.split(chance, np.cumsum(sizes)[:-1], axis=1)
+    return np.stack([part.argmax(1) for part in parts], axis=1)
+
+
+def trajectory(env, sizes, steps=40):
+    draw, found = np.random.default_rng(0), [env.reset(seed=3)]
+    for _ in range(steps):
+        found.append(env.mask.copy())
+        actions = allowed(draw, env.mask, sizes)
+        came = env.step(actions[:, 0] if len(sizes) == 1 else actions)
+        found += [came.obs, came.reward, came.terminated, env.ended.ret]
+    return found
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("width", SIZES)
+def test_masks_are_those_of_the_observation_and_the_same_in_workers(how, width):
+    sizes, found = SIZES[width], []
+    for backend in ("serial", "process"):
+        with slipstream.make_vec(maker(how, sizes), 3, backend=backend) as env:
+            assert env.spec.masked and env.mask_width == sum(sizes)
+            found.append(trajectory(env, sizes))  # a forbidden action would raise
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("agent", "how"),
+    [
+        ("ppo", "info"),
+        ("dqn", "dict"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in LONG),
+    ],
+)
+def test_agents_train_and_are_evaluated_on_allowed_choices_alone(tmp_path, agent, how):
+    own = {"horizon": 32, "minibatch": 64, "learning_rate": 3e-3}
+    if agent == "dqn":
+        own = {"learning_starts": 200, "exploration_steps": 1_000, "learning_rate": 3e-3}
+    changes = {f"agent.{name}": value for name, value in own.items()}
+    changes |= {"agent.name": agent, "evaluation.episodes": 8}
+    steps = 4_000 if how == "method" else 400  # learns once
+    changes["training.backend"] = "process" if (agent, how) == ("ppo", "info") else "serial"
+    out = tmp_path / "run"
+    run = slipstream.train(
+        maker(how), out=out, overrides=changes, total_steps=steps, num_envs=2, report=False
+    )
+    (member,) = run.result["members"]
+    scores = [episode.ret for episode in slipstream.evaluate(out)["test"][0]]
+    if steps > 400:
+        assert member["best_score"] >= 5.5 and np.mean(scores) >= 5.5
+    policy, light = slipstream.load_policy(out), portable.load(out)
+    with slipstream.make_vec(maker(how), 2) as env:
+        obs = env.reset(seed=9)
+        if how == "dict":
+            assert set(obs) == {"observation"}
+        with pytest.raises(ConfigError, match="trained with a mask"):
+            policy.act(obs)
+        for _ in range(20):
+            for deterministic in (True, False) if agent == "ppo" else (True,):
+                actions = policy.act(obs, mask=env.mask, deterministic=deterministic)
+                assert env.mask[[0, 1], actions].all()
+            explored = policy.act_batch(obs, exploration=None, mask=env.mask)
+            assert env.mask[[0, 1], explored].all()
+            obs = env.step(actions).obs
+    if how != "dict":
+        return
+    environment = resolve_environment(run.config.env_name, run.config.env_settings)
+    rows, masks = seen_rows(policy, environment, 20)
+    assert masks.shape == (len(rows), 4) and (masks.sum(1) == 2).all()
+    assert len(random_policy(environment, "test", "serial", games=4)) == 4
+    # The environment's own observation holds the mask.
+    single = picky("dict")
+    seen, _ = single.reset(seed=1)
+    for _ in range(5):
+        action = policy.act(seen)
+        assert light.act(seen) == action and seen["action_mask"][action]
+        assert policy.act([seen, seen]).tolist() == light.act([seen, seen]).tolist()
+        seen = single.step(action)[0]
+
+
+def test_the_mask_of_taxi_is_read():
+    with slipstream.make_vec(TAXI, 2, backend="serial") as env:
+        env.reset(seed=1)
+        own = env.copies._copies.copies
+        for _ in range(30):
+            np.testing.assert_array_equal(env.mask, [copy.info["action_mask"] for copy in own])
+            env.step(env.mask.argmax(1))
+    assert not make_environment("gym:CartPole-v1", {}).spec.masked
+
+
+BAD = {
+    "missing": (lambda mask, t: None if t == 3 else mask, "returned no action mask"),
+    "short": (lambda mask, t: mask[:3] if t == 3 else mask, r"of 3 entries .* instead of 4"),
+    "empty": (lambda mask, t: mask * 0 if t == 3 else mask, "allows no choice"),
+    "raises": (lambda mask, t: mask if t < 3 else 1 // 0, "raised ZeroDivisionError"),
+    "late": (lambda mask, t: None if t < 3 else mask, "action_mask`, which the first `reset`"),
+}
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("kind", [kind for kind in BAD if kind != "late"])
+def test_a_bad_mask_is_one_paragraph_that_names_the_environment(how, kind):
+    bad, words = BAD[kind]
+    with slipstream.make_vec(maker(how, bad=bad), 2, backend="serial") as env:
+        env.reset(seed=1)
+        with pytest.raises(KernelError, match=rf"^gym:Picky.*{words}"):
+            for _ in range(6):
+                env.step(env.mask.argmax(1))
+
+
+def test_a_mask_that_comes_in_some_infos_only_is_refused():
+    bad, words = BAD["late"]
+    with slipstream.make_vec(maker("info", bad=bad), 1, backend="serial") as env:
+        env.reset(seed=1)
+        assert env.mask is None
+        with pytest.raises(KernelError, match=words):
+            for _ in range(6):
+                env.step([env.copies._copies.copies[0].unwrapped.k])
+
+
+def test_a_bad_mask_begins_one_copy_of_a_worker_again():
+    bad = BAD["empty"][0]
+    policy = FaultPolicy(on_fault="restart", per_minute=100, in_a_row=100)
+    rows = member_indices([0], 2)
+    make = [maker("method"), maker("method", bad=bad)]
+    with ForeignEnv(make, *rows, workers=2, policy=policy) as env:
+        out = blank(env)
+        env.reset(out.obs, out.mask)
+        lost = []
+        for _ in range(12):
+            env.step(allowed(np.random.default_rng(0), out.mask, (4,)), out)
+            lost.append((~out.valid).tolist())
+            assert out.mask.any(1).all()
+        assert not any(first for first, _ in lost) and sum(second for _, second in lost) >= 3
+        assert {fault.copy for fault in env.drain_faults()} == {1}
+
+
+def test_single_steps_and_more_copies_keep_the_masks():
+    with slipstream.make_vec(maker("info"), 2, backend="process") as env:
+        env.reset(seed=1)
+        with pytest.raises(ConfigError, match="not allowed now, the first in copy 1"):
+            env.send([env.mask[1].argmin()], [1])
+        for _ in range(8):
+            env.send(env.mask.argmax(1))
+            env.recv()
+        env.resize(4)
+        assert env.mask.shape == (4, 4) and (env.mask.sum(1) == 2).all()
+        for _ in range(8):
+            env.step(env.mask.argmax(1))
+
+
+def test_masks_that_cannot_be_read_are_reported():
+    hidden = {"flat": lambda: gymnasium.wrappers.FlattenObservation(picky("dict"))}
+    (note,) = (
+        one
+        for one in make_environment(slipstream.register(hidden["flat"], "flat"), {}).notes
+        if "mask" in one
+    )
+    assert "a wrapper takes it out of its observation" in note
+    for how in HOWS:
+        name = slipstream.register(maker(how), f"picky-{how}")
+        assert not any("mask" in note for note in make_environment(name, {}).notes)
+
+    class Boxed(Picky):
+        def __init__(self):
+            super().__init__("dict")
+            self.action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    environment = make_environment(slipstream.register(Boxed, "boxed"), {})
+    assert any("nothing of its action space can be masked" in one for one in environment.notes)
+    assert not environment.spec.masked and environment.spec.observation_shape == (9,)
+
+
+def test_a_reset_that_ends_the_process_is_not_looked_at_here():
+    class Ends(Picky):
+        def reset(self, **arguments):
+            import os
+
+            os._exit(3)
+
+    assert not make_environment(slipstream.register(Ends, "ends"), {}).spec.masked
+
+
+def test_our_own_face_has_a_mask_only_if_its_kernel_has():
+    face = functools.partial(gymnasium.make, "slipstream.adapters.ids:slipstream/cartpole-v0")
+    face.__qualname__ = face.__name__ = "face"
+    assert not make_environment(slipstream.register(face, "face"), {}).spec.masked
