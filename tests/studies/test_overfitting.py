@@ -15,7 +15,16 @@ from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.outcome.result import _deflated
 from slipstream.studies.statistics import overfitting as de
 from slipstream.studies.statistics.bootstrap import normal_bound
-from slipstream.studies.statistics.overfitting import PBO, NotComputed, pbo
+from slipstream.studies.statistics.overfitting import (
+    LEAST_DSR,
+    PBO,
+    NotComputed,
+    days_to_pass,
+    expected_maximum,
+    pbo,
+    probabilistic_sharpe,
+    ratio_to_pass,
+)
 from slipstream.studies.statistics.returns import daily_benchmark, daily_matrix
 
 
@@ -321,3 +330,25 @@ def test_the_ratio_of_the_deployed_trial_is_deflated():
     rising = {"own": matrix + 0.02, "excess": matrix, "timing": matrix - 0.02}
     assert _deflated(rising, *arguments[1:], 4)["of"] == "timing"  # the smallest value
     assert "did not finish" in _deflated(*arguments, 99)["reason"]
+
+
+@pytest.mark.parametrize("measured", [0.0, 0.02])
+def test_days_and_ratio_that_would_pass_do_and_no_less_does(measured):
+    told = {"sharpe": 0.12, "days": 300, "skew": -0.3, "kurtosis": 5.0, "trials": 40}
+    told |= {"deviation": max(measured, 300**-0.5), "measured_deviation": measured}
+
+    def value(ratio, days):
+        bar = max(measured, days**-0.5) * expected_maximum(40)
+        return probabilistic_sharpe(ratio, bar, days, -0.3, 5.0)
+
+    assert value(0.12, 300) < LEAST_DSR
+    days, ratio = days_to_pass(told), ratio_to_pass(told)
+    assert value(0.12, days) >= LEAST_DSR > value(0.12, days - 1) and days > 300
+    assert value(ratio, 300) == pytest.approx(LEAST_DSR, abs=1e-9) and ratio > 0.12
+
+
+def test_no_number_of_days_makes_up_for_a_ratio_below_the_best_of_so_many():
+    told = {"sharpe": 0.05, "days": 300, "skew": 0.0, "kurtosis": 3.0, "trials": 40}
+    told |= {"deviation": 0.06, "measured_deviation": 0.06}
+    assert days_to_pass(told) is None and ratio_to_pass(told) > 0.06 * expected_maximum(40)
+    assert ratio_to_pass(told | {"kurtosis": 1e6}) is None

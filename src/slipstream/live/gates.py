@@ -27,8 +27,9 @@ from slipstream.runs.policies import DeployedPolicy
 from slipstream.runs.run import CONFIG
 from slipstream.studies.outcome.sentences import promotion
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.statistics.overfitting import LEAST_DSR, MOST_PBO
 
-MOST_PBO, LEAST_DSR, COSTS = 0.2, 0.95, 3.0
+COSTS = 3.0
 CUTS, STRETCHES, STRETCH = 300, 10, 400  # cuts, and the stretches of so many bars they lie in
 _YEAR = 365 * 86_400
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -132,6 +133,48 @@ def test_a_study_without_a_winner_shows_what_was_tried(noise):
     bounds = [one["lcb"] for one in view.result["confirmation"]["candidates"] if "lcb" in one]
     assert told["Best lower bound, fresh seeds"].value == f"{max(bounds):.2f}"
     assert told["Overfitting probability"].value == f"{view.result['evidence']['pbo']['value']:.2f}"
+
+
+def test_a_study_without_a_winner_shows_what_would_have_to_be_true(noise, view):
+    told = noise.result
+    table = cells(study_page(read_view(noise)), "Conditions")
+    rows = {row[0]: row[1:] for row in table.rows}
+    best = next(
+        one
+        for one in told["confirmation"]["candidates"]
+        if one["trial"] == told["confirmation"]["best"]
+    )
+    found, needed, why = rows[f"Lower bound of the search's measure, trial {best['trial']}"]
+    assert (found, needed) == (f"{best['lcb']:.2f}", "above 0")
+    assert f"a ratio of {best['value'] - best['lcb']:.2f} instead of {best['value']:.2f}" in why
+    deflated = told["evidence"]["deflated_sharpe"]
+    found, needed, why = rows[f"Deflated Sharpe ratio, trial {deflated['trial']}"]
+    assert found == f"{deflated['value']:.2f}" and needed == "at least 0.95"
+    assert f"on the same {deflated['days']:,} days" in why
+    assert rows["Hold-out"][0] == "not opened"
+    sections = [section.title for section in study_page(view).sections]
+    assert "What would have to be true" not in sections  # it has a winner
+
+
+def test_ratios_without_a_deviation_are_not_zero(view):
+    trial = deepcopy(view.trial(view.shown))
+    for fold in trial.last.folds[:1]:
+        fold.update(sharpe=0.0, growth=0.0, benchmark_sharpe=0.0)
+    table = study_tables.folds(trial, True, True)
+    assert table.rows[0][2:4] == ["n/a", "n/a"] and "no deviation" in table.note
+    few = [
+        {name: one[name] for name in ("trial", "search_score", "value", "seeds", "excluded")}
+        for one in view.result["confirmation"]["candidates"]
+        if "value" in one
+    ]
+    few[0] |= {"value": 0.0, "seeds": [0.0, 1.5]}
+    confirmation = {**view.result["confirmation"], "candidates": few, "cash": None}
+    shown = study_tables.candidates(
+        replace(view, result={**view.result, "confirmation": confirmation})
+    )
+    assert shown.rows[0][2:5] == ["n/a", "1.50 to 1.50", "n/a"]
+    assert {row[4] for row in shown.rows} == {"n/a"} and "needs 60 days" in shown.note
+    assert {len(row) for row in shown.rows} == {len(shown.columns)}
 
 
 def test_the_table_of_trials_fits_the_page(view):

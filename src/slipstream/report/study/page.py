@@ -18,6 +18,7 @@ from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, pic
 from slipstream.report.provenance import notes
 from slipstream.report.statistics import growth, sharpe, sharpe_interval
 from slipstream.report.study import figures, tables, wording
+from slipstream.report.study.requirements import requirements
 from slipstream.report.study.view import Axis, Lines, StudyView, read_view
 from slipstream.studies.outcome.sentences import chance_sentence
 from slipstream.studies.record.folder import StudyFolder
@@ -54,6 +55,7 @@ def study_page(view: StudyView) -> Page:
         *_holdout(view),
         _confirmation(view),
         *_evidence(view),
+        *requirements(view),
         _search(view),
         _settings(view),
         *_development(view),

@@ -24,10 +24,12 @@ from slipstream.report.statistics import (
 from slipstream.report.study.view import Axis, Lines, StudyView
 from slipstream.studies.record.ledger import Trial
 from slipstream.studies.search.judge import rung_at
+from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 
 FOLLOWS = (
     "Net: mean exposure with its sign. Follows: correlation of daily returns with the market's."
 )
+_ABSENT = "n/a: the daily returns have no deviation, or there are too few days."
 MOST_TRIALS = 30
 _MOST_FAILED = 10
 
@@ -89,19 +91,21 @@ def candidates(view: StudyView) -> Table:
             [
                 f"trial {one['trial']}" + (", winner" if one["trial"] == winner else ""),
                 number(one.get("search_score"), 2),
-                number(one.get("value"), 2),
-                interval(one.get("seeds"), 2),
+                _ratio(one.get("value"), view.market),
+                interval([each for each in one.get("seeds", ()) if each or not view.market], 2),
                 number(one.get("lcb"), 2),
                 *([number(one.get("own_lcb"), 2)] if view.benchmark else []),
                 *([number(one.get("timing_lcb"), 2)] if timed else []),
                 one.get("excluded") or "",
             ]
         )
+    judged = any("lcb" in one for one in told["candidates"])
+    rival = "0.00" if judged else NOTHING  # no bound of anything on too few days
     if view.benchmark:
-        rows.append(["equal weight", "", "0.00", "", "0.00", "", ""])
-        rows.append(["cash", "", "", "", number(told.get("cash"), 2), "0.00", ""])
+        rows.append(["equal weight", "", "0.00", "", rival, *[""] * (2 + timed)])
+        rows.append(["cash", "", "", "", number(told.get("cash"), 2), rival, *[""] * (1 + timed)])
     elif view.market:
-        rows.append(["cash", "", "0.00", "", "0.00", *[""] * (1 + timed)])
+        rows.append(["cash", "", "0.00", "", rival, *[""] * (1 + timed)])
     value = "mean return"
     if view.market:
         value = "information ratio" if view.benchmark else "Sharpe"
@@ -124,7 +128,14 @@ def candidates(view: StudyView) -> Table:
             " Timing: returns minus mean net exposure times the market's return; the winner's "
             "bound is above 0 there too."
         )
+    if view.market:
+        note += f" {_ABSENT} A lower bound needs {FEWEST_DAYS} days."
     return Table("Confirmation", columns, rows, emphasis=emphasis, note=note)
+
+
+def _ratio(value: float | None, market: bool = True) -> str:
+    """Return a ratio as text; exactly 0 stands for returns without a deviation."""
+    return number((value or None) if market else value, 2)
 
 
 def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
@@ -141,10 +152,10 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
         columns[-2:-2] = ["net", *([] if benchmark else [BUY_AND_HOLD]), "follows"]
     rows = []
     for k, fold in enumerate(trial.last.folds):
-        ratio = [number(fold["score"], 2), number(fold.get("sharpe"), 2)]
+        ratio = [number(fold["score"], 2), _ratio(fold.get("sharpe"))]
         growth = [percent(fold.get("growth"))]
         if benchmark:
-            ratio.append(number(fold.get("benchmark_sharpe"), 2))
+            ratio.append(_ratio(fold.get("benchmark_sharpe")))
             growth.append(percent(fold.get("benchmark_growth")))
         more = [number(fold.get("exposure"), 2)]
         if directed:
@@ -154,7 +165,8 @@ def folds(trial: Trial, market: bool, benchmark: bool) -> Table:
         more += [number(fold.get(n), 0) for n in columns[-2:]]
         label = f"fold {k}" + (", inactive" if fold.get("inactive") else "")
         rows.append([label, *ratio, *growth, *more])
-    return Table(caption, tuple(columns), rows, note=FOLLOWS if directed else "")
+    note = f"{_ABSENT} Its part of the score is 0. {FOLLOWS * directed}".strip()
+    return Table(caption, tuple(columns), rows, note=note)
 
 
 def evidence(view: StudyView) -> Table:

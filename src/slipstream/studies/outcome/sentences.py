@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipstream.core.text import percent
+from slipstream.core.text import NOTHING, percent
 from slipstream.market.finding import plural
 from slipstream.runs.openings import FEWEST_SHARED
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
@@ -244,10 +244,15 @@ def _folds(result: Mapping[str, Any]) -> str:
         return ""
     parts, benchmark = [], result["benchmark"]
     for fold in shown["folds"]:
-        other = f" ({fold['benchmark_sharpe']:.2f})" if benchmark else ""
-        parts.append(f"{fold['sharpe']:.2f}{other}")
+        other = f" ({_ratio(fold['benchmark_sharpe'])})" if benchmark else ""
+        parts.append(f"{_ratio(fold['sharpe'])}{other}")
     name = "annual Sharpe ratio (equal weight's)" if benchmark else "annual Sharpe ratio"
     return f"Folds of trial {shown['trial']}, {name}: {', '.join(parts)}."
+
+
+def _ratio(value: float) -> str:
+    """Return a ratio as text; exactly 0 stands for returns without a deviation."""
+    return f"{value:.2f}" if value else NOTHING
 
 
 def holdout_bound(holdout: Mapping[str, Any], benchmark: bool) -> str:

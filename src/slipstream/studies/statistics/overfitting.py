@@ -35,6 +35,8 @@ _TIE = 1e-12  # Sharpe ratios closer than this are equal: a product's rounding d
 FEWEST_DAYS = 20
 FEWEST_TRIALS = 2
 _EULER = 0.5772156649015329
+LEAST_DSR, MOST_PBO = 0.95, 0.2  # what a deployment asks of a study
+_MOST_DAYS = 10**7
 _NORMAL = NormalDist()
 _YEAR = 365.25 * 86_400  # seconds
 
@@ -351,3 +353,41 @@ def deflated_sharpe(matrix: Floats, chosen: int, started: int) -> Deflated | Not
         effective_expected=fewer_bar,
         effective_value=fewer_value,
     )
+
+
+def days_to_pass(told: Mapping[str, Any]) -> int | None:
+    """Return the days at which a deflated Sharpe ratio reaches `LEAST_DSR`; None at no number.
+
+    Args:
+        told: fields of `Deflated`; ratio, skew, kurtosis and number of trials stay as they are.
+    """
+    low, high = int(told["days"]), 2 * int(told["days"])
+    while _value_at(told, told["sharpe"], high) < LEAST_DSR:
+        low, high = high, 2 * high
+        if high > _MOST_DAYS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        enough = _value_at(told, told["sharpe"], middle) >= LEAST_DSR
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def ratio_to_pass(told: Mapping[str, Any]) -> float | None:
+    """Return the daily ratio with which it reaches `LEAST_DSR` on the same days; None with none."""
+    days, low = int(told["days"]), float(told["sharpe"])
+    high = max(1.0, 2.0 * low)
+    if _value_at(told, high, days) < LEAST_DSR:
+        return None
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        enough = _value_at(told, middle, days) >= LEAST_DSR
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def _value_at(told: Mapping[str, Any], ratio: float, days: int) -> float:
+    """The deflated Sharpe ratio of another daily ratio or number of days."""
+    measured = told.get("measured_deviation", told["deviation"])
+    bar = max(measured, 1.0 / math.sqrt(days)) * expected_maximum(told["trials"])
+    return probabilistic_sharpe(ratio, bar, days, told["skew"], told["kurtosis"])
