@@ -157,6 +157,46 @@ def test_changed_rewards_are_reported():
     assert not resolve_environment("gym:CartPole-v1", {}).notes
 
 
+class Welford(gymnasium.ObservationWrapper):
+    """Running statistics under names that nothing looks for."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.m, self.s, self.n = np.zeros(4), np.ones(4), 0
+
+    def observation(self, observation):
+        self.n += 1
+        self.m = self.m + (observation - self.m) / self.n
+        return (observation - self.m).astype(np.float32)
+
+
+class Counted(gymnasium.Wrapper):
+    """Keeps a number from episode to episode, and shows it to nobody."""
+
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        return super().step(action)
+
+
+class Noise(gymnasium.ObservationWrapper):
+    """Draws from nobody's seed."""
+
+    def observation(self, observation):
+        return observation + np.random.default_rng().normal(size=4).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "expected"), [(Welford, True), (Counted, False), (Noise, False)]
+)
+def test_what_is_carried_from_episode_to_episode_is_reported(wrapper, expected):
+    name = slipstream.register(lambda: wrapper(gymnasium.make(CARTPOLE)), wrapper.__name__)
+    notes = " ".join(resolve_environment(name, {}).notes)
+    assert ("keep numbers from episode to episode" in notes) is expected
+    assert (f"`{wrapper.__name__}`" in notes) is expected
+
+
 def test_minus_one_is_no_time_limit_as_in_gymnasium():
     unlimited = resolve_environment("gym:CartPole-v1", {"kwargs": {"max_episode_steps": -1}})
     assert unlimited.spec.max_episode_steps is None

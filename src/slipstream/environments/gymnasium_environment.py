@@ -30,7 +30,7 @@ from slipstream.vector.chosen import choose, first_steps, step_seconds
 from slipstream.vector.foreign.foreign_env import ForeignEnv, foreign_spec
 from slipstream.vector.foreign.making import Wrapped, Wrappers, make_gymnasium, name_of, shut
 from slipstream.vector.foreign.masks import with_mask_apart
-from slipstream.vector.foreign.trainable import check_trainable, warnings_of
+from slipstream.vector.foreign.trainable import carries_over, check_trainable, warnings_of
 from slipstream.vector.forms import is_image
 from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.process.pool import WorkerPool
@@ -184,7 +184,12 @@ class GymnasiumEnvironment(Environment):
                 wrappers,
                 training,
                 source=_source(shown),
-                warnings=warnings_of(shown, name, wrappers, spec.masked),
+                warnings=(
+                    *warnings_of(shown, name, wrappers, spec.masked),
+                    *carries_over(
+                        shown, lambda: with_mask_apart(make_gymnasium(made, kwargs)), name
+                    ),
+                ),
             )
         finally:
             shut(shown, name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -9,6 +11,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
 
 from slipstream.core.errors import ConfigError
 from slipstream.vector.foreign.making import Wrappers
@@ -133,6 +136,53 @@ def _setting(wrapper: Any, configured: Wrappers) -> str:
     return json.dumps([own if own["kwargs"] else own["name"]], default=str)
 
 
+def carries_over(env: Any, fresh: Any, name: str) -> tuple[str, ...]:
+    """Warn of wrappers that keep numbers from episode to episode under names nobody knows.
+
+    The same seed and actions are played twice. A second time that differs, in an environment whose
+    fresh copy repeats the first one, comes from what earlier steps left behind.
+
+    Args:
+        env: a Gymnasium environment, which is stepped.
+        fresh: makes another one like it.
+        name: of it.
+    """
+    known = ("gymnasium.", "slipstream.")
+    own = [one for one in _wrappers(env) if not type(one).__module__.startswith(known)]
+    if not own:
+        return ()
+    try:
+        first = _played(env)
+        if data_equivalence(first, _played(env)):
+            return ()
+        with contextlib.closing(fresh()) as other:
+            if not data_equivalence(first, _played(other)):
+                return ()  # it draws from nobody's seed
+    except Exception:  # whatever a random action raises is for the training to report
+        return ()
+    kinds = ", ".join(f"`{type(one).__name__}`" for one in own)
+    return (
+        f"{name} does not repeat itself: the same seed and actions gave other observations or "
+        f"rewards the second time. Its wrappers ({kinds}) or itself keep numbers from episode to "
+        "episode, such as running statistics. Evaluations begin without them and a saved policy "
+        "has none, so that scores may not hold. For normalisation use "
+        "`agent.observation_normalization: true` and `agent.reward_scaling: on`.",
+    )
+
+
+def _played(env: Any) -> list[Any]:
+    """Observations, rewards and ends of the first steps of a seeded episode."""
+    env.action_space.seed(0)
+    told: list[Any] = [env.reset(seed=0)[0]]
+    for _ in range(_STEPS_PLAYED):
+        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        told += [observation, float(reward), bool(terminated), bool(truncated)]
+        if terminated or truncated:
+            break
+    return copy.deepcopy(told)
+
+
+_STEPS_PLAYED = 20
 _SMALLEST_IMAGE = 64  # pixels: below are grids of a few cells, whose flat form is usual
 
 
