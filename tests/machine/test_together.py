@@ -18,8 +18,8 @@ from slipstream.machine import together as together_module
 from slipstream.machine.cache import cache_folder, filling, only_maker
 from slipstream.machine.products import add_product
 from slipstream.machine.together import Later, together
-from slipstream.training.processes import compilers as compilers_module
-from slipstream.training.processes.compilers import compilers
+from slipstream.training.processes import workers
+from slipstream.training.processes.workers import compilers
 
 
 @pytest.fixture(autouse=True)
@@ -220,7 +220,7 @@ def test_helpers_that_hang_are_waited_for_once(cache, monkeypatch):
     for place, name in (
         (cache_module, "MAKING_SECONDS"),
         (together_module, "MAKING_SECONDS"),
-        (compilers_module, "PATIENCE_SECONDS"),
+        (workers, "PATIENCE_SECONDS"),
     ):
         monkeypatch.setattr(place, name, 1.0)
     waited, take = [], cache_module._take

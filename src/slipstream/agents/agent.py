@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class AgentConfig(ConfigOptions):
-    """Base of `Config`, whose fields are what a user may write; see also `member_config.py`."""
+    """Base of `Config`, whose fields are what a user may write; see also `options.py`."""
 
     @abstractmethod
     def iteration_steps(self, num_envs: int) -> int:

@@ -19,19 +19,7 @@ from slipstream.environments.factory import resolve_environment
 from slipstream.files.interruption import Interrupted, Interruption, StoppedError
 from slipstream.files.machine import MachineSampler
 from slipstream.files.track import counted
-from slipstream.runs.listeners.events import (
-    Checkpointed,
-    Entered,
-    Evaluated,
-    Events,
-    Failed,
-    Finished,
-    Listener,
-    Progress,
-    Started,
-    StepClock,
-    Updated,
-)
+from slipstream.runs.listeners import events
 from slipstream.runs.openings import look
 from slipstream.runs.policies import best_policy
 from slipstream.runs.result import Scores, finite, result_of, scores_of
@@ -52,7 +40,7 @@ _MEASURED = 3  # iterations from which it is known where time goes
 def train(
     config: RunConfig,
     run: Run,
-    listeners: Sequence[Listener] = (),
+    listeners: Sequence[events.Listener] = (),
     environment: Environment | None = None,
     cluster: ClusterOptions | None = None,
 ) -> dict[str, Any]:
@@ -73,7 +61,7 @@ def train(
 
 def resume(
     run: Run,
-    listeners: Sequence[Listener] = (),
+    listeners: Sequence[events.Listener] = (),
     environment: Environment | None = None,
     device: str | None = None,
     cluster: ClusterOptions | None = None,
@@ -107,7 +95,7 @@ class Trainer:
         self,
         config: RunConfig,
         run: Run,
-        listeners: Sequence[Listener] = (),
+        listeners: Sequence[events.Listener] = (),
         environment: Environment | None = None,
         cluster: ClusterOptions | None = None,
     ) -> None:
@@ -121,10 +109,10 @@ class Trainer:
         if cluster is None:
             check_memory(config, self.environment)
         check_curriculum(config.curriculum, self.environment, config.env_settings)
-        self.progress = Progress(budget=settings.total_steps)
+        self.progress = events.Progress(budget=settings.total_steps)
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
-        self.events = Events([run.listener, *listeners])
+        self.events = events.Events([run.listener, *listeners])
         self._sampler = MachineSampler()
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
@@ -134,9 +122,9 @@ class Trainer:
         self._state: dict[str, NDArray[Any]] | None = None  # a checkpoint's, until workers have it
         self._before = self.progress.snapshot()  # seconds of earlier sessions
         self._began = time.perf_counter()
-        self._pace = StepClock()
+        self._pace = events.StepClock()
         self._validation_seconds: float | None = None  # that the last one took
-        self._first: Progress | None = None  # after the iteration that compiled the update
+        self._first: events.Progress | None = None  # after the iteration that compiled the update
         self._ceiling_said = False
 
     @property
@@ -170,7 +158,7 @@ class Trainer:
                 self._pace.add(now)
                 self._say_ceiling(now)
                 seen = (workers.nodes, self._sampler.look(), self._eta(), policy_of, ended_of)
-                self.events.emit(Updated(now, everyone, metrics, *seen))
+                self.events.emit(events.Updated(now, everyone, metrics, *seen))
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
                 note_faults(self.run, workers.call("faults"))
@@ -197,7 +185,7 @@ class Trainer:
             states = [(state_of(self._state, part, self.members), bulk) for part in workers.members]
             self._say_fresh(sum(workers.call_each("set_state", states)))
             self._scores = np.concatenate(workers.call("scores"))
-        started = Started(
+        started = events.Started(
             progress=self._snapshot(workers),
             members=self.members,
             num_envs=self.num_envs,
@@ -229,7 +217,7 @@ class Trainer:
         for sentence in itertools.chain.from_iterable(workers.call("notes")):
             note(self.run, sentence)
 
-    def _say_ceiling(self, now: Progress) -> None:
+    def _say_ceiling(self, now: events.Progress) -> None:
         """Says once a run where more copies cannot help: by the shares of the line beside it."""
         if self._first is None and now.updates and not self._before.updates:
             self._first = now
@@ -252,7 +240,7 @@ class Trainer:
             self.progress.budget = self.progress.steps  # the curriculum ends before the budget
         return metrics
 
-    def _snapshot(self, workers: Workers) -> Progress:
+    def _snapshot(self, workers: Workers) -> events.Progress:
         """Progress with its seconds, summed over all sessions of the run, brought up to date."""
         progress, facts = self.progress, workers.call("facts")
         for name in ("seconds_env", "seconds_policy", "seconds_update"):
@@ -316,7 +304,7 @@ class Trainer:
         for member in np.flatnonzero(fresh).tolist():
             self._failed[member] = True
             reason = "its gradient became NaN or infinite; its weights are those before that update"
-            self.events.emit(Failed(self.progress.snapshot(), member, reason))
+            self.events.emit(events.Failed(self.progress.snapshot(), member, reason))
 
     def _validate_if_due(self, workers: Workers) -> bool:
         """Score all members on the validation split and keep policies that are the best so far.
@@ -327,7 +315,7 @@ class Trainer:
         settings, steps = self.config.evaluation, self.progress.steps
         if self._validated == steps or not self._validation_due():
             return False
-        self.events.emit(Entered(self._snapshot(workers), "validating"))
+        self.events.emit(events.Entered(self._snapshot(workers), "validating"))
         plan, before = self.plan, self.progress.seconds_validate
         values = self._evaluate(
             workers, self.validation, plan.most, settings.seed, plan.lanes, plan.steps
@@ -354,7 +342,9 @@ class Trainer:
         progress = self._snapshot(workers)
         best = tuple(better.tolist())
         self.events.emit(
-            Evaluated(progress, self.validation, everyone, scores, metrics=measured, best=best)
+            events.Evaluated(
+                progress, self.validation, everyone, scores, metrics=measured, best=best
+            )
         )
         return True
 
@@ -373,7 +363,7 @@ class Trainer:
     def _checkpoint(self, workers: Workers) -> None:
         """Everything needed to go on, written at once or not at all."""
         progress = self._snapshot(workers)
-        self.events.emit(Entered(progress, "writing"))
+        self.events.emit(events.Entered(progress, "writing"))
         state = join_states(workers.call("get_state"))
         tensors = {
             **state,
@@ -385,7 +375,7 @@ class Trainer:
         }
         bulk = workers.call("save_bulk", self.run.bulk)
         path = self.run.save_checkpoint(tensors, progress.as_dict(), bulk)
-        self.events.emit(Checkpointed(progress, path))
+        self.events.emit(events.Checkpointed(progress, path))
 
     def restore(self) -> None:
         """Goes on from the newest valid checkpoint; from the start where there is none yet."""
@@ -395,7 +385,7 @@ class Trainer:
         tensors, progress = found
         own = ("best", "best_steps", "failed", "validated", "judged")
         self.best[:], self.best_steps[:], self._failed[:] = (tensors[name] for name in own[:3])
-        self.progress = Progress.from_dict(dict(progress))
+        self.progress = events.Progress.from_dict(dict(progress))
         self._validated = int(tensors.get("validated", [self.progress.steps])[0])  # older: done
         self._episodes[:] = tensors["episodes"]
         self._judged[:] = tensors.get("judged", tensors["episodes"])
@@ -407,7 +397,7 @@ class Trainer:
 
         In a market that is the test split, in a game fresh episodes.
         """
-        self.events.emit(Entered(self._snapshot(workers), "testing"))
+        self.events.emit(events.Entered(self._snapshot(workers), "testing"))
         market = self.environment.spec.market is not None
         measured: list[Scores] = [None] * self.members
         last: list[Scores] = [None] * self.members
@@ -438,7 +428,7 @@ class Trainer:
                 look(self.environment, f"run {self.run.path}")
         result = self._result(measured, last)
         self.run.save_result(result)
-        self.events.emit(Finished(self.progress.snapshot(), result))
+        self.events.emit(events.Finished(self.progress.snapshot(), result))
         return result
 
     def _result(self, measured: Sequence[Scores], last: Sequence[Scores]) -> dict[str, Any]:

@@ -10,27 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli.arguments import (
-    ClusterAddress,
-    Device,
-    Force,
-    Gpu,
-    GpuShare,
-    Hours,
-    Insecure,
-    MaxWorkers,
-    NoReport,
-    RunOrStudy,
-    Settings,
-    Storage,
-    Target,
-    Trust,
-    Workers,
-    cluster_named,
-    console,
-    device_named,
-    train_given,
-)
+from slipstream.cli import arguments as arg
 from slipstream.cli.detached import Background, LogFile, Replace, set_aside_and_detach
 from slipstream.core.errors import ConfigError
 
@@ -46,7 +26,7 @@ WORKS = ("train", "resume")
 @app.command()
 def train(
     context: typer.Context,
-    target: Target,
+    target: arg.Target,
     num_envs: Annotated[
         str | None,
         typer.Option(
@@ -66,17 +46,17 @@ def train(
         ),
     ] = None,
     seed: Annotated[str | None, typer.Option(help="Seed of member 0; 0 unless given.")] = None,
-    device: Device = None,
-    gpu: Gpu = None,
-    cluster: ClusterAddress = None,
-    max_workers: MaxWorkers = None,
-    gpu_share: GpuShare = None,
-    insecure_cluster: Insecure = False,
+    device: arg.Device = None,
+    gpu: arg.Gpu = None,
+    cluster: arg.ClusterAddress = None,
+    max_workers: arg.MaxWorkers = None,
+    gpu_share: arg.GpuShare = None,
+    insecure_cluster: arg.Insecure = False,
     out: Annotated[
         Path | None, typer.Option(help="Run directory; runs/<env>-<date>-<time> unless given.")
     ] = None,
-    set_: Settings = None,
-    no_report: NoReport = False,
+    set_: arg.Settings = None,
+    no_report: arg.NoReport = False,
     track: Annotated[
         str | None,
         typer.Option(help="wandb: send curves, report and policies to Weights & Biases, too."),
@@ -93,13 +73,13 @@ def train(
         if set_aside_and_detach(context, folder, out=folder):
             return
         out = folder
-    overrides = train_given(context.params)
-    with closing(console()) as progress:
+    overrides = arg.train_given(context.params)
+    with closing(arg.console()) as progress:
         run = api.train(
             target,
             out=out,
             overrides=overrides,
-            cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
+            cluster=arg.cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
             listeners=[progress],
             report=not no_report,
             track=track,
@@ -112,25 +92,25 @@ def train(
 @app.command()
 def resume(
     context: typer.Context,
-    run: RunOrStudy,
+    run: arg.RunOrStudy,
     device: Annotated[
         str | None, typer.Option(help="Goes on there; where the run was until now unless given.")
     ] = None,
-    gpu: Gpu = None,
+    gpu: arg.Gpu = None,
     num_envs: Annotated[
         int | None,
         typer.Option(min=1, help="Copies per member from now on, which is another training then."),
     ] = None,
-    cluster: ClusterAddress = None,
-    max_workers: MaxWorkers = None,
-    gpu_share: GpuShare = None,
-    insecure_cluster: Insecure = False,
-    no_report: NoReport = False,
-    trust: Trust = False,
-    storage: Storage = None,
-    workers: Workers = None,
-    hours: Hours = None,
-    force_deploy: Force = False,
+    cluster: arg.ClusterAddress = None,
+    max_workers: arg.MaxWorkers = None,
+    gpu_share: arg.GpuShare = None,
+    insecure_cluster: arg.Insecure = False,
+    no_report: arg.NoReport = False,
+    trust: arg.Trust = False,
+    storage: arg.Storage = None,
+    workers: arg.Workers = None,
+    hours: arg.Hours = None,
+    force_deploy: arg.Force = False,
     background: Background = False,
     log: LogFile = None,
 ) -> None:
@@ -156,8 +136,8 @@ def resume(
 
         paper(folder, say=tell, trust=trust)
         return
-    options = cluster_named(cluster, max_workers, gpu_share, insecure_cluster)
-    progress = console()
+    options = arg.cluster_named(cluster, max_workers, gpu_share, insecure_cluster)
+    progress = arg.console()
     if study is not None:
         _only(context, "of a run", "device", "gpu", "num_envs")
         with closing(progress):
@@ -186,7 +166,7 @@ def resume(
     with closing(progress):
         api.resume(
             opened,
-            device=device_named(device, gpu),
+            device=arg.device_named(device, gpu),
             num_envs=num_envs,
             cluster=options,
             listeners=[progress],
@@ -221,7 +201,7 @@ def run_folder(given: Mapping[str, Any], replace: bool = False) -> Path:
     from slipstream.runs.run import free_path
     from slipstream.settings.config import resolve
 
-    config = resolve(given["target"], train_given(given))
+    config = resolve(given["target"], arg.train_given(given))
     out = given["out"] or config.training.out
     if replace and out:
         return Path(out).expanduser().absolute()

@@ -9,24 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.arguments import (
-    ClusterAddress,
-    Device,
-    Force,
-    Gpu,
-    GpuShare,
-    Hours,
-    Insecure,
-    MaxWorkers,
-    NoStudyReport,
-    Settings,
-    Storage,
-    Target,
-    Workers,
-    cluster_named,
-    console,
-    tune_given,
-)
+from slipstream.cli import arguments as arg
 from slipstream.cli.detached import Background, LogFile, Replace, set_aside_and_detach
 
 app = typer.Typer()
@@ -37,7 +20,7 @@ WORKS = ("tune",)
 @app.command()
 def tune(
     context: typer.Context,
-    target: Target,
+    target: arg.Target,
     n_trials: Annotated[
         int | None, typer.Option(min=1, help="Suggestions tried; 500 unless given.")
     ] = None,
@@ -73,18 +56,18 @@ def tune(
         typer.Option(help="Environment steps per member, such as 100_000; as for train."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the study; 0 unless given.")] = None,
-    device: Device = None,
-    gpu: Gpu = None,
-    storage: Storage = None,
-    workers: Workers = None,
+    device: arg.Device = None,
+    gpu: arg.Gpu = None,
+    storage: arg.Storage = None,
+    workers: arg.Workers = None,
     group_size: Annotated[
         int | None, typer.Option(min=1, help="Members of a population; measured unless given.")
     ] = None,
-    cluster: ClusterAddress = None,
-    max_workers: MaxWorkers = None,
-    gpu_share: GpuShare = None,
-    insecure_cluster: Insecure = False,
-    hours: Hours = None,
+    cluster: arg.ClusterAddress = None,
+    max_workers: arg.MaxWorkers = None,
+    gpu_share: arg.GpuShare = None,
+    insecure_cluster: arg.Insecure = False,
+    hours: arg.Hours = None,
     fit: Annotated[
         str | None,
         typer.Option(help="Time such as 24h: begins only what ends by then, and says what would."),
@@ -92,9 +75,9 @@ def tune(
     final_refit: Annotated[
         bool, typer.Option("--final-refit", help="Also train the winner on everything.")
     ] = False,
-    force_deploy: Force = False,
-    set_: Settings = None,
-    no_report: NoStudyReport = False,
+    force_deploy: arg.Force = False,
+    set_: arg.Settings = None,
+    no_report: arg.NoStudyReport = False,
     background: Background = False,
     log: LogFile = None,
     replace: Replace = False,
@@ -107,8 +90,8 @@ def tune(
         if set_aside_and_detach(context, folder, study_name=folder):
             return
         study_name = str(folder)
-    overrides, section = tune_given(context.params)
-    with closing(console()) as shown:
+    overrides, section = arg.tune_given(context.params)
+    with closing(arg.console()) as shown:
         api.tune(
             target,
             study_name=study_name,
@@ -116,7 +99,7 @@ def tune(
             study=section,
             storage=storage,
             workers=workers,
-            cluster=cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
+            cluster=arg.cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
             group_size=group_size,
             hours=hours,
             fit=fit,
@@ -132,5 +115,5 @@ def study_folder(given: Mapping[str, Any]) -> Path:
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.start import fresh_name, prepare
 
-    base, _, _ = prepare(given["target"], *tune_given(given))
+    base, _, _ = prepare(given["target"], *arg.tune_given(given))
     return StudyFolder.of(given["study_name"] or fresh_name(base)).path

@@ -23,17 +23,7 @@ from slipstream.core.spec import MarketSpec
 from slipstream.environments.episodes import replay
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files.track import Track
-from slipstream.report.inputs import (
-    BUY_AND_HOLD,
-    EMA_CROSS,
-    FLAT,
-    ORACLE,
-    SHORT,
-    Comparison,
-    Prices,
-    RoundTrip,
-    Stress,
-)
+from slipstream.report import inputs
 from slipstream.report.market.oracle import best_plan
 from slipstream.report.statistics import Floats
 
@@ -93,9 +83,9 @@ class Passes:
         return replace(market, symbols=self.symbols)
 
     @property
-    def prices(self) -> Prices:
+    def prices(self) -> inputs.Prices:
         """The clock and the closes of all symbols."""
-        return Prices(self.declared[0].time, self.declared[0].close)
+        return inputs.Prices(self.declared[0].time, self.declared[0].close)
 
     @property
     def comparable(self) -> bool:
@@ -105,13 +95,13 @@ class Passes:
         scaled = "cost_multiple" in self.params[0]._fields
         return bool(one) and scaled and all(record is not None for record in self.plain())
 
-    def round_trips(self) -> list[RoundTrip]:
+    def round_trips(self) -> list[inputs.RoundTrip]:
         """Mean cost of opening and closing in each symbol, over the bars of its pass."""
         found = []
         for one, symbol in zip(self.declared, self.symbols, strict=True):
             quote = 2.0 * one.cost / one.rate
             points = float(np.mean(quote / one.mid)) * 1e4
-            found.append(RoundTrip(symbol, float(np.mean(quote)) / one.pip, points))
+            found.append(inputs.RoundTrip(symbol, float(np.mean(quote)) / one.pip, points))
         return found
 
     @cached_property
@@ -172,20 +162,20 @@ class Passes:
         """Final equity over the start [D], of passes side by side that returned [D, records]."""
         return np.asarray(returns.mean(axis=1) + 1.0)
 
-    def rivals(self) -> Comparison:
+    def rivals(self) -> inputs.Comparison:
         """The fixed rules that a trader could have followed."""
         records = range(len(self.params))
         lengths = [last - first for first, last in map(self.window, records)]
         positions: dict[str, list[NDArray[Any]]] = {
-            FLAT: [np.zeros(n) for n in lengths],
-            BUY_AND_HOLD: [np.ones(n) for n in lengths],
-            SHORT: [-np.ones(n) for n in lengths],
-            EMA_CROSS: [ema_cross(self, record) for record in records],
+            inputs.FLAT: [np.zeros(n) for n in lengths],
+            inputs.BUY_AND_HOLD: [np.ones(n) for n in lengths],
+            inputs.SHORT: [-np.ones(n) for n in lengths],
+            inputs.EMA_CROSS: [ema_cross(self, record) for record in records],
         }
         every = [self.encode(taken) for rule in positions.values() for taken in rule]
         tracks = self.replay(every, self.plain())
         count = len(lengths)
-        return Comparison(
+        return inputs.Comparison(
             {name: tracks[k * count : (k + 1) * count] for k, name in enumerate(positions)}
         )
 
@@ -196,17 +186,19 @@ class Passes:
         """
         plans = [best_plan(one.mid, one.cost, one.rate) for one in self.declared]
         tracks = self.replay([self.encode(plan.positions) for plan in plans], self.plain())
-        return {ORACLE: tracks}, float(np.mean([plan.growth for plan in plans]))
+        return {inputs.ORACLE: tracks}, float(np.mean([plan.growth for plan in plans]))
 
     def each_asset(self) -> dict[str, list[Track]]:
         """Buy and hold of each asset of a portfolio."""
         return {}
 
-    def compare(self, agent: Sequence[Track], draws: int = RANDOM_DRAWS) -> Comparison:
+    def compare(self, agent: Sequence[Track], draws: int = RANDOM_DRAWS) -> inputs.Comparison:
         """All baselines of one split, with the oracle and the matched random traders."""
         best, growth = self.hindsight()
         tracks = {**self.rivals().tracks, **best}
-        return Comparison(tracks, random_returns(self, agent, draws), growth, self.each_asset())
+        return inputs.Comparison(
+            tracks, random_returns(self, agent, draws), growth, self.each_asset()
+        )
 
 
 def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
@@ -259,7 +251,7 @@ def ema_cross(passes: Passes, record: int) -> NDArray[np.int64]:
     return np.sign(ema(close, 20) - ema(close, 50)).astype(np.int64)[first - start :]
 
 
-def stress(passes: Passes, agent: Sequence[Track]) -> Stress:
+def stress(passes: Passes, agent: Sequence[Track]) -> inputs.Stress:
     """The agent's decisions with scaled costs and one bar late."""
     actions = padded(passes, agent)
 
@@ -275,7 +267,7 @@ def stress(passes: Passes, agent: Sequence[Track]) -> Stress:
     first = passes.flat(1)
     late = [np.concatenate([first.astype(a.dtype), a[:-1]]) for a in actions]
     returns = net(np.array(COST_MULTIPLES))
-    return Stress(
+    return inputs.Stress(
         multiples=tuple(zip(COST_MULTIPLES, returns.tolist(), strict=True)),
         break_even=break_even(net),
         delayed=float(passes.growth(late)[0]) - 1.0,

@@ -19,15 +19,7 @@ from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import PortfolioPass
 from slipstream.core.spec import MarketSpec
 from slipstream.files.track import Track
-from slipstream.report.inputs import (
-    CASH,
-    EQUAL_WEIGHT,
-    ORACLE,
-    REBALANCED,
-    Comparison,
-    Prices,
-    RoundTrip,
-)
+from slipstream.report import inputs
 from slipstream.report.market.oracle import Hindsight
 from slipstream.report.market.passes import Actions, Passes
 from slipstream.report.statistics import Floats
@@ -73,17 +65,17 @@ class PortfolioPasses(Passes):
         return market
 
     @property
-    def prices(self) -> Prices:
+    def prices(self) -> inputs.Prices:
         """Closes and fills of all assets; what cannot be traded stands at its last close."""
         one = self.declared[0]
-        return Prices(one.time, one.close, self.assets, one.fill)
+        return inputs.Prices(one.time, one.close, self.assets, one.fill)
 
     @property
     def comparable(self) -> bool:
         """Always true: weights are replayed as they are."""
         return True
 
-    def round_trips(self) -> list[RoundTrip]:
+    def round_trips(self) -> list[inputs.RoundTrip]:
         """Mean cost of buying and selling each asset; a tiered fee counts as at the start."""
         one = self.declared[0]
         rows = slice(one.first + 1, one.last + 1)
@@ -95,7 +87,7 @@ class PortfolioPasses(Passes):
             if known.any():  # a universe of all assets has some that are gone, or to come
                 spread = float(np.mean(half[known] / close[known]))
                 cost = 2.0 * (one.start_fee + one.slippage + spread) * one.cost_multiple
-                found.append(RoundTrip(name, float("nan"), cost * 1e4))
+                found.append(inputs.RoundTrip(name, float("nan"), cost * 1e4))
         return found
 
     def flat(self, count: int) -> Actions:
@@ -143,15 +135,15 @@ class PortfolioPasses(Passes):
         ]
         return np.asarray(np.any(each, axis=0))
 
-    def rivals(self) -> Comparison:
+    def rivals(self) -> inputs.Comparison:
         """What anybody could have held."""
         records = range(len(self.params))
         nothing = np.zeros(len(self.assets), np.bool_)
-        return Comparison(
+        return inputs.Comparison(
             {
-                CASH: self.buy([nothing for _ in records]),
-                EQUAL_WEIGHT: self.buy([self.listed(record) for record in records]),
-                REBALANCED: self.rebalanced(),
+                inputs.CASH: self.buy([nothing for _ in records]),
+                inputs.EQUAL_WEIGHT: self.buy([self.listed(record) for record in records]),
+                inputs.REBALANCED: self.rebalanced(),
             }
         )
 
@@ -181,7 +173,7 @@ class PortfolioPasses(Passes):
             return {}, None
         plans = [best_weights(one) for one in self.declared]
         tracks = self.follow([plan.positions for plan in plans], BAND)
-        return {ORACLE: tracks}, float(np.prod([plan.growth for plan in plans]))
+        return {inputs.ORACLE: tracks}, float(np.prod([plan.growth for plan in plans]))
 
     def each_asset(self) -> dict[str, list[Track]]:
         """Buy and hold of each asset that can be bought; none where it is not listed at first."""

@@ -10,10 +10,12 @@ well on threads.
 from __future__ import annotations
 
 import mmap
+import multiprocessing
+import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -26,12 +28,12 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.core.process import PATIENCE_SECONDS
 from slipstream.environments.curriculum import Curriculum
 from slipstream.environments.environment import Environment
+from slipstream.machine.cache import forget_unfinished
 from slipstream.machine.gate import RunTasks
 from slipstream.machine.together import together
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
-from slipstream.training.processes.child import Child, portable, torch_threads
-from slipstream.training.processes.compilers import compilers
+from slipstream.training.processes.child import THREADED, Child, portable, torch_threads
 from slipstream.training.processes.crew import Crew
 from slipstream.training.shard import Shard
 from slipstream.vector.foreign.copies import PULSES
@@ -305,3 +307,27 @@ def _serve(
         except Exception as error:
             answer = (False, portable(error))
         pipe.send(answer)
+
+
+@contextmanager
+def compilers(cores: int, work: Callable[[], None], most: int) -> Iterator[None]:
+    """At most so many children do `work` until they are done; none outlives the block.
+
+    Args:
+        cores: that this process may use, one of them by itself.
+    """
+    children: list[Child] = []
+    # A daemonic process, of a user's pool say, may have no children.
+    alone = multiprocessing.current_process().daemon or not THREADED.isdisjoint(sys.modules)
+    patience = 0.0
+    try:
+        with suppress(ResourceError):  # then this process compiles alone
+            for _ in range(0 if alone else min(cores - 1, most)):
+                children.append(Child(lambda pipe: work(), "compiler", "compile with less beside"))
+        yield
+        patience = PATIENCE_SECONDS  # all is made: they are leaving
+    finally:
+        until = time.monotonic() + patience
+        for child in children:
+            child.end(max(0.0, until - time.monotonic()))
+            forget_unfinished(child.pid)

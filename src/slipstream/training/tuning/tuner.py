@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
+from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, resolve_environment
+from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
 from slipstream.environments.machine_file import FastestWays, Way
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import check_memory, fits, resolve_num_envs
@@ -28,7 +33,7 @@ from slipstream.training.tuning.cells import (
     measure_learning,
     measure_steps,
 )
-from slipstream.training.tuning.free_environment import FreeEnvironment
+from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 _FOREIGN = (1, 2, 4, 8, 16, 32, 64)
 _KERNEL = (1, 8, 64, 256, 1024, 4096)
@@ -271,3 +276,63 @@ def _serve(measure: Callable[[], Any], pipe: Connection) -> None:
     except Exception as error:
         answer = (False, portable(error))
     pipe.send(answer)
+
+
+class FreeVectorEnv(VectorEnv):
+    """Copies that show the same drawn observations at every step, and whose episodes never end."""
+
+    backend = "serial"
+
+    def __init__(self, spec: Spec, num_envs: int) -> None:
+        self.spec, self.num_envs = spec, num_envs
+        draw, shape = np.random.default_rng(0), (num_envs, *spec.observation_shape)
+        pictures = spec.observation_dtype == np.uint8
+        rows = draw.integers(0, 256, shape) if pictures else draw.standard_normal(shape)
+        self._rows = rows.astype(spec.observation_dtype)
+        self._reward = draw.standard_normal(num_envs).astype(np.float32)
+
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        obs[...] = self._rows
+
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        out.obs[...], out.reward[...] = self._rows, self._reward
+        out.terminated[...] = out.truncated[...] = False
+        out.valid[...] = True
+
+    def drain_finals(self) -> Finals:
+        none = np.zeros((0, *self.spec.observation_shape), self.spec.observation_dtype)
+        return Finals(none, np.zeros((0, 2), np.int64))
+
+    def drain_episodes(self) -> Episodes:
+        whole = np.zeros(0, np.int64)
+        none = {metric.name: np.zeros(0) for metric in self.spec.metrics}
+        return Episodes(whole, whole, np.zeros(0), whole, none)
+
+    def begin(self, *arguments: Any) -> None:
+        raise NotImplementedError("nothing is evaluated here")
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.reset_rows(obs)
+
+
+@dataclass(frozen=True)
+class FreeEnvironment(GymnasiumEnvironment):
+    """In place of a foreign environment, whatever it shows and takes."""
+
+    @classmethod
+    def like(cls, environment: Environment) -> FreeEnvironment:
+        """One with the same spaces."""
+        return cls(environment.name, environment.spec)
+
+    def _stepped(
+        self, backend: str, seeds: NDArray[np.uint64], *how: Any, **more: Any
+    ) -> VectorEnv:
+        return FreeVectorEnv(self.spec, len(seeds))
