@@ -19,7 +19,7 @@ from benchmarks.machine import threads
 from benchmarks.row import Row
 from benchmarks.suite import SuiteOptions
 from benchmarks.worker import run_worker
-from slipstream.market.finding import plural
+from slipstream.core.text import plural
 
 
 class _Count(int):

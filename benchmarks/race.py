@@ -12,7 +12,7 @@ from benchmarks.machine import Neighbours, best_threads
 from benchmarks.row import Ratio, Row
 from benchmarks.suite import SuiteOptions
 from benchmarks.worker import rate, run_worker
-from slipstream.market.finding import plural
+from slipstream.core.text import plural
 
 _TIMEOUT = 3600.0
 _PEER = "peers.sb3.learn"

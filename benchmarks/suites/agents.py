@@ -13,7 +13,7 @@ from benchmarks.row import Row
 from benchmarks.suite import SuiteOptions
 from benchmarks.suites.gym_defaults import MARGIN, interval
 from benchmarks.worker import run_worker
-from slipstream.market.finding import plural
+from slipstream.core.text import plural
 
 _TESTS = 25  # of a training that stops at a score
 _TIMEOUT = 3600.0

@@ -8,6 +8,7 @@ import math
 import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 from slipstream.core.field_names import field_name
 
@@ -37,6 +38,16 @@ def refuse_path(path: str) -> str:
 def to_stderr(text: str) -> None:
     """Tells the user on standard error, where a caller named nobody else to be told."""
     print(printable_lines(text), file=sys.stderr)
+
+
+def plural(count: int, noun: str, ending: str = "s") -> str:
+    """Return a count with its noun: ``1 bar``, ``1,204 bars``, ``2 losses``."""
+    return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
+def date_text(second: float) -> str:
+    """Return the UTC date of a moment: ``2023-03-24``."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d")
 
 
 def percent(value: float | None, digits: int = 1) -> str:

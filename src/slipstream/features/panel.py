@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
+from slipstream.core.text import plural
 from slipstream.features.registry import (
     column_of,
     longest_memory,
@@ -17,7 +18,6 @@ from slipstream.features.registry import (
 )
 from slipstream.features.sets import expand
 from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray
-from slipstream.market.finding import plural
 from slipstream.market.panel import Panel
 
 _FEWEST = 200  # rows from which a column that never changes counts as dead

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.reader import is_there
-from slipstream.core.text import printable
+from slipstream.core.text import plural, printable
 from slipstream.files.lock import is_locked
 from slipstream.files.machine import Machine
 from slipstream.files.status import CURRENT, DEPLOYMENT, Status, read_events, read_status
@@ -83,9 +83,9 @@ def cluster_part(nodes: Sequence[Mapping[str, Any]], stretches: bool = True) -> 
     seats, busy, answers, losses = (
         sum(node[key] for node in nodes) for key in ("seats", "busy", "answers", "losses")
     )
-    held = f"{busy} of {many(seats, 'seat')} busy" if stretches else many(seats, "seat")
-    said = many(answers, "stretch", "es") if stretches else many(answers, "answer")
-    return f"{many(there, 'node')}, {held}, {said}, {many(losses, 'loss', 'es')}"
+    held = f"{busy} of {plural(seats, 'seat')} busy" if stretches else plural(seats, "seat")
+    said = plural(answers, "stretch", "es") if stretches else plural(answers, "answer")
+    return f"{plural(there, 'node')}, {held}, {said}, {plural(losses, 'loss', 'es')}"
 
 
 def folded(parts: Sequence[str], width: int) -> list[str]:
@@ -205,11 +205,6 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, rest_minutes = divmod(minutes, 60)
     return f"{hours}:{rest_minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def many(number: int, word: str, plural: str = "s") -> str:
-    """``1 node``, ``3 nodes``."""
-    return f"{number:,} {word}{'' if number == 1 else plural}"
 
 
 def _range(found: Sequence[float]) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.core.text import printable
+from slipstream.core.text import plural, printable
 from slipstream.market.bars import BoolArray, IntArray
 
 Effect = Literal["stops", "mends", "warns", "tells"]
@@ -355,11 +355,6 @@ def first_times(time: IntArray, mask: BoolArray) -> tuple[int, ...]:
 def stamp(second: int) -> str:
     """A moment for people: ``2023-03-24 12:35``, UTC."""
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def plural(count: int, noun: str) -> str:
-    """A count with its noun: ``1 bar``, ``1,204 bars``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _names(names: Iterable[str], everyone: tuple[str, ...]) -> str:

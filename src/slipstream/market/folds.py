@@ -6,7 +6,6 @@ Folds are walk-forward, purged k-fold or combinatorial purged. See docs/rules.md
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -17,6 +16,7 @@ from pydantic import Field, model_validator
 from slipstream.core.bounds import Count, Fraction, Share
 from slipstream.core.config import Config
 from slipstream.core.errors import DataError
+from slipstream.core.text import date_text
 
 if TYPE_CHECKING:  # whoever reads a plan of folds need not load what reads prices
     from slipstream.market.market import Market
@@ -328,9 +328,10 @@ def split_times(
         times[name] = (first, last)
         most = max(_count(bars.time, first, last) for bars in market.bars)
         if most < _LEAST:
-            own = max(_count(bars.time, int(edges[index]), last) for bars in market.bars)
+            first = int(edges[index])
+            own = max(_count(bars.time, first, last) for bars in market.bars)
             raise DataError(
-                f"Split `{name}` ({_date(int(edges[index]))} to {_date(last)}) must hold at "
+                f"Split `{name}` ({date_text(first)} to {date_text(last)}) must hold at "
                 f"least {_LEAST} bars of a symbol after an embargo of {embargo_bars:,} bars; "
                 f"all its bars are {own:,}: give it a larger share, load more data, or shorten the "
                 f"lookback and the features' warm-up{remembers and f' ({remembers})'}."
@@ -354,7 +355,3 @@ def _after_embargo(market: Market, boundary: int, embargo_bars: int) -> int:
 def _count(time: np.ndarray, first: int, last: int) -> int:
     low, high = np.searchsorted(time, [first, last])
     return max(int(high - low), 0)
-
-
-def _date(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.core.text import did_you_mean, printable
+from slipstream.core.text import did_you_mean, plural, printable
 from slipstream.market.bars import Bars
 from slipstream.market.checks.check import Check, check
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import CATALOGUE, advice, joined, plural
+from slipstream.market.finding import CATALOGUE, advice, joined
 from slipstream.market.reading.table import RawTable
 from slipstream.market.symbols import MarketKind, pip
 

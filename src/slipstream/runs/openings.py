@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.market_pass import SymbolPass
+from slipstream.core.text import date_text
 from slipstream.environments.environment import Environment
 from slipstream.files.database import (
     MOMENT,
@@ -291,8 +292,7 @@ def _enter(
     own = search_key(entry[0].rpartition("/")[0])
     where = ("WHERE seen.number < ? AND key != ?", (number, own))
     for key, kind, name, at, days in _matches(db, prices, *where):
-        when = time.strftime("%Y-%m-%d", time.gmtime(at))
-        found.setdefault(key, (kind, f"{name} ({when})", set()))[2].update(days)
+        found.setdefault(key, (kind, f"{name} ({date_text(at)})", set()))[2].update(days)
     return found
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.text import plural
 from slipstream.files import provenance
 from slipstream.files.files import write_text
 from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
-from slipstream.market.finding import plural
 from slipstream.runs.listeners.telling import vectorized_line
 from slipstream.runs.openings import register_search
 from slipstream.runs.state_version import check_state_version, state_version

@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError, SlipstreamError
-from slipstream.core.text import did_you_mean, printable
+from slipstream.core.text import did_you_mean, plural, printable
 from slipstream.market.bars import Bars, timeframe_name, timeframe_seconds
 from slipstream.market.checks.clean import Inspected, clean, kind_of
 from slipstream.market.checks.quality import hole_findings, quality_findings
@@ -30,7 +30,6 @@ from slipstream.market.finding import (
     RemedyError,
     advice,
     joined,
-    plural,
     stamp,
 )
 from slipstream.market.reading.source import find_files, price_files, resolve_folder

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slipstream.core.text import plural
 from slipstream.market import symbols
 from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.market.calendar import (
@@ -19,7 +20,7 @@ from slipstream.market.calendar import (
     closed_seconds,
     local_time,
 )
-from slipstream.market.finding import Finding, Severity, first_times, pasted, plural, stamp
+from slipstream.market.finding import Finding, Severity, first_times, pasted, stamp
 from slipstream.market.symbols import MarketKind
 
 _KEPT_SIZES = 8

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from slipstream.core.text import plural
 from slipstream.market import symbols
 from slipstream.market.bars import Bars, IntArray
 from slipstream.market.calendar import DAY, NEW_YORK, clock, day_number, in_weekend, local_time
 from slipstream.market.checks.clean import kind_of
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import Finding, Remedy, plural
+from slipstream.market.finding import Finding, Remedy
 from slipstream.market.reading.stamps import MISSING, Readings, bar_length
 from slipstream.market.reading.table import RawTable
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.text import NOTHING, percent
-from slipstream.market.finding import plural
+from slipstream.core.text import NOTHING, percent, plural
 from slipstream.report.inputs import BUY_AND_HOLD, REBALANCED
 from slipstream.report.market.sections import DRAWDOWN
 from slipstream.report.numbers import interval, methods, number, share

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from slipstream.market.finding import plural
+from slipstream.core.text import plural
 from slipstream.report.inputs import BUY_AND_HOLD
 from slipstream.report.market import wording
 from slipstream.report.numbers import number, share, spread

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from slipstream.core.text import plural
 from slipstream.files import lines
-from slipstream.files.lines import many, spread, summary
+from slipstream.files.lines import spread, summary
 from slipstream.files.status import Status
 from slipstream.runs.listeners import events as on
 from slipstream.runs.listeners.events import Progress
@@ -132,8 +133,8 @@ def started_lines(event: on.Started) -> tuple[str, str]:
     )
     begins = f"Resuming at {progress.steps:,} steps:" if event.resumed else "Training"
     return (
-        f"{begins} {many(event.members, 'member')}, {long}{each}, "
-        f"{many(event.shards, 'shard')}, {event.device}",
+        f"{begins} {plural(event.members, 'member')}, {long}{each}, "
+        f"{plural(event.shards, 'shard')}, {event.device}",
         vectorized_line(event.num_envs, event.backend) + (each and ", for each member"),
     )
 

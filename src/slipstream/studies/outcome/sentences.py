@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipstream.core.text import NOTHING, percent
-from slipstream.market.finding import plural
+from slipstream.core.text import NOTHING, percent, plural
 from slipstream.runs.openings import FEWEST_SHARED
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 from slipstream.studies.statistics.overfitting import findable_sentence

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.text import date_text, plural
 from slipstream.market.calendar import DAY
-from slipstream.market.finding import plural
 from slipstream.runs.openings import PriceSeries, searched_by
 from slipstream.settings.config import RunConfig
 from slipstream.settings.target import read_config
@@ -142,8 +141,7 @@ def check_holdout(
     if until <= begin:
         return
     share = math.floor(100 * (end - until) / (end - folds["development"][0])) / 100
-    first = time.strftime("%Y-%m-%d", time.gmtime(begin))
-    last = time.strftime("%Y-%m-%d", time.gmtime(until - 1))
+    first, last = date_text(begin), date_text(until - 1)
     later = "take prices that end later and a smaller hold-out"
     if share >= 0.05:
         later = f"let the hold-out begin after them, `--set study.folds.holdout={share:g}`"

@@ -18,8 +18,8 @@ import numpy as np
 from slipstream.core.capacity import free_memory, usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.spec import MarketSpec, Spec
+from slipstream.core.text import plural
 from slipstream.experience.replay.plan import replay_bytes
-from slipstream.market.finding import plural
 from slipstream.settings.config import RunConfig
 from slipstream.settings.mending import mended
 from slipstream.settings.sizing import agent_terms
