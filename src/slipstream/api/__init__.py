@@ -7,12 +7,12 @@
     tracks = slipstream.evaluate(run)
 """
 
-from slipstream.api.best_response import exploit
 from slipstream.api.environment import check, make_face, make_vec
 from slipstream.api.evaluation import (
     environment_of,
     evaluate,
     evaluate_games,
+    exploit,
     export,
     load_policy,
     write_card,

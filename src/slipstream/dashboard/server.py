@@ -33,13 +33,18 @@ from starlette.types import ASGIApp
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.reader import UnreadableError, content
 from slipstream.dashboard.appended import inside
-from slipstream.dashboard.deployment_page import deployment_news
 from slipstream.dashboard.feed import Look, PageFeed
 from slipstream.dashboard.guard import LOCAL, Guard, own_token
 from slipstream.dashboard.news import MALFORMED, News, news_of, news_of_several
 from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of
-from slipstream.dashboard.run_page import VIDEOS, run_news
-from slipstream.dashboard.study_page import PAGE, importances, study_news
+from slipstream.dashboard.pages import (
+    PAGE,
+    VIDEOS,
+    deployment_news,
+    importances,
+    run_news,
+    study_news,
+)
 from slipstream.files.status import DEPLOYMENT, RUN, STUDY
 from slipstream.jobs.background import in_background
 from slipstream.jobs.overview import JobLine, state_of

@@ -1,0 +1,349 @@
+"""What the page of a run, a study and a deployment is told, each by one function."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from slipstream.agents.discover import list_agents, load_config
+from slipstream.core.config import model_in
+from slipstream.core.discover import list_kernels
+from slipstream.core.errors import CheckpointError, SlipstreamError
+from slipstream.core.reader import UnreadableError, read_json
+from slipstream.dashboard.appended import Mark, appended, inside
+from slipstream.dashboard.news import MALFORMED, MOST_BYTES, POINTS, News, small
+from slipstream.dashboard.overview import ledger_of
+from slipstream.environments.factory import kind_of
+from slipstream.files import checkpoint, yaml_file
+from slipstream.files.checkpoint import checkpoints
+from slipstream.files.database import ChangedError
+from slipstream.files.status import CURRENT, LEDGER
+from slipstream.live.account import JOURNAL
+from slipstream.live.comparison import RERUN
+from slipstream.live.deployment import ACCOUNTS, AUDIT, Deployment
+from slipstream.live.journal import Decision, Journal
+from slipstream.live.limits import KILL, killed
+from slipstream.runs.listeners.metrics import EVALUATIONS, METRICS
+from slipstream.runs.policies import forced_sentences
+from slipstream.runs.run import CHECKPOINTS, CONFIG, PROVENANCE, REPORT, RESULT
+from slipstream.settings.sections import EvaluationConfig, TrainingConfig
+from slipstream.settings.target import STUDY, read_config
+from slipstream.studies.engine.under_way import UNDER_WAY
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.ledger import Slot, Trial, best_trials
+
+VIDEOS = (".gif", ".mp4")
+_MOST = 400  # settings; checkpoints and videos that are named
+
+
+def run_news(folder: Path, place: str) -> News:
+    """What is new of a run since a place."""
+    news = News(folder, place)
+    if news.changed("facts", ".", CONFIG, CHECKPOINTS, RESULT, REPORT):
+        news.events.append(("facts", _run_facts(folder)))
+    news.logbook(f"slipstream resume {shlex.quote(str(folder))}")
+    news.rows("metrics", METRICS)
+    news.rows("evaluations", EVALUATIONS)
+    return news
+
+
+def _run_facts(folder: Path) -> dict[str, Any]:
+    """What lies in the directory; what cannot be read is left out and said."""
+    facts: dict[str, Any] = {"name": folder.name, "page": small(folder, REPORT) is not None}
+    facts["checkpoints"] = [one.name for one in checkpoints(folder / CHECKPOINTS)][-_MOST:]
+    names = sorted(one.name for kind in VIDEOS for one in folder.glob(f"*{kind}"))
+    facts["videos"] = [name for name in names[:_MOST] if small(folder, name)]
+    try:
+        facts["config"] = config_rows(read_config(folder / CONFIG)) if small(folder, CONFIG) else []
+        result = read_json(folder / RESULT, SlipstreamError, "") if small(folder, RESULT) else None
+        facts["score_is"] = str((result or {}).get("score_is", ""))
+        made = (
+            read_json(folder / PROVENANCE, SlipstreamError, "") if small(folder, PROVENANCE) else {}
+        )
+        facts["command"] = str((made or {}).get("command", ""))
+    except MALFORMED as error:
+        facts["unreadable"] = str(error)
+    return facts
+
+
+def config_rows(values: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """Settings by dotted name, their values in words, and whether each is the default.
+
+    Nothing that the config names is imported unless it is slipstream's own: of others, nobody knows
+    the defaults here.
+    """
+    models: dict[str, type[BaseModel] | None] = {
+        "training": TrainingConfig,
+        "evaluation": EvaluationConfig,
+    }
+    for section, known in (("env", list_kernels()), ("agent", list_agents())):
+        below = values.get(section)
+        name = str(below.get("name")) if isinstance(below, Mapping) else ""
+        if name in known:
+            own = kind_of(name).model(name) if section == "env" else load_config(name)[1]
+            models[section] = own
+    found: list[tuple[str, str, bool]] = []
+    for section, below in values.items():
+        _add(found, str(section), below, models.get(str(section)))
+    return found[:_MOST]
+
+
+def _add(
+    found: list[tuple[str, str, bool]], where: str, values: Any, model: type[BaseModel] | None
+) -> None:
+    if not isinstance(values, Mapping):
+        found.append((where, _words(values), False))
+        return
+    for key, value in values.items():
+        field = model.model_fields.get(str(key)) if model is not None else None
+        nested = model_in(field.annotation) if field is not None else None
+        if isinstance(value, Mapping) and value and nested is not None:
+            _add(found, f"{where}.{key}", value, nested)
+            continue
+        default = field.get_default(call_default_factory=True) if field is not None else ...
+        found.append((f"{where}.{key}", _words(value), _words(value) == _words(default)))
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    return str(list(value) if isinstance(value, tuple) else value)[:300]
+
+
+PAGE = "study.html"
+_LIVE = f"live/{UNDER_WAY}"
+_TOLD = 2_000  # lines of members under way that a look tells at most
+_CURVE = 120  # points of a member's curve at the beginning
+_LONGEST = 400  # characters of a text
+_LATELY = 300.0  # seconds in which a member spoke whose curve is told at the beginning
+
+
+def study_news(folder: Path, place: str) -> News:
+    """What is new of a study since a place."""
+    news = News(folder, place)
+    if news.changed("facts", "study.yaml", "result.json", PAGE):
+        news.events.append(("facts", _study_facts(folder)))
+    news.logbook(f"slipstream resume {shlex.quote(str(folder))}")
+    _trials(news)
+    _under_way(news)
+    return news
+
+
+def importances(folder: Path) -> dict[str, float]:
+    """Shares of settings in what made trials differ, see `SearchSpace.importances`.
+
+    Raises:
+        SlipstreamError, UnreadableError, OSError: its files cannot be read.
+    """
+    from slipstream.studies.space.space import SearchSpace  # with Optuna: a second, once
+
+    inside(folder, "study.yaml", MOST_BYTES)
+    space = SearchSpace.written(read_config(folder / "study.yaml")[STUDY]["space"])
+    with ledger_of(folder) as (ledger, _):
+        trials = ledger.trials()
+    return space.importances(
+        [(one.ask.params, one.score) for one in trials if one.score is not None]
+    )
+
+
+def _study_facts(folder: Path) -> dict[str, Any]:
+    """What was asked for and, at its end, what came of it."""
+    facts: dict[str, Any] = {"name": folder.name, "page": small(folder, PAGE) is not None}
+    try:
+        own = StudyFolder(folder)
+        if small(folder, "study.yaml"):
+            values, study = read_config(folder / "study.yaml"), own.study
+            rungs = study.pruning.rungs if study.pruning.enabled or study.pruning.record else ()
+            space = study.space if isinstance(study.space, dict) else {}
+            facts |= {
+                "n_trials": study.n_trials,
+                "rungs": list(rungs),
+                "steps": values.get("training", {}).get("total_steps"),
+                "log": [name for name, one in space.items() if _log(one)],
+                "text": yaml_file.dump(values)[: 64 << 10],
+            }
+        result = own.result if small(folder, "result.json") else None
+        if result is not None:
+            facts["result"] = {name: result.get(name) for name in ("sentences", "market")}
+            facts["result"]["candidates"] = result["confirmation"]["candidates"][:100]
+    except MALFORMED as error:
+        facts["unreadable"] = str(error)
+    return facts
+
+
+def _log(one: Any) -> bool:
+    return isinstance(one, Mapping) and bool(one.get("log"))
+
+
+def _trials(news: News) -> None:
+    """Tells trials that are new or got further; a trial's row replaces the one before.
+
+    What is new is known by its time. Where the clock was set back, as many as are new are not
+    found, and all are told again.
+    """
+    before = news.numbers("trials")
+    try:
+        with ledger_of(news.folder) as (ledger, (asks, verdicts, openings)):
+            if [asks, verdicts, openings] == before[:3]:
+                news.mark("trials", news.before("trials"))
+                return
+            trials = ledger.trials()
+        newest = max([0.0, *(_moment(one) for one in trials)])
+        rows = trials
+        if len(before) == 4 and before[0] <= asks and before[1] <= verdicts:
+            times = [
+                at for one in trials for at in (one.ask.at, *(stage.at for stage in one.stages))
+            ]
+            if sum(at > before[3] for at in times) == asks + verdicts - before[0] - before[1]:
+                rows = [one for one in trials if _moment(one) > before[3]]
+        best = best_trials(trials)[:1]
+        told = {
+            "rows": [_row(one) for one in rows],
+            "best": best[0].number if best else None,
+            "openings": openings,
+        }
+    except (FileNotFoundError, ChangedError):  # the next look sees more
+        return
+    except MALFORMED as error:
+        news.whole("trials", {"unreadable": f"{LEDGER} cannot be read: {error}"})
+        return
+    news.events.append(("trials", told))
+    news.mark("trials", f"{asks}_{verdicts}_{openings}_{newest!r}")
+
+
+def _moment(trial: Trial) -> float:
+    return max(trial.ask.at, trial.last.at)
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    """A trial as the page draws it; words are bounded, numbers finite or nothing."""
+    ended = trial.state != "running"
+    return {
+        "number": trial.number,
+        "state": trial.standing,
+        "score": trial.score,
+        "asked": trial.ask.at,
+        "ended": trial.last.at if ended else None,
+        "params": {str(k)[:80]: _short(v) for k, v in list(trial.ask.params.items())[:64]},
+        "folds": [one.get("score") for one in trial.last.folds][:64],
+        "rungs": [(one.time, one.score) for one in trial.stages][:16],
+        "reason": trial.reason[:_LONGEST],
+    }
+
+
+def _short(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float) else str(value)[:80]
+
+
+def _under_way(news: News) -> None:
+    """Tells where members are: at the beginning their curves, thinned, then what they say."""
+    mark = Mark.parse(news.before("members"))
+    try:
+        found = appended(news.folder, _LIVE, mark)
+    except UnreadableError as error:
+        news.whole("members", {"unreadable": f"{UNDER_WAY} cannot be read: {error}."})
+        return
+    news.mark("members", str(found.mark))
+    curves: dict[str, list[tuple[float, float | None, float]]] = {}
+    for line in found.lines:
+        try:
+            at, name, step, score = json.loads(line)
+            point = (float(step), None if score is None else float(score), float(at))
+            curves.setdefault(str(name), []).append(point)
+        except (ValueError, TypeError, RecursionError, OverflowError):
+            continue
+    rows, newest = [], max((points[-1][2] for points in curves.values()), default=0.0)
+    for name, points in curves.items():
+        if points[-1][2] < newest - _LATELY:  # it ended long since
+            continue
+        with suppress(ValueError, IndexError):
+            slot = Slot.parse(name[:80])
+            stride = -(-len(points) // _CURVE)
+            kept = points[(len(points) - 1) % stride :: stride]
+            rows += [(slot.phase, slot.trial, slot.repeat, slot.fold, *one) for one in kept]
+    if found.anew and news.before("members"):
+        news.events.append(("reset", {"part": "members"}))
+    if rows:
+        news.events.append(("members", rows[-_TOLD * (1 + 9 * news.fresh) :]))
+
+
+_NEWEST = 200  # lines of the audit, and fills, the newest
+_PASSES = 32
+_JOURNAL_BYTES = 4 << 30
+_NUMBER = (int, float)
+_EQUITY = {"name": str, "equal": int, "both": int, "fills": int, "costs": _NUMBER}
+_RERUN = {"at": _NUMBER, "passes": [{**_EQUITY, "curve": [[_NUMBER]], "moved": [list]}]}
+
+
+def deployment_news(folder: Path, place: str) -> News:
+    """What is new of a deployment since a place."""
+    news, found = News(folder, place), Deployment(folder)
+    try:
+        account = f"{ACCOUNTS}/{found.current}"
+    except MALFORMED:
+        account = ACCOUNTS
+    if news.changed("facts", CURRENT, AUDIT, KILL, "versions"):
+        news.events.append(("facts", _deployment_facts(found)))
+    news.logbook(f"slipstream paper {shlex.quote(str(folder))}")
+    parts = [f"{account}/{name}" for name in (JOURNAL, f"{JOURNAL}-wal", RERUN)]
+    if news.changed("account", CURRENT, *parts):
+        with suppress(ChangedError):  # then the next look finds other files, and tells them
+            news.events.append(("account", _account(folder, *parts[::2])))
+    return news
+
+
+def _deployment_facts(found: Deployment) -> dict[str, Any]:
+    """The version in force with its gates, all versions, and the newest lines of the audit."""
+    folder = found.path
+    facts: dict[str, Any] = {"name": folder.name, "killed": killed(folder)}
+    try:
+        versions, number = found.versions, found.current
+        manifests = f"versions/{number}/{checkpoint.MANIFEST}"
+        inside(folder, manifests, MOST_BYTES)
+        manifest = checkpoint.read_manifest(found.version(number))
+        gates = [
+            {key: gate[key] for key in ("name", "passed", "figure", "forced")}
+            for gate in manifest.get("gates", ())
+        ]
+        facts |= {"version": number, "versions": versions[-_NEWEST:], "gates": gates}
+        facts["label"] = str(manifest.get("label", ""))[:_LONGEST]
+        facts["study"] = str(manifest.get("study") or "")[:_LONGEST]
+        facts["forced"] = forced_sentences(manifest)
+        if small(folder, AUDIT):
+            told = ("time", "event", "to", "source", "why")
+            lines = [{key: one.get(key) for key in told} for one in found.audit()]
+            facts["audit"] = lines[-_NEWEST:]
+    except MALFORMED as error:
+        facts["unreadable"] = str(error)
+    return facts
+
+
+def _account(folder: Path, journal: str, rerun: str) -> dict[str, Any]:
+    """Equity of every pass, thinned; what it holds; and the rerun that `paper report` kept."""
+    told: dict[str, Any] = {"passes": [], "rerun": None}
+    try:
+        if (folder / journal).exists():
+            path = inside(folder, journal, _JOURNAL_BYTES)
+            with closing(Journal(path, read_only=True)) as kept:
+                told["passes"] = [_pass(name, kept.rows(name)) for name in kept.names()[:_PASSES]]
+        if small(folder, rerun):
+            told["rerun"] = read_json(folder / rerun, CheckpointError, "", _RERUN)
+    except ChangedError:
+        raise
+    except MALFORMED as error:
+        told["unreadable"] = str(error)
+    return told
+
+
+def _pass(name: str, rows: Sequence[Decision]) -> dict[str, Any]:
+    last, stride = rows[-1], -(-len(rows) // POINTS)
+    kept = rows[(len(rows) - 1) % stride :: stride]
+    facts = {"name": name, "time": last.time, "equity": last.equity, "count": len(rows)}
+    facts |= {"action": last.action, "wanted": last.wanted}
+    return facts | {"curve": [(float(one.time), float(one.equity)) for one in kept]}
