@@ -1,4 +1,4 @@
-"""What a run has learned: `evaluate`, `exploit`, `write_report`, `write_card`, `load_policy`, ..."""
+"""What a run has learned: `evaluate`, `exploit`, `write_report`, `write_card`, ..."""
 
 from __future__ import annotations
 

@@ -15,19 +15,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from slipstream.cli import commands
+from slipstream.cli import commands, faults
 from slipstream.cli.cores import give_cores
-from slipstream.cli.faults import (
-    FAULT,
-    INTERRUPTED,
-    USER_ERROR,
-    CtrlC,
-    Stopped,
-    complain,
-    complain_of_fault,
-    fitted,
-    standing_output,
-)
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
 from slipstream.core.process import KEPT
@@ -50,7 +39,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise Stopped from None
+            raise faults.Stopped from None
 
 
 app = typer.Typer(
@@ -87,22 +76,26 @@ def main(arguments: list[str] | None = None) -> Any:
     (after a checkpoint, where there was something to keep).
     """
     given = sys.argv[1:] if arguments is None else arguments
-    with _on_command_line(), standing_output(_works(given)) as output, CtrlC() as ctrl_c:
+    with (
+        _on_command_line(),
+        faults.standing_output(_works(given)) as output,
+        faults.CtrlC() as ctrl_c,
+    ):
         try:
             with _as_job() as ended:
                 code = _run(arguments)
                 ended(code)
         except SlipstreamError as error:  # the queue cannot be told
-            complain(str(error))
-            code = USER_ERROR
-        code = USER_ERROR if code == BUSY else code
-        if ctrl_c.requested and code == FAULT:  # a library took it for an error
-            code = INTERRUPTED
+            faults.complain(str(error))
+            code = faults.USER_ERROR
+        code = faults.USER_ERROR if code == BUSY else code
+        if ctrl_c.requested and code == faults.FAULT:  # a library took it for an error
+            code = faults.INTERRUPTED
         sys.stdout.flush()
         lost = output.lost
         if code == 0 and lost is not None and lost.errno != errno.EPIPE and not _works(given):
-            complain(f"Standard output could not be written ({lost.strerror or lost}).")
-            code = USER_ERROR
+            faults.complain(f"Standard output could not be written ({lost.strerror or lost}).")
+            code = faults.USER_ERROR
     sys.exit(code)
 
 
@@ -136,26 +129,26 @@ def _run(arguments: list[str] | None) -> int:
     try:
         _command()(arguments)
     except SystemExit as stop:
-        if stop.code == INTERRUPTED:  # Typer's, without a word
-            complain(f"Interrupted. {KEPT}")
+        if stop.code == faults.INTERRUPTED:  # Typer's, without a word
+            faults.complain(f"Interrupted. {KEPT}")
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except SlipstreamError as error:
-        complain(fitted(str(error), sys.argv[1:] if arguments is None else arguments))
-        return BUSY if isinstance(error, BusyError) else USER_ERROR
+        faults.complain(faults.fitted(str(error), sys.argv[1:] if arguments is None else arguments))
+        return BUSY if isinstance(error, BusyError) else faults.USER_ERROR
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "slipstream":
-            return complain_of_fault(error)
-        complain(_missing_module(error))
-        return USER_ERROR
-    except (Stopped, KeyboardInterrupt):  # in a command, before there was one
-        complain(f"Interrupted. {KEPT}")
-        return INTERRUPTED
+            return faults.complain_of_fault(error)
+        faults.complain(_missing_module(error))
+        return faults.USER_ERROR
+    except (faults.Stopped, KeyboardInterrupt):  # in a command, before there was one
+        faults.complain(f"Interrupted. {KEPT}")
+        return faults.INTERRUPTED
     except Exception as error:
         # Looked up by name: its module is only imported by the commands that train.
         if type(error).__name__ != "Interrupted":
-            return complain_of_fault(error)
-        complain(str(error))
-        return INTERRUPTED
+            return faults.complain_of_fault(error)
+        faults.complain(str(error))
+        return faults.INTERRUPTED
     return 0
 
 

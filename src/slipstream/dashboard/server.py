@@ -32,19 +32,12 @@ from starlette.types import ASGIApp
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.reader import UnreadableError, content
+from slipstream.dashboard import pages
 from slipstream.dashboard.appended import inside
 from slipstream.dashboard.feed import Look, PageFeed
 from slipstream.dashboard.guard import LOCAL, Guard, own_token
 from slipstream.dashboard.news import MALFORMED, News, news_of, news_of_several
 from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of
-from slipstream.dashboard.pages import (
-    PAGE,
-    VIDEOS,
-    deployment_news,
-    importances,
-    run_news,
-    study_news,
-)
 from slipstream.files.status import DEPLOYMENT, RUN, STUDY
 from slipstream.jobs.background import in_background
 from slipstream.jobs.overview import JobLine, state_of
@@ -70,7 +63,7 @@ _SANDBOX = (
 )
 _MACHINE_SECONDS, _FIRST_SECONDS = 10.0, 0.5
 
-_KINDS = {RUN: run_news, STUDY: study_news, DEPLOYMENT: deployment_news}
+_KINDS = {RUN: pages.run_news, STUDY: pages.study_news, DEPLOYMENT: pages.deployment_news}
 
 
 class Dashboard:
@@ -128,7 +121,7 @@ class Dashboard:
         if page == "compare":
             numbers = number.split(",")[:_MOST_COMPARED]
             folders = [Path(self._line(one).folder) for one in numbers]
-            return f"{page}/{number}", partial(news_of_several, run_news, folders)
+            return f"{page}/{number}", partial(news_of_several, pages.run_news, folders)
         if page not in _KINDS:
             raise HTTPException(404, "There is no such page.")
         line = self._line(number)
@@ -176,13 +169,13 @@ class Dashboard:
     def _importances(self, request: Request) -> Response:
         line = self._line(request.path_params["id"])
         try:
-            return JSONResponse(importances(Path(line.folder)))
+            return JSONResponse(pages.importances(Path(line.folder)))
         except MALFORMED as error:
             raise HTTPException(404, f"It cannot be computed: {error}") from error
 
     def _page(self, request: Request) -> Response:
         line = self._line(request.path_params["id"])
-        name = PAGE if line.kind == STUDY else REPORT
+        name = pages.PAGE if line.kind == STUDY else REPORT
         try:
             text = content(inside(Path(line.folder), name, _MOST_PAGE), _MOST_PAGE)
         except (OSError, UnreadableError) as error:
@@ -194,7 +187,7 @@ class Dashboard:
         line = self._line(request.path_params["id"])
         name = request.path_params["name"]
         try:
-            if Path(name).name != name or Path(name).suffix not in VIDEOS:
+            if Path(name).name != name or Path(name).suffix not in pages.VIDEOS:
                 raise UnreadableError("it is no video")
             path = inside(Path(line.folder), name)
         except (OSError, UnreadableError) as error:

@@ -22,14 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from slipstream.core.errors import ConfigError
-from slipstream.files.database import (
-    MOMENT,
-    ColumnRule,
-    StoredTable,
-    database_errors,
-    json_of,
-    open_to_write,
-)
+from slipstream.files import database
 from slipstream.files.files import disk_errors, make_folder
 from slipstream.files.lock import is_held
 from slipstream.files.register import state_folder
@@ -60,19 +53,19 @@ CREATE UNIQUE INDEX IF NOT EXISTS one_job_a_folder ON jobs (folder) WHERE ended 
 """
 _REMEDY = "Move the file away, and add its jobs again."
 _UNDER_WAY = "WHERE ended = ''"
-_JOBS = StoredTable(
+_JOBS = database.StoredTable(
     "jobs",
     _SCHEMA,
     _REMEDY,
-    kind=ColumnRule(str, words=("run", "study")),
-    **dict.fromkeys(("command", "again"), json_of([str])),
-    place=json_of({"python": str, "cwd": str, "variables": {"*": str}}),
-    wanted=ColumnRule(str, words=(COMPLETE, STOPPED)),
-    ended=ColumnRule(str, words=("", COMPLETE, FAILED)),
-    cores=ColumnRule(int, 1, 2**31 - 1),
-    progress=ColumnRule(int, -1, 2**53),
-    pid=ColumnRule(int, 0, 2**31 - 1),
-    added=MOMENT,
+    kind=database.ColumnRule(str, words=("run", "study")),
+    **dict.fromkeys(("command", "again"), database.json_of([str])),
+    place=database.json_of({"python": str, "cwd": str, "variables": {"*": str}}),
+    wanted=database.ColumnRule(str, words=(COMPLETE, STOPPED)),
+    ended=database.ColumnRule(str, words=("", COMPLETE, FAILED)),
+    cores=database.ColumnRule(int, 1, 2**31 - 1),
+    progress=database.ColumnRule(int, -1, 2**53),
+    pid=database.ColumnRule(int, 0, 2**31 - 1),
+    added=database.MOMENT,
 )
 
 
@@ -133,7 +126,7 @@ class JobQueue:
         self.folder = folder
         make_folder(folder)
         with self._errors():
-            self._table = open_to_write(folder / TABLE, threads=True)
+            self._table = database.open_to_write(folder / TABLE, threads=True)
             self._table.execute("PRAGMA journal_mode=WAL")
             self._table.execute("PRAGMA synchronous=FULL")
             self._table.executescript(_SCHEMA)
@@ -273,7 +266,7 @@ class JobQueue:
             self._table.execute(f"UPDATE jobs SET {names} WHERE id = ?", (*values.values(), job.id))
 
     def _errors(self) -> AbstractContextManager[None]:
-        return database_errors(self.folder / TABLE, _REMEDY)
+        return database.database_errors(self.folder / TABLE, _REMEDY)
 
 
 def own_queue() -> JobQueue:

@@ -14,19 +14,9 @@ from typing import Any, TextIO
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import is_there, read_json
 from slipstream.core.text import Summarised, to_stderr
-from slipstream.files import checkpoint, provenance, register
+from slipstream.files import checkpoint, files, provenance, register
 from slipstream.files.best_policies import BEST, BestPolicies
 from slipstream.files.bulk import drop_chunks
-from slipstream.files.files import (
-    disk_errors,
-    is_partial,
-    make_folder,
-    not_older,
-    remove,
-    sweep,
-    write_sealed,
-    write_text,
-)
 from slipstream.files.interruption import forget_stop
 from slipstream.files.lock import LOCK, take_lock
 from slipstream.files.logbook import Logbook
@@ -148,15 +138,15 @@ class Run(Summarised):
         try:
             if is_there(path / CONFIG):
                 run.lock()  # refused while a process trains it
-                remove(path)
+                files.remove(path)
                 run.close()
-            with disk_errors(path):
-                make_folder(path)
+            with files.disk_errors(path):
+                files.make_folder(path)
                 run.lock()
                 (path / CHECKPOINTS).mkdir(exist_ok=True)
                 run.best.folder.mkdir(exist_ok=True)
-            write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
-            write_text(path / CONFIG, run.config.to_yaml())
+            files.write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
+            files.write_text(path / CONFIG, run.config.to_yaml())
             enter(path, "run", config.short_name, run.config.as_mapping(), run.say)
         finally:
             run.close()
@@ -294,10 +284,10 @@ class Run(Summarised):
                 f"`slipstream stop {shlex.quote(str(self.path))}`."
             )
             self._lock = take_lock(self.path, refusal)
-            sweep(self.path)
+            files.sweep(self.path)
             forget_stop(self.path)  # it was for the process before
             for leftover in self.best.folder.glob(".member-*"):
-                remove(leftover)
+                files.remove(leftover)
 
     def save_checkpoint(
         self,
@@ -361,12 +351,12 @@ class Run(Summarised):
     def save_result(self, result: Mapping[str, Any]) -> None:
         """Writes `result.json`: the run is complete, and its tables and curves are whole."""
         self._close_writers()
-        write_sealed(self.path / RESULT, result)
+        files.write_sealed(self.path / RESULT, result)
 
     @property
     def reported(self) -> bool:
         """Whether a report was written since the run is complete."""
-        return not_older(self.path / REPORT, self.path / RESULT)
+        return files.not_older(self.path / REPORT, self.path / RESULT)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -398,7 +388,7 @@ class Run(Summarised):
 
     def record(self, **facts: Any) -> None:
         """Adds JSON-able facts to `provenance.json`: data hashes, notes."""
-        write_sealed(self.path / PROVENANCE, {**self.provenance, **facts})
+        files.write_sealed(self.path / PROVENANCE, {**self.provenance, **facts})
 
     def metrics(self) -> dict[str, list[float | str | None]]:
         """Columns of `metrics.csv`."""
@@ -455,8 +445,8 @@ def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool 
 
 def holds_no_run(path: Path) -> bool:
     """Whether a directory is empty, or holds no more than a run that was killed as it began."""
-    with disk_errors(path):
-        names = {one.name for one in path.iterdir() if not is_partial(one)}
+    with files.disk_errors(path):
+        names = {one.name for one in path.iterdir() if not files.is_partial(one)}
         begun = not any(
             any((path / name).iterdir()) for name in (CHECKPOINTS, BEST) if (path / name).is_dir()
         )

@@ -14,13 +14,7 @@ from slipstream.market.bars import timeframe_name
 from slipstream.market.checks.check import check, complete, merged
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, Remedy, RemedyError, advice, joined, pasted
-from slipstream.market.reading.source import (
-    SUFFIXES,
-    no_files,
-    parts_of,
-    price_files,
-    resolve_folder,
-)
+from slipstream.market.reading import source
 from slipstream.market.reading.stamps import MISSING, bar_length
 from slipstream.market.reading.table import RawTable, bare_names, read, read_frame
 
@@ -172,15 +166,15 @@ def describe_folder(
     Raises:
         DataError: the folder is missing or holds no data files.
     """
-    root = resolve_folder(str(path))
+    root = source.resolve_folder(str(path))
     if not root.exists():
         raise DataError(
             f"Data folder {str(root)!r} does not exist: name a folder with price files."
         )
-    files = [(root.stem, root)] if root.is_file() else price_files(root)
+    files = [(root.stem, root)] if root.is_file() else source.price_files(root)
     if not files:
-        raise no_files(root)
-    if root.is_file() and root.suffix.lower() not in SUFFIXES:
+        raise source.no_files(root)
+    if root.is_file() and root.suffix.lower() not in source.SUFFIXES:
         raise DataError(
             f"{str(root)!r} is no .parquet, .csv or .feather file: name one, or a folder."
         )
@@ -193,7 +187,7 @@ def _describe(name: str, path: Path) -> list[FileDescription]:
     own = name if symbols.parse(name) is not None else symbols.find_pair(name) or name
     config = DataConfig(folder=str(path.parent), files={own: path.name}, symbols=(own,))
     try:
-        named = bare_names(read_frame(parts_of(path)[0], config, path.name)[1])
+        named = bare_names(read_frame(source.parts_of(path)[0], config, path.name)[1])
     except DataError as error:
         return [FileDescription(own, path.name, problem=str(error))]
     # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column that says BTCUSDT.

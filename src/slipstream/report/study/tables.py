@@ -9,17 +9,11 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.text import NOTHING, percent, plural
+from slipstream.report import statistics
 from slipstream.report.inputs import BUY_AND_HOLD, REBALANCED
 from slipstream.report.market.sections import DRAWDOWN
 from slipstream.report.numbers import interval, methods, number, share
 from slipstream.report.page import Table
-from slipstream.report.statistics import (
-    Floats,
-    Interval,
-    max_drawdown,
-    sharpe,
-    sharpe_interval,
-)
 from slipstream.report.study.view import Axis, Lines, StudyView
 from slipstream.studies.record.ledger import Trial
 from slipstream.studies.search.judge import rung_at
@@ -36,13 +30,13 @@ _MOST_FAILED = 10
 def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
     """One row for each seed, and what it is compared with."""
     rows, periods = list[list[str]](), lines.periods
-    named: dict[str, Interval | None] = {}
+    named: dict[str, statistics.Interval | None] = {}
     known = [seed for seed in seeds if not seed["failed"]]
     for returns, seed in zip(lines.each, known, strict=False):
         label = f"seed {seed['seed']}" + (", deployable" if seed is known[0] else "")
         more = [number(seed.get(name), 2) for name in ("exposure", "net_exposure", "follows")]
         rows.append([label, *_figures(returns, periods), *more, number(seed.get("fills"), 0)])
-        named[f"seed {seed['seed']}"] = sharpe_interval(returns, periods)
+        named[f"seed {seed['seed']}"] = statistics.sharpe_interval(returns, periods)
     rows += [[f"seed {seed['seed']}, failed", *[NOTHING] * 8] for seed in seeds if seed["failed"]]
     rivals = {
         "equal weight, bought once": lines.benchmark,
@@ -53,7 +47,7 @@ def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
     for label, line in rivals.items():
         if line is not None:
             rows.append([label, *_figures(line, periods), *[""] * 4])
-            named[label] = sharpe_interval(line, periods)
+            named[label] = statistics.sharpe_interval(line, periods)
     sizes = ("exposure", "net", "follows", "fills")
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", *sizes)
     note = f"Daily returns, times the root of {periods:g}. {DRAWDOWN} {FOLLOWS}"
@@ -67,13 +61,13 @@ def holdout(lines: Lines, seeds: Sequence[Mapping[str, Any]]) -> Table:
     return Table("Hold-out", columns, rows, emphasis=0, note=note)
 
 
-def _figures(returns: Floats, periods: float) -> list[str]:
+def _figures(returns: statistics.Floats, periods: float) -> list[str]:
     curve = np.append(1.0, np.cumprod(1.0 + returns))
     return [
         percent(float(curve[-1]) - 1.0),
-        number(sharpe(returns, periods), 2),
-        interval(sharpe_interval(returns, periods)),
-        share(max_drawdown(curve), 1),
+        number(statistics.sharpe(returns, periods), 2),
+        interval(statistics.sharpe_interval(returns, periods)),
+        share(statistics.max_drawdown(curve), 1),
     ]
 
 

@@ -21,16 +21,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import misfit
-from slipstream.files.database import (
-    MOMENT,
-    ChangedError,
-    ColumnRule,
-    StoredTable,
-    database_errors,
-    json_of,
-    open_to_read,
-    open_to_write,
-)
+from slipstream.files import database
 from slipstream.files.files import plain
 from slipstream.settings.trust import names_code
 from slipstream.studies.engine.member import DailyReturns, Outcome
@@ -72,35 +63,35 @@ _FOLD = {
     "inactive?": bool,
     **dict.fromkeys((f"{name}?" for name in _FIGURES), _MAYBE),
 }
-_FACTS = StoredTable("facts", _TABLES, _REMEDY, value=json_of(_ANY))
-_ASKS = StoredTable(
+_FACTS = database.StoredTable("facts", _TABLES, _REMEDY, value=database.json_of(_ANY))
+_ASKS = database.StoredTable(
     "asks",
     _TABLES,
     _REMEDY,
-    params=json_of({"*": (*_MAYBE, str, bool)}),
-    overrides=json_of({}),
-    notes=json_of([str]),
-    at=MOMENT,
+    params=database.json_of({"*": (*_MAYBE, str, bool)}),
+    overrides=database.json_of({}),
+    notes=database.json_of([str]),
+    at=database.MOMENT,
 )
-_OUTCOMES = StoredTable(
+_OUTCOMES = database.StoredTable(
     "outcomes",
     _TABLES,
     _REMEDY,
-    phase=ColumnRule(str, words=("search", "confirm", "final", "refit")),
-    failed=ColumnRule(int, 0, 1),
-    seconds=json_of({"*": _MAYBE}),
-    metrics=json_of([{"*": _MAYBE}]),
-    at=MOMENT,
+    phase=database.ColumnRule(str, words=("search", "confirm", "final", "refit")),
+    failed=database.ColumnRule(int, 0, 1),
+    seconds=database.json_of({"*": _MAYBE}),
+    metrics=database.json_of([{"*": _MAYBE}]),
+    at=database.MOMENT,
 )
-_VERDICTS = StoredTable(
+_VERDICTS = database.StoredTable(
     "verdicts",
     _TABLES,
     _REMEDY,
-    kind=ColumnRule(str, words=("continued", "pruned", "complete", "failed", "timed_out")),
-    folds=json_of([_FOLD]),
-    at=MOMENT,
+    kind=database.ColumnRule(str, words=("continued", "pruned", "complete", "failed", "timed_out")),
+    folds=database.json_of([_FOLD]),
+    at=database.MOMENT,
 )
-_OPENINGS = StoredTable("openings", _TABLES, _REMEDY, at=MOMENT)
+_OPENINGS = database.StoredTable("openings", _TABLES, _REMEDY, at=database.MOMENT)
 _SHAPES: dict[str, Any] = {  # of facts by name; others are what a command was given
     "format": int,
     "storage": str,
@@ -120,9 +111,9 @@ _SHAPES: dict[str, Any] = {  # of facts by name; others are what a command was g
 def outcomes_in(path: Path) -> int:
     """How many outcomes a ledger holds, whoever writes it now; 0 where there is none."""
     try:
-        with closing(open_to_read(path)) as table:
+        with closing(database.open_to_read(path)) as table:
             return int(table.execute("SELECT count(*) FROM outcomes").fetchone()[0])
-    except (sqlite3.Error, ChangedError):
+    except (sqlite3.Error, database.ChangedError):
         return 0
 
 
@@ -397,9 +388,9 @@ class Ledger:
         self.path = path
         with self._errors():
             if read_only:
-                self._db = open_to_read(path, _BUSY_SECONDS)
+                self._db = database.open_to_read(path, _BUSY_SECONDS)
             else:
-                self._db = open_to_write(path, _BUSY_SECONDS)
+                self._db = database.open_to_write(path, _BUSY_SECONDS)
         try:
             self._begin(read_only)
         except BaseException:
@@ -594,7 +585,7 @@ class Ledger:
 
     def _read(
         self,
-        table: StoredTable,
+        table: database.StoredTable,
         rest: str = "",
         values: Sequence[Any] = (),
         names: Sequence[str] = (),
@@ -606,7 +597,7 @@ class Ledger:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            with database_errors(self.path, _REMEDY):
+            with database.database_errors(self.path, _REMEDY):
                 yield
         except CheckpointError as error:
             if "no such table" in str(error):

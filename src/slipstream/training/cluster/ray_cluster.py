@@ -24,13 +24,7 @@ from slipstream.core import errors
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.extras import install
 from slipstream.core.process import PATIENCE_SECONDS, ending, not_started
-from slipstream.training.cluster.cluster import (
-    ClusterOptions,
-    ClusterWork,
-    Lost,
-    Shared,
-    unreachable,
-)
+from slipstream.training.cluster import cluster
 
 _PROGRAM = "slipstream.training.cluster.ray_process"
 _LOOK_SECONDS = 5.0  # for a head to take a connection
@@ -39,7 +33,9 @@ _ROOM_SECONDS = 60.0  # for the first actor
 _RISK = "whoever reaches its ports can run any code on its machines"
 
 
-def connect(options: ClusterOptions, work: ClusterWork, say: Callable[[str], None]) -> RayCluster:
+def connect(
+    options: cluster.ClusterOptions, work: cluster.ClusterWork, say: Callable[[str], None]
+) -> RayCluster:
     """The cluster that the options name.
 
     Raises:
@@ -78,7 +74,7 @@ class RayActor:
     def __init__(self, place: _Node, tell: Callable[..., bool]) -> None:
         self.place, self._tell = place, tell
         self.pipe, self._bell = Pipe(duplex=False)
-        self._inbox: SimpleQueue[bytes | Lost] = SimpleQueue()
+        self._inbox: SimpleQueue[bytes | cluster.Lost] = SimpleQueue()
         self.busy = self.over = False
 
     @property
@@ -86,7 +82,7 @@ class RayActor:
         """The machine's name."""
         return self.place.name
 
-    def send(self, request: bytes, shared: Sequence[Shared] = ()) -> bool:
+    def send(self, request: bytes, shared: Sequence[cluster.Shared] = ()) -> bool:
         """See `RemoteActor`."""
         if self.over or not self._tell("work", request, [one.digest for one in shared]):
             return False
@@ -94,7 +90,7 @@ class RayActor:
         self.place.bytes += len(request)
         return True
 
-    def receive(self) -> bytes | Lost:
+    def receive(self) -> bytes | cluster.Lost:
         """See `RemoteActor`."""
         self.pipe.recv_bytes()
         return self._inbox.get()
@@ -110,10 +106,10 @@ class RayActor:
             self.over = True
             self._tell("let_go")
 
-    def put(self, found: bytes | Lost, final: bool) -> None:
+    def put(self, found: bytes | cluster.Lost, final: bool) -> None:
         """Something that `receive` will return; the last of its request, or not."""
         self.busy = self.busy and not final
-        if isinstance(found, Lost):
+        if isinstance(found, cluster.Lost):
             self.over = True
             self.place.losses += 1
         else:
@@ -139,7 +135,7 @@ class RayCluster:
     """
 
     def __init__(
-        self, options: ClusterOptions, work: ClusterWork, say: Callable[[str], None]
+        self, options: cluster.ClusterOptions, work: cluster.ClusterWork, say: Callable[[str], None]
     ) -> None:
         self._options, self._work, self._say = options, work, say
         self.bell, self._ring = Pipe(duplex=False)
@@ -147,7 +143,7 @@ class RayCluster:
         self._seats: dict[int, RayActor] = {}  # of actors that came up, by their numbers
         self._failures: dict[int, str] = {}  # of those that did not
         self._tries = 0  # of them all
-        self._shared: dict[str, Shared] = {}
+        self._shared: dict[str, cluster.Shared] = {}
         self._replies: SimpleQueue[str] = SimpleQueue()
         self._new: SimpleQueue[RayActor] = SimpleQueue()
         self._sentences: SimpleQueue[str] = SimpleQueue()
@@ -227,11 +223,11 @@ class RayCluster:
                 mine.send((self._options, self._work))
                 if not mine.poll(_JOIN_SECONDS):
                     silent = TimeoutError(f"it said nothing for {_JOIN_SECONDS:.0f} s")
-                    raise unreachable(self._options.address, silent)
+                    raise cluster.unreachable(self._options.address, silent)
                 answer = mine.recv()
             if not answer:
                 how = ending(process.wait(PATIENCE_SECONDS))
-                raise unreachable(self._options.address, OSError(f"Ray's process {how}"))
+                raise cluster.unreachable(self._options.address, OSError(f"Ray's process {how}"))
             if answer[0] == "refused":
                 raise getattr(errors, answer[1])(answer[2])
         except BaseException:
@@ -276,9 +272,9 @@ class RayCluster:
             "resume` for a run, with a cluster or without one."
         )
 
-    def share(self, arrays: Sequence[NDArray[Any]]) -> Shared:
+    def share(self, arrays: Sequence[NDArray[Any]]) -> cluster.Shared:
         """See `Cluster`."""
-        shared = Shared.of(arrays)
+        shared = cluster.Shared.of(arrays)
         if shared.digest not in self._shared:
             self._tell("share", shared.digest, list(arrays))
             why = self._replies.get()
@@ -361,7 +357,7 @@ class RayCluster:
     def _on_lost(self, number: int, how: str, cause: str) -> None:
         actor = self._seats.pop(number, None)
         if actor is not None:
-            actor.put(Lost(f"on {actor.node} {how}", cause), True)
+            actor.put(cluster.Lost(f"on {actor.node} {how}", cause), True)
 
     def _on_died(self, why: str) -> None:
         self._why = why
@@ -380,7 +376,7 @@ def _look(address: str) -> None:
         try:
             socket.create_connection((host, int(port)), _LOOK_SECONDS).close()
         except (OSError, OverflowError) as error:  # the latter: no such port
-            raise unreachable(address, error) from error
+            raise cluster.unreachable(address, error) from error
 
 
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:

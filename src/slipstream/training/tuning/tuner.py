@@ -24,15 +24,7 @@ from slipstream.environments.machine_file import FastestWays, Way
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import check_memory, fits, resolve_num_envs
 from slipstream.training.processes.child import Child, portable
-from slipstream.training.tuning.cells import (
-    Cell,
-    LearnSpeed,
-    Others,
-    StepSpeed,
-    busy_sentence,
-    measure_learning,
-    measure_steps,
-)
+from slipstream.training.tuning import cells
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv
 
 _FOREIGN = (1, 2, 4, 8, 16, 32, 64)
@@ -66,10 +58,10 @@ class Findings:
 
     config: RunConfig
     environment: Environment
-    stepped: dict[Cell, StepSpeed] = field(default_factory=dict)
-    learned: dict[tuple[int, int], LearnSpeed] = field(default_factory=dict)
-    problems: dict[Cell, str] = field(default_factory=dict)
-    left_out: list[Cell] = field(default_factory=list)
+    stepped: dict[cells.Cell, cells.StepSpeed] = field(default_factory=dict)
+    learned: dict[tuple[int, int], cells.LearnSpeed] = field(default_factory=dict)
+    problems: dict[cells.Cell, str] = field(default_factory=dict)
+    left_out: list[cells.Cell] = field(default_factory=list)
     seconds: float = 0.0
     interrupted: bool = False
     others: float = 0.0
@@ -90,7 +82,7 @@ def tune(
         SlipstreamError: it cannot be made, or fails in its first steps.
     """
     say("making one copy")
-    others, began = Others(), time.monotonic()
+    others, began = cells.Others(), time.monotonic()
     found = _findings(config, seconds, others)
     try:
         say("compiling, where that was not done before")
@@ -108,15 +100,15 @@ def tune(
 
 def measure_memory(config: RunConfig, seconds: float = 30.0) -> Findings:
     """Steps few copies and many, for what each takes; arguments and errors as for `tune`."""
-    found = _findings(config, seconds, Others())
+    found = _findings(config, seconds, cells.Others())
     tuner = _Tuner(found, seconds, time.monotonic() + _COMPILING)
     backend, counts = ("compiled", _KERNEL) if found.environment.compiled else ("serial", _FOREIGN)
     for copies in (counts[1], counts[-1]):
-        tuner.step(Cell(backend, copies, 1), _COMPILING)
+        tuner.step(cells.Cell(backend, copies, 1), _COMPILING)
     return found
 
 
-def _findings(config: RunConfig, seconds: float, others: Others) -> Findings:
+def _findings(config: RunConfig, seconds: float, others: cells.Others) -> Findings:
     """None yet, of an environment that was tried out."""
     agent = config.agent.select([0], config.training.members)
     config = replace(config, agent=agent).with_training(members=1, device="cpu")
@@ -127,7 +119,7 @@ def _findings(config: RunConfig, seconds: float, others: Others) -> Findings:
     return Findings(config, environment)
 
 
-def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
+def _try_out(config: RunConfig, seconds: float, others: cells.Others) -> float:
     """Makes a foreign environment where it can be ended, for some take for ever; seconds a step."""
     if kind_of(config.env_name).compiled:
         return 0.0
@@ -151,7 +143,7 @@ def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
             f"One copy of {config.env_name} could not be made and stepped 34 times within "
             f"{limit:.0f} s, which is {_LOADING:.0%} of the budget. If it is slow and does not "
             f"hang, give it more: `slipstream tune-machine {shlex.quote(config.env_name)} "
-            f"--seconds {10 * seconds:.0f}`.{busy_sentence(others.took())}"
+            f"--seconds {10 * seconds:.0f}`.{cells.busy_sentence(others.took())}"
         )
     return float(step)
 
@@ -161,10 +153,10 @@ def _compile(found: Findings) -> None:
     kernel = found.environment.compiled
     place = found.environment if kernel else FreeEnvironment.like(found.environment)
     with suppress(SlipstreamError, RuntimeError):
-        _in_child(partial(measure_learning, found.config, place, 0.0), _COMPILING)
+        _in_child(partial(cells.measure_learning, found.config, place, 0.0), _COMPILING)
 
 
-def _cells(found: Findings) -> Iterator[Cell]:
+def _cells(found: Findings) -> Iterator[cells.Cell]:
     """In the order of what is most worth knowing: the config's own number of copies first."""
     own, cores = int(found.config.training.num_envs), usable_cores()
     kernel = found.environment.compiled
@@ -172,17 +164,17 @@ def _cells(found: Findings) -> Iterator[Cell]:
     for copies in dict.fromkeys([own, *counts]):
         if kernel:
             threads = dict.fromkeys((1, min(cores, copies)))
-            yield from (Cell("compiled", copies, n) for n in threads)
+            yield from (cells.Cell("compiled", copies, n) for n in threads)
             continue
-        yield Cell("serial", copies, 1)
+        yield cells.Cell("serial", copies, 1)
         if "process" not in found.environment.backends or copies == 1:
             continue
-        usual = Cell("process", copies, min(copies, max(2, cores)))
+        usual = cells.Cell("process", copies, min(copies, max(2, cores)))
         yield usual
         stepped = found.stepped.get(usual)
         crowd = min(copies, 4 * cores)
         if stepped is not None and stepped.waiting > _WAITS and crowd > usual.workers:
-            yield Cell("process", copies, crowd)
+            yield cells.Cell("process", copies, crowd)
 
 
 class _Tuner:
@@ -193,7 +185,7 @@ class _Tuner:
         self._each = min(_MOST, max(_LEAST, seconds / _EACH))
         self._patience = min(_MOST_PATIENCE, max(_LEAST_PATIENCE, _PATIENCE * seconds))
 
-    def measure(self, cell: Cell) -> None:
+    def measure(self, cell: cells.Cell) -> None:
         """Stepping, then learning from so many copies, unless that is known."""
         left, expected = self._until - time.monotonic(), self._expected(cell)
         if left < expected:
@@ -202,23 +194,23 @@ class _Tuner:
         if self.step(cell, min(left, self._patience + expected)):
             self._learn(cell, self._environment(cell))
 
-    def step(self, cell: Cell, limit: float) -> bool:
+    def step(self, cell: cells.Cell, limit: float) -> bool:
         """Stepping alone, within so many seconds; whether that was measured."""
-        found, others = self.found, Others()
-        measure = partial(measure_steps, self._environment(cell), cell, self._each)
+        found, others = self.found, cells.Others()
+        measure = partial(cells.measure_steps, self._environment(cell), cell, self._each)
         try:
             stepped = _in_child(measure, limit)
         except (SlipstreamError, RuntimeError) as error:
             found.problems[cell] = str(error)
             return False
         if stepped is None:
-            busy = busy_sentence(others.took())
+            busy = cells.busy_sentence(others.took())
             found.problems[cell] = f"not done within {limit:.0f} s.{busy}"
             return False
         found.stepped[cell] = stepped
         return True
 
-    def _environment(self, cell: Cell) -> Environment:
+    def _environment(self, cell: cells.Cell) -> Environment:
         """Stepped by so many workers or threads; what fails there ends the measurement."""
         training = self.found.config.with_training(
             backend=cell.backend, on_fault="raise", hang_seconds=0.8 * self._patience
@@ -227,12 +219,12 @@ class _Tuner:
             training = training.model_copy(update={"workers": cell.workers})
         return self.found.environment.prepared(training.stepping)
 
-    def _expected(self, cell: Cell) -> float:
+    def _expected(self, cell: cells.Cell) -> float:
         """Seconds that it takes at least, from what one copy was found to take."""
         rates = [s.rate for c, s in self.found.stepped.items() if c.workers <= cell.workers]
         return self._each + (4.0 * cell.copies / max(rates) if rates else 0.0)
 
-    def _learn(self, cell: Cell, environment: Environment) -> None:
+    def _learn(self, cell: cells.Cell, environment: Environment) -> None:
         kernel = environment.compiled
         key = (cell.copies, cell.workers if kernel else 1)
         if key in self.found.learned or not fits(self.found.config.agent, cell.copies):
@@ -244,7 +236,7 @@ class _Tuner:
         try:
             check_memory(config, place)
             limit = max(self._each, self._until - time.monotonic())
-            learned = _in_child(partial(measure_learning, config, place, self._each), limit)
+            learned = _in_child(partial(cells.measure_learning, config, place, self._each), limit)
         except (SlipstreamError, RuntimeError):
             return  # it does not fit: the table has no figure for training
         if learned is not None:
