@@ -271,26 +271,22 @@ def choose_winner(
     if timing is not None:
         timed = lower_bounds(timing, periods, shared, draws, mean_block, seed).lower
     cash, best = float(found.lower[-1]), int(np.argmax(bounds.lower))
-    days = len(benchmark)
-    if days < FEWEST_DAYS:
-        reason = f"{days} days are too few for a lower bound, which needs {FEWEST_DAYS}"
-        return Choice(bounds, own, timed, cash, int(np.argmax(bounds.ratio)), None, reason)
-    highest = float(bounds.lower[best])
+    highest, days, winner = float(bounds.lower[best]), len(benchmark), None
     able = (bounds.lower > max(cash, 0.0)) & (own > 0.0)
-    first = int(np.argmax(np.where(able, bounds.lower, -np.inf)))
-    if able.any() and timed is not None:
-        able &= timed > 0.0
-        if not able.any():
-            reason = (
-                f"the best candidate beats {rival} by its direction, not shown by its timing: the "
-                "lower bound of its returns minus its mean net exposure times the market's is "
-                f"{timed[first]:.2f}, not above 0"
-            )
-            return Choice(bounds, own, timed, cash, first, None, reason)
-    if able.any():
-        winner = int(np.argmax(np.where(able, bounds.lower, -np.inf)))
-        return Choice(bounds, own, timed, cash, best, winner, "")
-    if highest <= 0.0:
+    shown = able if timed is None else able & (timed > 0.0)
+    if days < FEWEST_DAYS:
+        best = int(np.argmax(bounds.ratio))
+        reason = f"{days} days are too few for a lower bound, which needs {FEWEST_DAYS}"
+    elif shown.any():
+        winner, reason = int(np.argmax(np.where(shown, bounds.lower, -np.inf))), ""
+    elif timed is not None and able.any():
+        best = int(np.argmax(np.where(able, bounds.lower, -np.inf)))
+        reason = (
+            f"the best candidate beats {rival} by its direction, not shown by its timing: the "
+            "lower bound of its returns minus its mean net exposure times the market's is "
+            f"{timed[best]:.2f}, not above 0"
+        )
+    elif highest <= 0.0:
         reason = f"the highest lower bound against {rival} is {highest:.2f}, not above 0"
     elif highest <= cash:
         reason = f"the highest lower bound is {highest:.2f}, and that of cash is {cash:.2f}"
@@ -299,7 +295,7 @@ def choose_winner(
             f"the best candidate beats {rival}, but the lower bound of its own Sharpe ratio is "
             f"{own[best]:.2f}, not above 0"
         )
-    return Choice(bounds, own, timed, cash, best, None, reason)
+    return Choice(bounds, own, timed, cash, best, winner, reason)
 
 
 def chance_of_as_much(returns: Floats, chosen: int, weight: Floats) -> float:
