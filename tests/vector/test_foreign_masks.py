@@ -87,6 +87,17 @@ def maker(*how, **more):
     return make
 
 
+def vectors(num_envs, kind="NextStep", how="info", sizes=(4,), bad=None):
+    """A function that `vec:` names."""
+    makers = [maker(how, tuple(sizes), None if bad is None else BAD[bad][0])] * num_envs
+    if kind == "Async":
+        return gymnasium.vector.AsyncVectorEnv(makers)
+    if kind in ("DummyVecEnv", "SubprocVecEnv"):
+        vec = pytest.importorskip("stable_baselines3.common.vec_env")
+        return vec.VecMonitor(getattr(vec, kind)(makers))
+    return gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=kind)
+
+
 def allowed(draw, mask, sizes):
     """Random allowed actions [E, K]."""
     chance = np.where(mask, draw.random(mask.shape), -1.0)
@@ -239,6 +250,49 @@ def test_single_steps_and_more_copies_keep_the_masks():
         assert env.mask.shape == (4, 4) and (env.mask.sum(1) == 2).all()
         for _ in range(8):
             env.step(env.mask.argmax(1))
+
+
+KINDS = (
+    *("NextStep", "SameStep", "Disabled", "Async", "DummyVecEnv"),
+    pytest.param("SubprocVecEnv", marks=pytest.mark.long),  # each worker imports SB3
+)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_of_vector_environments(kind, how):
+    sizes = (3, 4) if kind == "NextStep" else (4,)
+    kwargs = {"kind": kind, "how": how, "sizes": sizes}
+    with slipstream.make_vec(f"vec:{__name__}:vectors", 3, kwargs=kwargs) as env:
+        assert env.spec.masked and env.mask_width == sum(sizes)
+        found = trajectory(env, sizes)  # a forbidden action would raise
+        assert np.sum([one for one in found if np.shape(one) == (3,)]) > 0
+    environment = make_environment(f"vec:{__name__}:vectors", {"kwargs": kwargs})
+    assert len(random_policy(environment, "test", "serial", games=7)) == 7
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"), [("info", "empty"), ("info", "missing"), ("method", "short")]
+)
+def test_a_bad_mask_of_a_vector_environment_is_one_paragraph(how, kind):
+    kwargs = {"how": how, "bad": kind}
+    words = BAD[kind][1].removeprefix("returned ")
+    with slipstream.make_vec(f"vec:{__name__}:vectors", 2, kwargs=kwargs) as env:
+        env.reset(seed=1)
+        with pytest.raises(KernelError, match=rf"^vec:.*:vectors: its environment .*{words}"):
+            for _ in range(6):
+                env.step(env.mask.argmax(1))
+
+
+def test_training_on_a_vector_environment_that_is_lent_takes_allowed_choices(tmp_path):
+    vec = pytest.importorskip("stable_baselines3.common.vec_env")
+    lent = vec.VecFrameStack(vec.DummyVecEnv([maker("info")] * 2), 2)
+    changes = {"agent.horizon": 32, "agent.minibatch": 64, "evaluation.episodes": 4}
+    run = slipstream.train(
+        lent, out=tmp_path / "run", overrides=changes, total_steps=400, report=False
+    )
+    (member,) = run.result["members"]
+    assert member["best_score"] > 0 and slipstream.load_policy(run).native.masked
 
 
 def test_masks_that_cannot_be_read_are_reported():

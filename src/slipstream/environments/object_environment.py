@@ -254,12 +254,13 @@ class LentEnvironment(VectorEnvironment):
         longest: int = LONGEST,
     ) -> VectorEnv:
         zeros = np.zeros((_known(self.name).num_envs or 1) * members, np.uint64)
-        return _around(self.name, zeros, zeros, at_end=HOLD, limit=longest)
+        more: dict[str, Any] = {"at_end": HOLD, "limit": longest, "masked": self.spec.masked}
+        return _around(self.name, zeros, zeros, **more)
 
     def _serial(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        return _around(self.name, seeds, indices, **more)
+        return _around(self.name, seeds, indices, masked=self.spec.masked, **more)
 
 
 def _around(name: str, seeds: Any, indices: Any, **more: Any) -> LentCopies:

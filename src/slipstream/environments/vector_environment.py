@@ -70,7 +70,8 @@ class VectorEnvironment(GymnasiumEnvironment):
     def _serial(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        return _around(self.name, self.kwargs, seeds, indices, **more)
+        own = {"masked": self.spec.masked, **more}
+        return _around(self.name, self.kwargs, seeds, indices, **own)
 
 
 def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> VectorEnv:

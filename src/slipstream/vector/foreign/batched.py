@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -16,10 +18,19 @@ from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.random import stream
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign.making import flat_spaces, shut
+from slipstream.vector.foreign.masks import (
+    METHOD,
+    chooses,
+    in_info,
+    method_of,
+    shows_mask,
+    without_mask,
+    write_mask,
+)
 from slipstream.vector.foreign.trainable import check_trainable
 from slipstream.vector.forms import observation_form
 from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.leaves import MisfitError
+from slipstream.vector.leaves import KEY, MisfitError
 from slipstream.vector.vector_env import (
     Episodes,
     Finals,
@@ -41,6 +52,7 @@ class BatchedCopies(VectorEnv):
         name: for messages.
         at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
         limit: steps after which an evaluation's episode is cut.
+        masked: its choices are masked; None: a first reset shows it.
     """
 
     backend = "serial"
@@ -54,6 +66,7 @@ class BatchedCopies(VectorEnv):
         name: str,
         at_end: int = RESET,
         limit: int | None = None,
+        masked: bool | None = None,
     ) -> None:
         try:
             self._door = door_of(env)
@@ -70,8 +83,19 @@ class BatchedCopies(VectorEnv):
                 "take the number as its first argument."
             )
         shown, acted = self._door.shown, self._door.acted
+        self._apart = bool(shows_mask(shown) and chooses(acted))
+        shown = without_mask(shown) if self._apart else shown
         observation, action = flat_spaces(name, shown, acted)
         spec = Spec(observation, action, native_observation=shown, native_action=acted)
+        self._methods = None if self._apart or not spec.choices else self._door.methods()
+        if masked is None:
+            masked = bool(spec.choices) and (self._apart or self._methods is not None)
+            if spec.choices and not masked:
+                self._asked(self._door.reset, self._words(seeds, indices, 0))
+                masked = self._door.said[0] is not None
+        spec = replace(spec, masked=masked)
+        self.mask_width = spec.choices if masked else 0
+        self._mask = np.ones((self.num_envs, self.mask_width), np.bool_)
         mean, std = observation_form(spec).scale()
         self.spec = replace(spec, fixed_mean=mean, fixed_std=std)
         self._seeds, self._indices = seeds.copy(), indices.copy()
@@ -90,6 +114,8 @@ class BatchedCopies(VectorEnv):
         self._count_from_zero(slice(None))
         self._rows = self._flat(self._asked(self._door.reset, words))
         obs[...] = self._rows
+        if mask is not None:
+            mask[...] = self._mask
 
     def begin(
         self,
@@ -118,11 +144,15 @@ class BatchedCopies(VectorEnv):
             else:
                 self._rows = self._flat(came)
         obs[copies] = self._rows[copies]
+        if mask is not None:
+            mask[...] = self._mask  # of all: others are stepped, too
 
     def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
         came = self._asked(self._door.step, self.actions.native(actions))
-        rows = self._rows = self._flat(came.obs)
         over = came.terminated | came.truncated
+        rows = self._rows = self._flat(came.obs)
+        if out.mask is not None:
+            out.mask[...] = self._mask
         real = ~(came.fresh | self._skipped | self._held)
         self._skipped &= ~over  # its successor has begun
         out.obs[...], out.reward[...] = rows, np.where(real, came.reward, 0.0)
@@ -158,7 +188,7 @@ class BatchedCopies(VectorEnv):
         obs: NDArray[Any],
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.reset_rows(obs)
+        self.reset_rows(obs, mask)
         self.fresh = self.num_envs
 
     def close(self) -> None:
@@ -172,7 +202,8 @@ class BatchedCopies(VectorEnv):
             raise
         except Exception as error:
             raise KernelError(
-                f"{self._name} raised {type(error).__name__}: {error!s:.300} in `{call.__name__}`. "
+                f"{self._name} raised {type(error).__name__}: {error!s:.300} in "
+                f"`{getattr(call, '__name__', METHOD)}`. "
                 "Mend the environment, or the function that makes it."
             ) from error
 
@@ -186,6 +217,8 @@ class BatchedCopies(VectorEnv):
         return [int(word & _SEED_MASK) for word in streams]
 
     def _flat(self, obs: Any) -> NDArray[Any]:
+        """Rows of the newest observations, whose masks are written down."""
+        self._allow(obs)
         try:
             rows, _ = self.observations.rows(obs)
         except MisfitError as error:
@@ -193,6 +226,31 @@ class BatchedCopies(VectorEnv):
         if not np.isfinite(rows).all():
             raise KernelError(f"{self._name}: its observations hold NaN or infinity.")
         return np.array(rows, self.spec.observation_dtype)
+
+    def _allow(self, obs: Any) -> None:
+        said = self._door.said
+        if not self.mask_width:
+            if self.spec.choices and any(one is not None for one in said):
+                raise KernelError(
+                    f"{self._name} showed the info `action_mask`, which its first `reset` did not: "
+                    "give a mask of allowed choices with every observation or with none."
+                )
+            return
+        if self._apart:
+            said = obs[KEY]
+        elif self._methods is not None:
+            said = self._asked(self._methods)
+        for e, place in enumerate(self._mask):
+            if self._door.waiting[e]:  # for a reset: nobody reads its action
+                place[...] = True
+                continue
+            try:
+                write_mask(said[e], place, self.spec.components)
+            except MisfitError as error:
+                raise KernelError(
+                    f"{self._name}: its environment {e} has {error}. Give one with every "
+                    "observation; at least one choice must be allowed while an episode goes on."
+                ) from None
 
     def _flat_one(self, obs: Any) -> NDArray[Any]:
         return np.array(self.observations.rows(obs)[0], self.spec.observation_dtype)
@@ -249,7 +307,7 @@ class LentCopies(BatchedCopies):
             super().step_rows(actions, out, t)
             return
         kept = self._finals, self._episodes  # of this block, before the others came
-        self.reset_rows(out.obs)
+        self.reset_rows(out.obs, out.mask)
         self._finals, self._episodes = kept
         out.reward[...] = 0.0
         for ends in (out.terminated, out.truncated, out.valid):
@@ -271,11 +329,35 @@ class Came(NamedTuple):
     fresh: NDArray[np.bool_]
 
 
-class _Gymnasium:
+class _Door:
+    """A vector environment of one library.
+
+    Attributes:
+        said: the info `action_mask` of each copy's newest observation; None without one.
+        waiting: bool [E], copies whose episode is over, and whose next step begins another one.
+    """
+
+    def __init__(self, env: Any, num_envs: int) -> None:
+        self.env, self.num_envs = env, num_envs
+        self.said: list[Any] = [None] * num_envs
+        self.waiting = np.zeros(num_envs, np.bool_)
+
+    def methods(self) -> Callable[[], Any] | None:
+        """What asks every copy for `action_masks()`; None where they have none."""
+        found = getattr(getattr(self.env, "unwrapped", self.env), METHOD, None)
+        return found if callable(found) else None
+
+    def _hear(self, infos: Mapping[str, Any], rows: Any = slice(None)) -> None:
+        masks, has = infos.get(KEY), infos.get(f"_{KEY}")
+        for e in np.arange(self.num_envs)[rows].tolist():
+            self.said[e] = None if masks is None or (has is not None and not has[e]) else masks[e]
+
+
+class _Gymnasium(_Door):
     """Any of its `VectorEnv`, in any autoreset mode."""
 
     def __init__(self, env: Any) -> None:
-        self.env, self.num_envs = env, env.num_envs
+        super().__init__(env, env.num_envs)
         self.shown, self.acted = env.single_observation_space, env.single_action_space
         self._mode = env.metadata.get("autoreset_mode")
         if not isinstance(self._mode, AutoresetMode):
@@ -283,77 +365,106 @@ class _Gymnasium:
                 f"{env} does not say what follows an episode's end: its metadata need "
                 "`autoreset_mode`, one of gymnasium.vector.AutoresetMode."
             )
-        self._over = np.zeros(self.num_envs, np.bool_)
         self._masks = self._mode is AutoresetMode.DISABLED or _takes_masks(env.unwrapped)
 
+    def methods(self) -> Callable[[], Any] | None:
+        inner = self.env.unwrapped
+        if isinstance(inner, SyncVectorEnv):
+            found = [method_of(one) for one in inner.envs]
+            return None if None in found else lambda: [one() for one in found if one is not None]
+        if isinstance(inner, AsyncVectorEnv):
+            with closing(inner.env_fns[0]()) as one:
+                return None if method_of(one) is None else partial(inner.call, METHOD)
+        return super().methods()
+
     def reset(self, seeds: list[int]) -> Any:
-        self._over[:] = False
+        self.waiting[:] = False
         try:
-            return self.env.reset(seed=seeds)[0]
+            obs, infos = self.env.reset(seed=seeds)
         except (gymnasium.error.Error, TypeError):  # some have one stream for all copies
-            return self.env.reset(seed=seeds[0])[0]
+            obs, infos = self.env.reset(seed=seeds[0])
+        self._hear(infos)
+        return obs
 
     def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
         if not self._masks:
             return None
-        self._over[mask] = False
-        return self.env.reset(seed=seeds, options={"reset_mask": mask.copy()})[0]
+        self.waiting[mask] = False
+        obs, infos = self.env.reset(seed=seeds, options={"reset_mask": mask.copy()})
+        self._hear(infos, mask)
+        return obs
 
     def step(self, actions: Any) -> Came:
         obs, reward, terminated, truncated, infos = self.env.step(actions)
+        self._hear(infos)
         over = np.asarray(terminated | truncated, np.bool_)
         fresh, finals = np.zeros(self.num_envs, np.bool_), {}
         if self._mode is AutoresetMode.NEXT_STEP:
-            fresh = self._over
+            fresh, self.waiting = self.waiting, over
         elif over.any():
             at = np.flatnonzero(over).tolist()
             if self._mode is AutoresetMode.SAME_STEP:
                 finals = {e: infos["final_obs"][e] for e in at}
             else:
                 finals = {e: _row(obs, e) for e in at}
-                obs = self.env.reset(options={"reset_mask": over.copy()})[0]
-        self._over = over
+                obs, infos = self.env.reset(options={"reset_mask": over.copy()})
+                self._hear(infos, over)
         return Came(obs, reward, terminated, truncated, finals, fresh)
 
 
-class _Pool:
+class _Pool(_Door):
     """EnvPool's, in synchronous mode: NEXT_STEP, seeds fixed when it is made."""
 
     def __init__(self, env: Any) -> None:
         if env.is_async:
             raise ConfigError("An EnvPool pool must be synchronous here: leave `batch_size` out.")
-        self.env, self.num_envs = env, len(env)
+        super().__init__(env, len(env))
         self.shown, self.acted = env.observation_space, env.action_space
-        self._over = np.zeros(self.num_envs, np.bool_)
         self._last: Any = None
 
     def reset(self, seeds: list[int]) -> Any:
-        self._over[:] = False
-        self._last = self.env.reset()[0].copy()
+        self.waiting[:] = False
+        obs, infos = self.env.reset()
+        self._hear(infos)
+        self._last = obs.copy()
         return self._last
 
     def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
-        self._over[mask] = False
-        self._last[mask] = self.env.reset(np.flatnonzero(mask).astype(np.int32))[0]
+        self.waiting[mask] = False
+        self._last[mask], infos = self.env.reset(np.flatnonzero(mask).astype(np.int32))
+        for e, own in zip(np.flatnonzero(mask).tolist(), infos.get(KEY, ()), strict=False):
+            self.said[e] = own
         return self._last
 
     def step(self, actions: Any) -> Came:
-        obs, reward, terminated, truncated, _ = self.env.step(actions)
-        fresh, self._over = self._over, terminated | truncated
+        obs, reward, terminated, truncated, infos = self.env.step(actions)
+        self._hear(infos)
+        fresh, self.waiting = self.waiting, terminated | truncated
         self._last = obs.copy()
         return Came(self._last, reward, terminated, truncated, {}, fresh)
 
 
-class _VecEnv:
+class _VecEnv(_Door):
     """SB3's: resets within the step; some copies cannot be reset alone."""
 
     def __init__(self, env: Any) -> None:
-        self.env, self.num_envs = env, env.num_envs
+        super().__init__(env, env.num_envs)
         self.shown, self.acted = env.observation_space, env.action_space
+
+    def methods(self) -> Callable[[], Any] | None:
+        has = getattr(self.env, "has_attr", None)
+        return partial(self.env.env_method, METHOD) if has is not None and has(METHOD) else None
+
+    @property
+    def _first(self) -> Any:
+        """Infos of the resets that began the newest episodes, which SB3's wrappers do not have."""
+        return getattr(self.env.unwrapped, "reset_infos", [{}] * self.num_envs)
 
     def reset(self, seeds: list[int]) -> Any:
         self.env.seed(seeds[0])
-        return self.env.reset()
+        obs = self.env.reset()
+        self.said = [in_info(info) for info in self._first]
+        return obs
 
     def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> None:
         return None
@@ -361,6 +472,8 @@ class _VecEnv:
     def step(self, actions: Any) -> Came:
         obs, reward, dones, infos = self.env.step(actions)
         dones = np.asarray(dones, np.bool_)
+        first = self._first
+        self.said = [in_info(first[e] if dones[e] else info) for e, info in enumerate(infos)]
         cut = np.array([bool(info.get("TimeLimit.truncated")) for info in infos]) & dones
         finals = {e: infos[e]["terminal_observation"] for e in np.flatnonzero(dones).tolist()}
         return Came(obs, reward, dones & ~cut, cut, finals, np.zeros(self.num_envs, np.bool_))

@@ -30,8 +30,7 @@ class MaskApart(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        parts = env.observation_space.spaces.items()
-        self.observation_space = spaces.Dict({key: part for key, part in parts if key != KEY})
+        self.observation_space = without_mask(env.observation_space)
         self._mask: Any = None
 
     def reset(self, **arguments: Any) -> Any:
@@ -51,9 +50,14 @@ class MaskApart(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {key: part for key, part in seen.items() if key != KEY}
 
 
-def chooses(env: Any) -> bool:
-    """Whether its actions are choices, which alone can be masked."""
-    return isinstance(env.action_space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+def chooses(acted: Any) -> bool:
+    """Whether actions of a space are choices, which alone can be masked."""
+    return isinstance(acted, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def without_mask(space: spaces.Dict) -> spaces.Dict:
+    """The other parts."""
+    return spaces.Dict({key: part for key, part in space.spaces.items() if key != KEY})
 
 
 def shows_mask(space: Any) -> bool:
@@ -64,7 +68,7 @@ def shows_mask(space: Any) -> bool:
 def with_mask_apart(env: Any) -> Any:
     """The environment as agents see it: inside `MaskApart` if its observations hold a mask."""
     if isinstance(env, gymnasium.Env) and shows_mask(getattr(env, "observation_space", None)):
-        return MaskApart(env) if chooses(env) else env
+        return MaskApart(env) if chooses(env.action_space) else env
     return env
 
 
@@ -81,7 +85,7 @@ def offers_mask(env: Any) -> bool:
 
     An info is looked at in a forked process, since `reset` may hang or end the process.
     """
-    return chooses(env) and (method_of(env) is not None or _in_first_info(env))
+    return chooses(env.action_space) and (method_of(env) is not None or _in_first_info(env))
 
 
 def in_info(info: Any) -> Any:

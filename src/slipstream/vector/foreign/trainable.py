@@ -209,7 +209,7 @@ def warnings_of(
     if masked or not (method_of(env) or any(map(shows_mask, (env.observation_space, *inner)))):
         return tuple(found)
     why = "nothing of its action space can be masked"
-    if chooses(env):
+    if chooses(env.action_space):
         why = (
             "a wrapper takes it out of its observation. Leave that wrapper out (a Dict needs none "
             "to be flattened), or give it a method `action_masks()`"
