@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from slipstream import api
 from slipstream.dashboard.overview import machine_line
-from slipstream.files import provenance
+from slipstream.files import machine, provenance
 from slipstream.files.machine import COLUMNS, Cards, Machine, MachineSampler
 
 
@@ -40,7 +41,7 @@ def nvml(monkeypatch):
 
 
 def test_cards_tell_use_memory_and_watts(nvml):
-    assert Cards().use() == (37.0, 15 * 2**30, 310.4)
+    assert Cards().use() == (37.0, 15 * 2**30, 310.4, 2)
     assert provenance.machine()["gpus"] == [
         {"name": "card 0", "memory_gib": 80.0},
         {"name": "card 1", "memory_gib": 80.0},
@@ -60,15 +61,97 @@ def test_each_card_tells_of_itself(nvml):
     assert line.endswith("card 0 37 % 12.0 GiB 310 W  card 1 3.0 GiB")
 
 
+def fake_amdsmi():
+    """Two cards; the second has neither use nor watts of an average."""
+    used = [{"vram_used": held, "vram_total": 65_536} for held in (2_048, 1_024)]
+    power = [
+        {"average_socket_power": 300, "current_socket_power": "N/A"},
+        {"average_socket_power": "N/A", "current_socket_power": 90},
+    ]
+    return SimpleNamespace(
+        amdsmi_init=lambda: None,
+        amdsmi_get_processor_handles=lambda: [0, 1],
+        amdsmi_get_gpu_asic_info=lambda card: {"market_name": "MI300X"},
+        amdsmi_get_gpu_activity=lambda card: {"gfx_activity": [55, "N/A"][card]},
+        amdsmi_get_gpu_vram_usage=lambda card: used[card],
+        amdsmi_get_power_info=lambda card: power[card],
+    )
+
+
+def test_amds_cards_are_read_by_amdsmi(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "amdsmi", fake_amdsmi())
+    assert Cards().use() == (55.0, 3 * 2**30, 390.0, 2)
+    assert Cards().describe() == [{"name": "MI300X", "memory_gib": 64.0}] * 2
+    assert machine_line(Cards()).endswith("MI300X 55 % 2.0 GiB 300 W  MI300X 1.0 GiB 90 W")
+
+
+ROCM = {
+    "card0": {
+        "Card Series": "Radeon RX 7900 XTX",
+        "GPU use (%)": "12",
+        "VRAM Total Memory (B)": str(24 * 2**30),
+        "VRAM Total Used Memory (B)": str(6 * 2**30),
+        "Average Graphics Package Power (W)": "101.5",
+    },
+    "card1": {
+        "Card series": "Radeon 680M",
+        "GPU use (%)": "N/A",
+        "VRAM Total Used Memory (B)": str(2**30),
+        "Current Socket Graphics Package Power (W)": "9.5",
+    },
+    "system": {"Driver version": "6.7"},
+}
+
+
+@pytest.fixture
+def rocm_smi(monkeypatch, tmp_path):
+    """A command of that name that counts its calls, and neither package."""
+    for name in ("pynvml", "amdsmi"):
+        monkeypatch.setitem(sys.modules, name, None)
+    command, calls = tmp_path / "rocm-smi", tmp_path / "calls"
+    (tmp_path / "cards.json").write_text(json.dumps(ROCM))
+    command.write_text(f"#!/bin/sh\necho call >> '{calls}'\ncat '{tmp_path}/cards.json'\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return calls
+
+
+def test_amds_cards_are_read_by_rocm_smi_where_amdsmi_is_missing(rocm_smi):
+    cards = Cards()
+    assert cards.use() == (12.0, 7 * 2**30, 111.0, 2)
+    assert cards.describe() == [{"name": "Radeon RX 7900 XTX", "memory_gib": 24.0}]
+    line = machine_line(cards)
+    assert line.endswith("Radeon RX 7900 XTX 12 % 6.0 GiB 102 W  Radeon 680M 1.0 GiB 10 W")
+    assert len(rocm_smi.read_text().splitlines()) == 1
+
+
+def test_a_rocm_smi_that_fails_is_no_card(rocm_smi):
+    (rocm_smi.parent / "cards.json").write_text("ERROR: no driver")
+    assert Cards().each() == [] and Cards().use() == (None, None, None, 0)
+
+
+def test_an_amd_card_that_nothing_can_read_is_named_as_not_measured(rocm_smi, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(machine, "_AMD_DEVICE", str(rocm_smi.parent))
+    assert machine_line(Cards()).endswith(
+        "neither the package amdsmi nor the command rocm-smi works here"
+    )
+    assert str(MachineSampler().look()).endswith("GPU not measured")
+    assert Cards().describe() == []
+
+
 def test_a_card_that_falls_silent_ends_nothing(nvml):
     sampler = MachineSampler()
     for name in ("UtilizationRates", "PowerUsage", "MemoryInfo"):
         setattr(nvml, f"nvmlDeviceGet{name}", lambda card: 1 / 0)  # the driver is gone
-    assert str(sampler.look()).endswith("no GPU")
+    assert str(sampler.look()).endswith("GPU not measured")
 
 
 def test_no_card_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    monkeypatch.setenv("PATH", "")
     seen = MachineSampler().look()
     assert (seen.gpu, seen.vram, seen.watts) == (None, None, None)
     assert str(seen).endswith("no GPU") and list(seen.columns()) == list(COLUMNS[:2])

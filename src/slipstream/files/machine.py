@@ -5,10 +5,15 @@ No result depends on it. A look takes some 2 ms of processor, more with many pro
 
 from __future__ import annotations
 
+import json
+import math
+import shutil
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +35,7 @@ class Machine:
         gpu: percent, the mean of all cards; None: there is no card, or it does not tell.
         vram: bytes in use on all cards.
         watts: of all cards.
+        cards: number of cards.
     """
 
     cpu: float = 0.0
@@ -37,6 +43,7 @@ class Machine:
     gpu: float | None = None
     vram: int | None = None
     watts: float | None = None
+    cards: int = 0
 
     def columns(self) -> dict[str, float]:
         """What is known, under the names of `metrics.csv`, which say the units."""
@@ -55,7 +62,8 @@ class Machine:
         card = [f"GPU {self.gpu:.0f} %"] if self.gpu is not None else []
         card += [f"VRAM {self.vram / 2**30:.1f} GiB"] if self.vram is not None else []
         card += [f"{self.watts:.0f} W"] if self.watts is not None else []
-        return "  ".join([*parts, *(card or ["no GPU"])])
+        none = "GPU not measured" if self.cards else "no GPU"
+        return "  ".join([*parts, *(card or [none])])
 
 
 WALL = "wall"  # column of the seconds at which a look was
@@ -93,68 +101,125 @@ class MachineTable:
             self._table.close()
 
 
+Asks = Mapping[str, Callable[[Any], Any]]
+_ASKED = ("name", "percent", "vram", "vram_total", "watts")
+_ROCM_SECONDS = 60.0  # for which an answer of rocm-smi is kept: a call takes up to a second of CPU
+_ROCM_OPTIONS = ("--showproductname", "--showuse", "--showpower", "--showmeminfo", "vram", "--json")
+_AMD_DEVICE = "/dev/kfd"  # of the driver that ROCm needs
+_UNREAD = "AMD GPU, not measured: neither the package amdsmi nor the command rocm-smi works here"
+
+
 class Cards:
-    """NVIDIA cards of this machine, through NVML; none where there is no card or no driver."""
+    """GPUs of this machine: NVIDIA's by NVML, AMD's by amdsmi, without that by rocm-smi."""
 
     def __init__(self) -> None:
-        self._nvml: Any = None
-        self._handles: list[Any] = []
-        with suppress(Exception):  # no package, no driver, no card: all mean the same here
-            import pynvml
-
-            pynvml.nvmlInit()
-            self._nvml = pynvml
-            count = pynvml.nvmlDeviceGetCount()
-            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        self._cards: list[Any] = []
+        self._asks: Asks = {}
+        for find in (_nvidia, _amdsmi, _rocm_smi, _unread):
+            with suppress(Exception):  # no package, no driver, no card: all mean the same here
+                if not self._cards:
+                    self._cards, self._asks = find()
 
     def describe(self) -> list[dict[str, Any]]:
         """Name and memory of each."""
-        found = []
-        with suppress(Exception):
-            for handle in self._handles:
-                memory = float(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)
-                name = str(self._nvml.nvmlDeviceGetName(handle))
-                found.append({"name": name, "memory_gib": round(memory / 2**30, 1)})
-        return found
+        return [
+            {"name": one["name"], "memory_gib": round(one["vram_total"] / 2**30, 1)}
+            for one in self.each()
+            if one["vram_total"] is not None
+        ]
 
-    def use(self) -> tuple[float | None, int | None, float | None]:
-        """Mean percent, bytes in use and watts; None for what no card tells."""
-        nvml = self._nvml
-        percent = self._each(lambda card: nvml.nvmlDeviceGetUtilizationRates(card).gpu)
-        held = self._each(lambda card: nvml.nvmlDeviceGetMemoryInfo(card).used)
-        watts = self._each(lambda card: nvml.nvmlDeviceGetPowerUsage(card) / 1000)
+    def use(self) -> tuple[float | None, int | None, float | None, int]:
+        """Return mean percent, bytes in use, watts (None if no card has them), number of cards."""
+        each = self.each()
+        percent, held, watts = (
+            [one[name] for one in each if one[name] is not None]
+            for name in ("percent", "vram", "watts")
+        )
         return (
             sum(percent) / len(percent) if percent else None,
-            int(sum(held)) if held else None,
+            sum(held) if held else None,
             round(sum(watts), 1) if watts else None,
+            len(self._cards),
         )
 
     def each(self) -> list[dict[str, Any]]:
-        """Of each card its name, percent in use, bytes held and had, watts; None: it tells not."""
-        nvml = self._nvml
-        asks: dict[str, Callable[[Any], Any]] = {
-            "name": lambda card: str(nvml.nvmlDeviceGetName(card)),
-            "percent": lambda card: float(nvml.nvmlDeviceGetUtilizationRates(card).gpu),
-            "vram": lambda card: int(nvml.nvmlDeviceGetMemoryInfo(card).used),
-            "vram_total": lambda card: int(nvml.nvmlDeviceGetMemoryInfo(card).total),
-            "watts": lambda card: nvml.nvmlDeviceGetPowerUsage(card) / 1000,
-        }
+        """Return name, percent in use, bytes held and had, and watts of each; None if unknown."""
         found = []
-        for number, card in enumerate(self._handles):
-            told: dict[str, Any] = dict.fromkeys(asks) | {"name": f"card {number}"}
-            for name, ask in asks.items():
-                with suppress(Exception):
+        for number, card in enumerate(self._cards):
+            told: dict[str, Any] = dict.fromkeys(_ASKED) | {"name": f"card {number}"}
+            for name, ask in self._asks.items():
+                with suppress(Exception):  # parts of a card (MIG) have no use, AMD's may be "N/A"
                     told[name] = ask(card)
             found.append(told)
         return found
 
-    def _each(self, ask: Callable[[Any], float]) -> list[float]:
-        """Answers of the cards that have one: parts of a card (MIG) tell no use, say."""
-        found = []
-        for handle in self._handles:
-            with suppress(Exception):
-                found.append(float(ask(handle)))
-        return found
+
+def _nvidia() -> tuple[list[Any], Asks]:
+    import pynvml as nvml
+
+    nvml.nvmlInit()
+    cards = [nvml.nvmlDeviceGetHandleByIndex(k) for k in range(nvml.nvmlDeviceGetCount())]
+    return cards, {
+        "name": lambda card: str(nvml.nvmlDeviceGetName(card)),
+        "percent": lambda card: float(nvml.nvmlDeviceGetUtilizationRates(card).gpu),
+        "vram": lambda card: int(nvml.nvmlDeviceGetMemoryInfo(card).used),
+        "vram_total": lambda card: int(nvml.nvmlDeviceGetMemoryInfo(card).total),
+        "watts": lambda card: nvml.nvmlDeviceGetPowerUsage(card) / 1000,
+    }
+
+
+def _amdsmi() -> tuple[list[Any], Asks]:
+    smi = import_module("amdsmi")
+    smi.amdsmi_init()
+    powers = ("average_socket_power", "current_socket_power")
+    return smi.amdsmi_get_processor_handles(), {
+        "name": lambda card: str(smi.amdsmi_get_gpu_asic_info(card)["market_name"]),
+        "percent": lambda card: float(smi.amdsmi_get_gpu_activity(card)["gfx_activity"]),
+        "vram": lambda card: int(smi.amdsmi_get_gpu_vram_usage(card)["vram_used"]) * 2**20,
+        "vram_total": lambda card: int(smi.amdsmi_get_gpu_vram_usage(card)["vram_total"]) * 2**20,
+        "watts": lambda card: _first(smi.amdsmi_get_power_info(card), *powers),
+    }
+
+
+def _rocm_smi() -> tuple[list[Any], Asks]:
+    if shutil.which("rocm-smi") is None:
+        return [], {}
+    cards: dict[str, Mapping[str, Any]] = {}
+    looked = -math.inf
+
+    def look() -> dict[str, Mapping[str, Any]]:
+        nonlocal looked
+        if time.monotonic() - looked > _ROCM_SECONDS:
+            looked = time.monotonic()
+            cards.clear()
+            command = ("rocm-smi", *_ROCM_OPTIONS)
+            said = subprocess.run(command, capture_output=True, timeout=10, check=False)
+            found = json.loads(said.stdout)
+            cards.update({name: one for name, one in found.items() if name.startswith("card")})
+        return cards
+
+    kinds = ("Average", "Current Socket")
+    powers = [f"{kind} Graphics Package Power (W)" for kind in kinds]
+    return list(look()), {
+        "name": lambda card: str(look()[card].get("Card Series") or look()[card]["Card series"]),
+        "percent": lambda card: _first(look()[card], "GPU use (%)"),
+        "vram": lambda card: int(_first(look()[card], "VRAM Total Used Memory (B)")),
+        "vram_total": lambda card: int(_first(look()[card], "VRAM Total Memory (B)")),
+        "watts": lambda card: _first(look()[card], *powers),
+    }
+
+
+def _unread() -> tuple[list[Any], Asks]:
+    there = Path(_AMD_DEVICE).exists()
+    return [_UNREAD] if there else [], {"name": str}
+
+
+def _first(told: Mapping[str, Any], *names: str) -> float:
+    """Return the first of these values that is a number; which one is there varies by GPU."""
+    for name in names:
+        with suppress(KeyError, TypeError, ValueError):
+            return float(told[name])
+    raise KeyError(names)
 
 
 class MachineSampler:
