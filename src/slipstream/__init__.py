@@ -6,6 +6,7 @@ Names are looked up when they are first used, so that `import slipstream` costs 
 from __future__ import annotations
 
 import importlib
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.version import __version__
@@ -133,6 +134,10 @@ def __getattr__(name: str) -> Any:
     if (problem := refusal()) is not None:
         raise ImportError(problem)
     value = getattr(importlib.import_module(_HOME.get(name, "slipstream.api")), name)
+    if isinstance(value, FunctionType):
+        from slipstream.core.arguments import checked
+
+        value = checked(value)
     globals()[name] = value
     return value
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from slipstream.core.arguments import checked
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import is_there, read_json
 from slipstream.core.text import Summarised, to_stderr
@@ -153,6 +154,7 @@ class Run(Summarised):
         return run
 
     @classmethod
+    @checked
     def open(
         cls, path: str | Path, say: Callable[[str], None] = _to_stderr, trust: bool = False
     ) -> Run:
