@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Any
 
 import cloudpickle
@@ -104,17 +107,42 @@ class Assignment:
 
 
 def registered(envs: Iterable[Any]) -> tuple[bytes, ...]:
-    """Specifications of ids among some makers, for processes where nobody registered them."""
-    given = (env.env_id if isinstance(env, Wrapped) else env for env in envs)
-    found = map(_specification, dict.fromkeys(env for env in given if isinstance(env, str)))
+    """Specifications of ids for processes where nobody registered them.
+
+    They are those among some makers. A function may make any id that this process has registered,
+    so it gets all that `import gymnasium` does not register.
+    """
+    makers = [env.env_id if isinstance(env, Wrapped) else env for env in envs]
+    ids = dict.fromkeys(env.rpartition(":")[2] for env in makers if isinstance(env, str))
+    if not all(isinstance(env, str) for env in makers):
+        plugins = {one.module.partition(".")[0] for one in entry_points(group="gymnasium.envs")}
+        known = {"gymnasium", *plugins}
+        ids |= {
+            env_id: None
+            for env_id, spec in gymnasium.registry.items()
+            if not (isinstance(at := spec.entry_point, str) and at.partition(".")[0] in known)
+        }
+    found = map(_specification, ids)
     return tuple(data for data in found if data is not None)
 
 
+@dataclass(frozen=True)
+class _Later:
+    """An entry point that is imported when it is called: workers need few of those registered."""
+
+    data: bytes
+
+    def __call__(self, **settings: Any) -> Any:
+        return pickle.loads(self.data)(**settings)
+
+
 def _specification(env_id: str) -> bytes | None:
-    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
+    spec = copy.copy(gymnasium.registry.get(env_id))
     if spec is None:
         return None
     try:
+        if callable(spec.entry_point):
+            spec.entry_point = _Later(cloudpickle.dumps(spec.entry_point))
         return bytes(cloudpickle.dumps(spec))
     except Exception:  # then the worker must find it by itself, and says so if it cannot
         return None
@@ -122,8 +150,9 @@ def _specification(env_id: str) -> bytes | None:
 
 def register(data: bytes) -> None:
     """In a worker: makes an id known that no import has registered."""
-    spec = pickle.loads(data)
-    gymnasium.registry.setdefault(spec.id, spec)
+    with suppress(Exception):  # its settings need what the worker cannot import
+        spec = pickle.loads(data)
+        gymnasium.registry.setdefault(spec.id, spec)
 
 
 def packed(job: Assignment) -> bytes:
