@@ -74,6 +74,9 @@ def test_a_job_at_work_is_scaled_at_a_checkpoint(service):
     log = (folder / "log.txt").read_text()
     assert "has 8 copies per member, before that it had 4" in log
     assert read_status(folder).state == "stopped"
+    found = service.results(job)
+    assert (found["state"], found["scores"], found["folder"]) == ("stopped", [], folder)
+    assert found["copies"][-1]["num_envs"] == 8 and found["evaluations"] == {}
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from slipstream.jobs.overview import state_of
 from slipstream.jobs.process import let_go, place, start
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import is_supervised, stop
-from slipstream.runs.run import Run
+from slipstream.runs.run import CONFIG, Run
 from slipstream.settings.config import RunConfig, named, resolve
 from slipstream.settings.vectorized import VectorizedEnvConfig
 
@@ -170,11 +170,12 @@ class AgentTrainingService:
         self._supervise()
 
     def results(self, job: int) -> dict[str, Any]:
-        """What came of a job that is complete.
+        """Return what came of a job, also of one that is stopped or failed after its run began.
 
         Returns:
-            ``scores`` (a dict for each member), ``backend`` (what stepped the copies),
-            ``env_type`` (what was asked for), ``fallback`` (whether it was another one),
+            ``state`` (as `status` has it), ``scores`` (a dict for each member; empty before the
+            end), ``evaluations`` (columns of the validations so far), ``backend`` (what stepped the
+            copies), ``env_type`` (what was asked for), ``fallback`` (whether it was another one),
             ``num_envs``, and ``copies``: from which step on there were how many, more than one
             row where it was scaled; ``steps_per_second``, ``folder``, ``notes`` (what there is to
             know about the scores); with `enable_monitoring` the run's
@@ -182,24 +183,31 @@ class AgentTrainingService:
             ``vram_gib`` (None where there is none).
 
         Raises:
-            ConfigError: it is not complete.
+            ConfigError: its run has not begun, or it is at work.
         """
         found = self._queue.job(job)
-        run = Run.open(found.folder) if found.ended == "complete" else None
-        if run is None or run.result is None:
+        state, folder = state_of(self._queue, found), Path(found.folder)
+        there = state in ("complete", "stopped", "failed") and (folder / CONFIG).is_file()
+        if not there:
             why = f": {found.reason}" if found.reason else ""
-            raise ConfigError(f"Job {job} is {state_of(self._queue, found)}, not complete{why}.")
+            raise ConfigError(
+                f"Job {job} is {state}{why}, and there are no results. Call `wait({job})` first."
+            )
+        run = Run.open(folder)
+        result = run.result or {}
         asked = found.place["vectorized"]
         backend = run.provenance.get("backend")
         wanted = {"DummyVecEnv": "serial", "SubprocVecEnv": "process"}[asked["env_type"]]
         results = {
-            "scores": run.result["members"],
+            "state": state,
+            "scores": result.get("members", []),
+            "evaluations": run.evaluations(),
             "backend": backend,
             "env_type": asked["env_type"],
             "num_envs": run.copies[-1]["num_envs"],
             "copies": run.copies,
             "fallback": backend not in (wanted, "compiled"),
-            "steps_per_second": run.result.get("steps_per_second"),
+            "steps_per_second": result.get("steps_per_second"),
             "folder": run.path,
             "notes": run.provenance.get("notes", []),
         }
