@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+import time
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +33,7 @@ from slipstream.studies.outcome import winner as winner_module
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import open_storage
+from slipstream.studies.search.forecast import SliceSpeed
 from slipstream.studies.search.machinery import Survey
 from slipstream.studies.search.session import Session
 
@@ -320,22 +322,6 @@ def test_stop_cuts_the_search_and_goes_on_to_the_end(slipstream, machinery, tmp_
     assert len(found["confirmation"]["candidates"]) > 0
 
 
-@pytest.mark.long
-def test_hours_keep_the_share_of_the_confirmation(slipstream, machinery, tmp_path):
-    machinery.seconds = 0.02
-    done = slipstream(
-        *("tune", "c.yaml", "--n-trials", "4000", "--study-name", "one", "--no-report"),
-        *("--hours", str(8 / 3600)),
-    )
-    assert done.code == 0, done.err
-    found = result(tmp_path)
-    assert 1 <= found["trials"]["asked"] < 4000
-    assert "--hours" in done.out and found["confirmation"]["candidates"]
-    (tmp_path / "studies" / "one" / "result.json").unlink()
-    assert slipstream("resume", "one", "--no-report").code == 0
-    assert result(tmp_path)["trials"] == found["trials"]
-
-
 def test_hours_that_hold_no_trial_with_its_confirmation_are_refused(
     slipstream, machinery, tmp_path
 ):
@@ -344,6 +330,39 @@ def test_hours_that_hold_no_trial_with_its_confirmation_are_refused(
     enough = re.search(r"--hours 1e-07 leaves .* Give --hours ([\d.e+-]+), or lower", done.err)
     assert enough and float(enough[1]) > 1e-7
     assert tune(slipstream, "--hours", "1").code == 0
+
+
+def test_hours_that_end_in_a_later_phase_stop_the_study_there(
+    slipstream, machinery, tmp_path, monkeypatch
+):
+    train = Session.train
+
+    def late(self, jobs, phase, later=0.0):
+        self.deadline = time.monotonic()  # what was before took longer than forecast
+        return train(self, jobs, phase, later)
+
+    monkeypatch.setattr(Session, "train", late)
+    done = tune(slipstream, "--hours", "1")
+    assert done.code == 130
+    assert "The time budget ended during: confirmation." in done.err
+    assert "slipstream resume one" in done.err
+    monkeypatch.setattr(Session, "train", train)
+    assert slipstream("resume", "one", "--no-report").code == 0
+    assert result(tmp_path)["confirmation"]["candidates"]
+
+
+def test_hours_begin_with_few_trials_if_few_are_forecast_to_fit(
+    slipstream, machinery, tmp_path, monkeypatch
+):
+    measured = SliceSpeed(100.0, 0.0, None, 12)
+    monkeypatch.setattr(study_module, "measure", lambda *_: measured)
+    done = tune(slipstream, "--hours", "0.056", "--workers", "1")
+    assert done.code == 0, done.err
+    with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
+        begun = [ask.trial for ask in ledger.asks().values() if ask.time == 0]
+        assert len(begun) == ledger.fact("in_flight") == 2  # the config allows four
+        kinds = [verdict.kind for verdict in ledger.verdicts()]
+    assert "complete" in kinds and "timed_out" not in kinds
 
 
 def test_hours_cut_trials_in_flight_and_a_resume_keeps_to_that(

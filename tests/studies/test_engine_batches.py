@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from slipstream.studies.engine.batches import SIZES, Job, MemberBatch, Pace, next_batch
+import pytest
+
+from slipstream.studies.engine.batches import SIZES, Job, MemberBatch, Pace, next_batch, weighed
 from slipstream.studies.engine.stretch import Task
 
 
@@ -114,3 +116,11 @@ def test_a_batch_keeps_to_the_pace_unless_a_size_is_given():
     waiting = [Job(Task(None, 1), "a", 100, 1, 0) for _ in range(96)]
     assert len(next_batch(waiting, [], 1, None, lambda shape: 16).jobs) == 16
     assert len(next_batch(waiting, [], 1, 48, lambda shape: 16).jobs) == 48
+
+
+@pytest.mark.parametrize(
+    ("members", "workers", "expected"),
+    [(0, 4, 0.0), (1, 1, 1.0), (5, 2, 10.0), (6, 2, 12.0), (12, 2, 12.0), (30, 8, 48.0)],
+)
+def test_few_members_count_for_the_workers_that_they_leave_idle(members, workers, expected):
+    assert weighed(members, workers) == expected

@@ -42,9 +42,12 @@ def test_minutes_follow_from_steps_and_passes(tmp_path):
     setup = plan(n_trials=10, confirmation={"top": 2, "seeds": 5}, final_seeds=4)
     assert setup.mean_steps == 640
     assert confirm_members(setup, 10) == 2 * 5 * 3 + 4
-    found = forecast(setup, SPEC, SliceSpeed(100.0, 2.0, None, 12), {}, tmp_path)
+    measured = SliceSpeed(100.0, 2.0, None, 12)
+    found = forecast(setup, SPEC, measured, {}, tmp_path, workers=1)
     assert found.search_minutes == pytest.approx(30 * (6.4 + 3 * 2.0) / 60)
     assert found.confirm_minutes == pytest.approx(34 * (6.4 + 2.0) / 60)
+    found = forecast(setup, SPEC, measured, {}, tmp_path, workers=3)  # four seeds busy one of them
+    assert found.confirm_minutes == pytest.approx((30 + 3 * 4) * (6.4 + 2.0) / 60)
     assert "10 trials x 3 folds x 640 steps" in found.sentences[0]
 
 
@@ -261,11 +264,11 @@ def test_what_would_end_in_time_is_told(tmp_path):
     """30 trials of 3 folds, 1,200 steps at 10 steps/s: 3 h, and the confirmation on top."""
     setup = plan(n_trials=30, confirmation={"top": 1, "seeds": 1}, final_seeds=1)
     speed = SliceSpeed(10.0, 0.0, None, 12, {"env": 0.1, "policy": 0.1, "update": 0.8})
-    whole = forecast(setup, SPEC, speed, {}, tmp_path, hours=24)
+    whole = forecast(setup, SPEC, speed, {}, tmp_path, workers=1, hours=24)
     assert whole.fitting == ""
     hours = (whole.search_minutes + whole.confirm_minutes) / 60 / 2
-    found = forecast(setup, SPEC, speed, {}, tmp_path, hours=hours).fitting
-    assert found in forecast(setup, SPEC, speed, {}, tmp_path, hours=hours).sentences
+    found = forecast(setup, SPEC, speed, {}, tmp_path, workers=1, hours=hours).fitting
+    assert found in forecast(setup, SPEC, speed, {}, tmp_path, workers=1, hours=hours).sentences
     trials, steps, width = re.findall(
         r"([\d,]+) trials, or ([\d,]+) steps a fold, or width (\d+)", found
     )[0]

@@ -64,6 +64,20 @@ def contents(ledger: Ledger):
     return asks, verdicts, outcomes
 
 
+def test_no_trial_takes_a_free_place_once_it_may_not(tmp_path):
+    """Those in flight go on; a search that goes on keeps to the number."""
+    setup = plan(pruning=PRUNING)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        search = Search(setup, ledger, FakePool(), HalfJudge(setup.study), None, 12, in_flight=2)
+        search.may_ask = lambda: search.scheduler.asked < 5
+        search.run()
+        assert sorted(ledger.asks()) == list(range(5)) and ledger.fact("cut") == 5
+        assert [ask.time for ask in ledger.asks().values()].count(0) == 2
+        before = contents(ledger)
+        Search(setup, ledger, FakePool(), HalfJudge(setup.study), None, 5, in_flight=2).run()
+        assert contents(ledger) == before
+
+
 def test_every_order_of_outcomes_gives_the_same_study(tmp_path):
     first, pool, _ = run(tmp_path / "a", order=1, store=False)
     asks, verdicts, _ = first

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.text import plural
 from slipstream.files import provenance
@@ -24,6 +25,7 @@ from slipstream.runs.state_version import check_state_version, state_version
 from slipstream.settings.config import RunConfig
 from slipstream.settings.trust import enter
 from slipstream.studies.config import StudyConfig, digest
+from slipstream.studies.engine.batches import weighed
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.outcome.confirmation import confirm_best
 from slipstream.studies.outcome.result import result_of
@@ -44,8 +46,8 @@ from slipstream.studies.search.forecast import (
     candidates_within,
     check_disk,
     check_memory,
-    confirm_members,
     forecast,
+    load_after,
     measure,
     minutes,
     rival_sentence,
@@ -75,6 +77,7 @@ class Resources:
         force_deploy: deploys the best candidate although nothing was recommended.
         cluster: who trains instead of processes of this machine.
         fit: hours; a study that is forecast to take longer is not begun, but told what would fit.
+        began: when the call began, by `time.monotonic`.
     """
 
     storage: str | None = None
@@ -84,6 +87,12 @@ class Resources:
     force_deploy: bool = False
     cluster: ClusterOptions | None = None
     fit: float | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def processes(self) -> int:
+        """Workers that train on this machine; 1 with a cluster, whose batches are its own."""
+        return 1 if self.cluster is not None else self.workers or usable_cores()
 
     def __post_init__(self) -> None:
         if self.hours is not None and not self.hours > 0.0:
@@ -170,7 +179,7 @@ class Study:
             Interrupted: a signal or `slipstream stop`; it can be resumed.
         """
         if self.resources.hours is not None:
-            self._deadline = time.monotonic() + _BEFORE_END * 3600 * self.resources.hours
+            self._deadline = self.resources.began + _BEFORE_END * 3600 * self.resources.hours
         storage_url(self.resources.storage, self.folder.path)  # refused before anything takes time
         self._check_place()
         fresh = not self.folder.exists
@@ -285,6 +294,7 @@ class Study:
                     show=self.show,
                     notes=survey.notes,
                     deadline=self._deadline,
+                    workers=self.resources.processes,
                 )
                 search = self._search(session, mirror)
                 session.begin()
@@ -388,29 +398,33 @@ class Study:
     def _check_hours(self, plan: StudyPlan, ledger: Ledger, told: Mapping[str, Any]) -> None:
         """Refuse a time budget below one trial and the confirmation of one candidate.
 
-        Where fewer trials fit than are in flight at a time, the search has as many as fit.
+        The search begins with as many trials as fit into half of its time, so that some end even if
+        the forecast was too low.
         """
-        hours, count = self.resources.hours, plan.study.n_trials
+        hours, count, workers = self.resources.hours, plan.study.n_trials, self.resources.processes
         if hours is None:
             return
-        each = told["search_minutes"] / count
-        confirm = told["confirm_minutes"] / confirm_members(plan, count)
-        confirm *= confirm_members(plan, count, 1)
+        each = told["search_minutes"] / count / _KEPT
+        alone = each * weighed(plan.folds, workers) / plan.folds
+        confirm = told["confirm_minutes"] / load_after(plan, count, workers) / _KEPT
+        confirm *= load_after(plan, count, workers, 1)
         begun = any(verdict.kind == "complete" for verdict in ledger.verdicts())
         left = (self._deadline - time.monotonic()) / 60
-        need = confirm + (0.0 if begun else each)
+        need = confirm + (0.0 if begun else alone)
         if need > left:
-            enough = 1.25 * (need / 60 + max(0.0, hours - left / 60))
+            enough = _MORE * (need / 60 + max(0.0, hours - left / 60))
+            digits = 10.0 ** (1 - math.floor(math.log10(enough)))
+            enough = math.ceil(enough * digits) / digits  # two digits, rounded up
             raise ConfigError(
                 f"--hours {hours:g} leaves {minutes(max(0.0, left))} after loading and measuring, "
                 f"and {'' if begun else 'one trial with '}the confirmation of one candidate "
                 f"({plural(plan.study.confirmation.seeds, 'seed')} x {plural(plan.folds, 'fold')}) "
-                f"needs about {minutes(need)}. Give --hours {enough:.2g}, or lower "
+                f"needs {minutes(need)}. Give --hours {enough:g}, or lower "
                 "training.total_steps. Nothing more was begun."
             )
-        fit = max(1, int((left - confirm) / each)) if each else count
+        fit = max(1, int(_FIRST * (left - confirm) / each)) if each else count
         if not ledger.asks() and fit < min(plan.study.trials_in_flight, count):
-            ledger.record(cut=fit, cut_of=count)
+            ledger.record(in_flight=fit)
 
     def _candidates(self, session: Session, search: Search) -> int | None:
         """Candidates of the confirmation: fewer where the time budget has no room for all."""
@@ -418,7 +432,8 @@ class Study:
         top, most = ledger.fact("candidates"), plan.study.confirmation.top
         if top is None and session.left < math.inf and speed:
             able = len(ranked(search.verdicts.values()))
-            top = candidates_within(plan, max(1, able), max(0.0, session.left) * speed)
+            load = _KEPT * max(0.0, session.left) * speed / plan.mean_steps
+            top = candidates_within(plan, max(1, able), self.resources.processes, load)
             if top >= min(most, able):
                 return None
             ledger.record(candidates=top)
@@ -434,28 +449,35 @@ class Study:
         return int(top)
 
     def _speed(self, session: Session) -> float | None:
-        """Steps per second as measured; before the first outcome, as forecast."""
-        plan, told = session.plan, session.ledger.fact("forecast")
-        if session.meter.speed or told is None or not told["search_minutes"]:
-            return session.meter.speed
+        """Return steps per second of all workers at work; before the first outcome, as forecast.
+
+        A cluster's workers are not known: there it is what the session has done a second.
+        """
+        plan, told, meter = session.plan, session.ledger.fact("forecast"), session.meter
+        if meter.done and self.resources.cluster is None:
+            return meter.capacity(self.resources.processes)
+        if meter.speed or told is None or not told["search_minutes"]:
+            return meter.speed
         steps = plan.study.n_trials * plan.folds * plan.mean_steps
         return float(steps / (60 * told["search_minutes"]))
 
     def _search(self, session: Session, mirror: Mirror | None) -> Search:
         plan, ledger = session.plan, session.ledger
         judge = Judge(plan.study, plan.market)
-        search = Search(plan, ledger, session.pool, judge, mirror, self._limit(ledger))
+        limit, in_flight = self._limit(ledger), ledger.fact("in_flight")
+        search = Search(plan, ledger, session.pool, judge, mirror, limit, in_flight)
         search.on_outcome = session.counting("search")
         rungs = RungLog(plan.study.pruning, self._tell)
         search.on_verdict = lambda one: rungs.look(one, search.stages(one.trial))
 
         def after() -> float:
-            limit, speed = search.scheduler.limit, self._speed(session)
-            share = math.inf
-            if self.resources.hours is not None and speed:
-                share = _CONFIRMATION * 3600 * self.resources.hours * speed
-            top = ledger.fact("candidates") or candidates_within(plan, limit, share)
-            return confirm_members(plan, limit, top) * plan.mean_steps
+            limit, workers, share = search.scheduler.limit, self.resources.processes, math.inf
+            if self.resources.hours is not None and (speed := self._speed(session)):
+                share = _CONFIRMATION * _KEPT * 3600 * self.resources.hours * speed
+            top = ledger.fact("candidates") or candidates_within(
+                plan, limit, workers, share / plan.mean_steps
+            )
+            return load_after(plan, limit, workers, top) * plan.mean_steps
 
         def look() -> Status:
             return search.status(session, after())
@@ -465,8 +487,15 @@ class Study:
             self._cut(search, session, after())
             session.tell(look)
 
+        def may_ask() -> bool:
+            more = search.remaining_steps(to_come=False) + plan.folds * plan.mean_steps
+            if self._fits(session, more + after()):
+                return True
+            self._tell_cut(session, search, self._budget, "go on to their ends")
+            return False
+
+        search.may_ask = may_ask
         session.begin()
-        limit = search.scheduler.limit
         self._logbook.note("phase", f"search: {limit} trials", phase="search", trials=limit)
         search.run(tick)
         session.found = replace(look(), notes=session.found.notes)
@@ -489,38 +518,41 @@ class Study:
             return asked
         return self.config.n_trials
 
-    def _cut(self, search: Search, session: Session, after: float) -> None:
-        """Follow `study stop` and `--hours`.
+    def _fits(self, session: Session, steps: float) -> bool:
+        """Return whether the time budget has room for so many steps, if their speed is known."""
+        speed = self._speed(session)
+        return not speed or session.left * _KEPT * speed > steps
 
-        No trial is asked once those in flight need the time that the confirmation leaves, and those
-        in flight are ended when the confirmation needs the rest.
-        """
-        reason, over = "`study stop`" if self.folder.asked_to_cut else "", False
-        speed, asking = self._speed(session), search.scheduler.asked < search.scheduler.limit
-        if session.left < math.inf and speed and search.scheduler.running:
-            budget = f"--hours {self.resources.hours:g}, with the confirmation's share kept"
-            in_flight = search.remaining_steps(to_come=False)
-            over = session.left <= after / speed
-            if over or (asking and session.left < (in_flight + after) / speed):
-                reason = budget
-        if not (asking or over) or not reason:
-            return
-        session.ledger.record(cut_of=self.config.n_trials)
-        last = search.scheduler.asked - 1
-        line = f"The search ends after trial {last} ({reason}); trials in flight "
-        if over:
-            count = len(search.scheduler.running)
-            search.end(reason)
-            line += f"are cut: {count}."
-        else:
+    @property
+    def _budget(self) -> str:
+        return f"--hours {self.resources.hours:g}, with the confirmation's share kept"
+
+    def _cut(self, search: Search, session: Session, after: float) -> None:
+        """Follow `study stop`, and end trials in flight if the confirmation needs their time."""
+        asking = search.scheduler.asked < search.scheduler.limit
+        if search.scheduler.running and not self._fits(session, after):
+            self._tell_cut(
+                session, search, self._budget, f"are cut: {len(search.scheduler.running)}"
+            )
+            search.end(self._budget)
+        elif asking and self.folder.asked_to_cut:
+            self._tell_cut(session, search, "`study stop`", "go on to their ends")
             search.cut()
-            line += "go on to their ends."
+
+    def _tell_cut(self, session: Session, search: Search, reason: str, become: str) -> None:
+        """Record that the search asks no further trial, and what becomes of those in flight."""
+        last, line = search.scheduler.asked - 1, f"({reason}); trials in flight {become}."
+        line = f"The search ends after trial {last} {line}"
+        session.ledger.record(cut_of=self.config.n_trials)
         self.folder.forget_stop()
-        self._logbook.note("cut", line, trials=search.scheduler.limit, reason=reason)
+        self._logbook.note("cut", line, trials=last + 1, reason=reason)
         self.say(line)
 
 
 _BEFORE_END = 0.9  # of a time budget: tests, storage and the page take the rest
+_KEPT = 0.8  # of a time budget: what the forecast may use, for speeds vary
+_FIRST = 0.5  # of the search's time: trials in flight at its beginning take so much by the forecast
+_MORE = 1.3  # times the need: what a refusal recommends
 _CONFIRMATION = 0.5  # of a time budget: the most that the confirmation keeps from the search
 
 

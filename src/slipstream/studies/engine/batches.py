@@ -194,5 +194,10 @@ def most_members(size: int) -> int:
     return max(1, min(SIZES[0], _BYTES // max(1, size)))
 
 
+def weighed(members: int, workers: int) -> float:
+    """Return a number of members, more if they are too few to give each worker a batch."""
+    return members * workers / min(workers, max(1, members // _LEAST))
+
+
 def _load(jobs: Sequence[Job]) -> float:
     return math.fsum(job.load for job in jobs)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.studies.config import ConfirmationConfig, seed_of
+from slipstream.studies.engine.batches import weighed
 from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.outcome.sentences import chances
 from slipstream.studies.record.ledger import Slot, closest_of, ranked
@@ -85,8 +86,9 @@ def confirm_best(
     chosen = [verdict.trial for verdict in best]
     configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
     jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
-    later = plan.study.final_seeds + plan.study.final_refit
-    outcomes = session.train(jobs, "confirmation", later)
+    later = (plan.study.final_seeds, plan.study.final_refit)
+    load = sum(weighed(members, session.workers) for members in later)
+    outcomes = session.train(jobs, "confirmation", load)
     for slot in jobs:
         session.pool.drop(slot.name)
     scores = {trial: search.verdicts[trial].score for trial in chosen}

@@ -13,6 +13,7 @@ from slipstream.files import checkpoint
 from slipstream.runs.openings import Opening, PriceSeries, open_days
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import seed_of
+from slipstream.studies.engine.batches import weighed
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.outcome.confirmation import Confirmed
@@ -191,7 +192,8 @@ def deploy(
     slots = final_slots(plan, winner)
     opening = _open(session, f"trial {winner}", prices) if plan.market is not None else Opening()
     jobs = dict.fromkeys(slots, config)
-    outcomes = session.train(jobs, "final training", int(plan.study.final_refit))
+    later = weighed(plan.study.final_refit, session.workers)
+    outcomes = session.train(jobs, "final training", later)
     holdout = holdout_facts(plan, slots, outcomes, opening, forced)
     policies: dict[str, str | None] = dict.fromkeys(("policy", "refit"))
     policies |= {"label": "", "refit_label": ""}

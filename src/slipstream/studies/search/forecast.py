@@ -23,7 +23,7 @@ from slipstream.experience.replay.plan import replay_bytes
 from slipstream.settings.config import RunConfig
 from slipstream.settings.mending import mended
 from slipstream.settings.sizing import agent_terms
-from slipstream.studies.engine.batches import most_members
+from slipstream.studies.engine.batches import most_members, weighed
 from slipstream.studies.engine.member import DailyReturns, Member, Outcome
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.stretch import SPENT_ON
@@ -306,22 +306,33 @@ def confirm_members(plan: StudyPlan, trials: int, top: int | None = None) -> int
     return again + plan.study.final_seeds + int(plan.study.final_refit)
 
 
-def candidates_within(plan: StudyPlan, trials: int, steps: float) -> int:
-    """Return the most candidates whose confirmation, with all after it, takes so many steps.
+def load_after(plan: StudyPlan, trials: int, workers: int, top: int | None = None) -> float:
+    """Return the members of `confirm_members`, weighted by how many workers they leave idle.
+
+    The confirmation, the final training and the refit follow each other. A few members are one
+    worker's batch, so each of them takes as long as several do side by side.
 
     Args:
-        plan: of the study; trials: of its search.
-        steps: of all members together.
+        plan, trials, top: see `confirm_members`.
+        workers: processes that train.
+    """
+    study = plan.study
+    again = min(top or study.confirmation.top, trials) * study.confirmation.seeds * plan.folds
+    return sum(weighed(each, workers) for each in (again, study.final_seeds, study.final_refit))
+
+
+def candidates_within(plan: StudyPlan, trials: int, workers: int, load: float) -> int:
+    """Return the most candidates whose confirmation, with all after it, is at most such a load.
+
+    Args:
+        plan, trials, workers: see `load_after`.
+        load: members.
 
     Returns:
         At least 1, at most those of the config.
     """
     most = min(plan.study.confirmation.top, trials)
-    fits = [
-        top
-        for top in range(1, most + 1)
-        if confirm_members(plan, trials, top) * plan.mean_steps <= steps
-    ]
+    fits = [top for top in range(1, most + 1) if load_after(plan, trials, workers, top) <= load]
     return max(fits, default=1)
 
 
@@ -550,7 +561,7 @@ def needs(
     if speed is not None:
         train, test = _mean_seconds(plan, plan.base, spec, speed)
         search = _search_minutes(plan, plan.base, spec, speed)
-        confirm = confirmed * (train + test) / 60
+        confirm = load_after(plan, count, workers or usable_cores()) * (train + test) / 60
         days = 32 * len(speed.passes.days) if speed.passes is not None else 0
         measured = _FIRST * plan.base.iteration_steps
         beside = max(0, speed.state - _state_bytes(plan.base, spec, observed, measured))

@@ -39,11 +39,13 @@ class Search:
         judge: who decides; it remembers nothing yet.
         mirror: the storage that other tools read.
         limit: trials asked at most.
+        in_flight: trials in flight at most; those of the config by default.
 
     Attributes:
         scheduler: whose order decides.
         verdicts: by trial, the last decision on it.
         on_outcome: called with every new outcome; on_verdict: with every new decision.
+        may_ask: called before a trial takes the place of one that ended; False ends the asking.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Search:
         judge: Judge,
         mirror: Mirror | None,
         limit: int,
+        in_flight: int | None = None,
     ) -> None:
         self._plan, self._ledger, self._pool, self._mirror = plan, ledger, pool, mirror
         self._asker = Asker(plan.space, plan.study, plan.warm_start)
@@ -76,7 +79,9 @@ class Search:
         self.on_verdict: Callable[[Verdict], None] = lambda verdict: None
         if mirror is not None:
             mirror.adopt({number: ask.params for number, ask in self._asks.items()})
-        self.scheduler = Scheduler(plan.study.trials_in_flight, limit)
+        self.may_ask: Callable[[], bool] = lambda: True
+        self._in_flight = in_flight or plan.study.trials_in_flight
+        self.scheduler = Scheduler(self._in_flight, limit)
 
     def run(self, tick: Callable[[], None] = lambda: None) -> None:
         """Trains until every trial asked has ended; a mirror's last `flush` is the caller's.
@@ -124,7 +129,10 @@ class Search:
     def _advance(self) -> None:
         """Lets every event happen whose outcomes are known, in order."""
         while (event := self.scheduler.due(self._ready)) is not None:
-            if event.stage == ASK:
+            new = event.stage == ASK and event.trial not in self._asks
+            if new and event.trial >= self._in_flight and not self.may_ask():
+                self.cut()
+            elif event.stage == ASK:
                 self.scheduler.begin(event, self._ask(event))
             else:
                 self.scheduler.settle(event, self._judged(event))

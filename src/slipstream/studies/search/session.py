@@ -15,6 +15,7 @@ from slipstream.files.logbook import Logbook
 from slipstream.files.machine import Machine, MachineSampler, MachineTable
 from slipstream.files.status import Status
 from slipstream.settings.config import RunConfig
+from slipstream.studies.engine.batches import weighed
 from slipstream.studies.engine.member import Outcome
 from slipstream.studies.engine.pool import Pool
 from slipstream.studies.engine.under_way import EVERY_SECONDS, UNDER_WAY, UnderWay, read_under_way
@@ -47,6 +48,7 @@ class Meter:
     ) -> None:
         self._clock, self._before = clock, before
         self._began = self._last = clock()  # the last outcome
+        self._cpu = time.process_time()
         self._steps: dict[str, int] = {}
         self.done = 0
         self.seconds: dict[str, float] = {}
@@ -77,6 +79,14 @@ class Meter:
         if not self.done or self._last <= self._began:
             return self._before
         return self.done / (self._last - self._began)
+
+    def capacity(self, workers: int) -> float:
+        """Return steps per second with so many workers at work: few members keep few of them busy.
+
+        The seconds of this process between their stretches count in full.
+        """
+        spent = sum(self.seconds.values()) / workers + time.process_time() - self._cpu
+        return self.done / max(spent, 1e-9)
 
     def eta(self, steps: float) -> float | None:
         """Seconds that so many steps take, of which some are done since the last outcome."""
@@ -127,6 +137,7 @@ class Session:
         watcher: knows how far members are.
         found: where the search ended: its counts and its best are told to the study's end.
         deadline: end of the time budget by `time.monotonic`; infinite without one.
+        workers: processes that train.
     """
 
     folder: StudyFolder
@@ -139,6 +150,7 @@ class Session:
     show: Callable[[Status], None]
     notes: InitVar[Sequence[str]] = ()
     deadline: float = math.inf
+    workers: int = 1
 
     def __post_init__(self, notes: Sequence[str]) -> None:
         self._machine, self._noted = MachineTable(self.folder.machine, self.say), False
@@ -163,7 +175,7 @@ class Session:
         return found if found is None else min(found, max(0.0, self.left))
 
     def train(
-        self, jobs: Mapping[Slot, RunConfig], phase: str, later: int = 0
+        self, jobs: Mapping[Slot, RunConfig], phase: str, later: float = 0
     ) -> dict[Slot, Outcome]:
         """Outcomes of members that need nobody's verdict, at the end of their budgets.
 
@@ -172,13 +184,14 @@ class Session:
         Args:
             jobs: config of each.
             phase: what they are trained for.
-            later: members of the phases after this one.
+            later: members of the phases after this one, each phase's `weighed`.
         """
         self.begin()
         self.logbook.note("phase", f"{phase}: {len(jobs)} members", phase=phase, members=len(jobs))
 
         def look(left: Sequence[Slot]) -> Status:
-            steps = sum(steps_of(jobs[slot]) for slot in left) + later * self.plan.mean_steps
+            steps = sum(steps_of(jobs[slot]) for slot in left) / max(1, len(left))
+            steps = steps * weighed(len(left), self.workers) + later * self.plan.mean_steps
             return replace(
                 self.found,
                 phase=phase,
@@ -186,7 +199,7 @@ class Session:
                 of=len(jobs),
                 unit="members",
                 rate=self.meter.speed,
-                eta=self.meter.eta(steps),
+                eta=self.eta(steps),
                 running=self.watcher.of(left),
                 phases=dict(self.meter.seconds),
             )
@@ -245,14 +258,18 @@ class Session:
         self._untold = False
 
     def leave(self, phase: str) -> None:
-        """Ends the session where a signal or `slipstream stop` asks for it.
+        """End the session if a signal or `slipstream stop` asks for it, or the time budget is over.
 
         Raises:
             Interrupted: with the command that goes on.
         """
-        if self.asked.requested:
+        if self.asked.requested or self.left <= 0.0:
             self.spent(phase)
-            raise Interrupted(self.folder.path, f"slipstream resume {self.folder.handle}")
+            command = f"slipstream resume {self.folder.handle}"
+            if self.asked.requested:
+                raise Interrupted(self.folder.path, command)
+            how = f"The time budget ended during: {phase}. What was trained is kept. Go on with:"
+            raise Interrupted(self.folder.path, command, how)
 
     def spent(self, phase: str) -> None:
         """Adds what this session spent on a phase to what earlier ones did."""
