@@ -241,3 +241,10 @@ def test_more_environments_are_no_fewer_updates(agent):
 def test_another_environment_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"slipstream\.train|opponents"):
         slipstream.train_single_run({"env": "cartpole"}, tmp_path, verbose=False)
+
+
+@pytest.mark.parametrize("name", ["old_ep001000.pt", "old_ep001000_metadata.json"])
+def test_a_file_of_one_policy_is_no_checkpoint_to_go_on_from(tmp_path, name):
+    with pytest.raises(ConfigError, match="has no state to go on from") as caught:
+        slipstream.train_run(CONFIG, tmp_path, None, False, checkpoint_path=tmp_path / name)
+    assert str(tmp_path / "models" / "RUN") in str(caught.value)

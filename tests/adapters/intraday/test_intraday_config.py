@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.adapters.intraday import EnvBuilder
-from slipstream.adapters.intraday.config import recognises, sections_of
+from slipstream.adapters.intraday.config import otherwise, recognises, sections_of
 from slipstream.core.errors import ConfigError
 from slipstream.files import yaml_file
 from slipstream.settings.config import resolve
@@ -60,6 +60,17 @@ def test_what_is_passed_over_is_said():
     for word in ("risk_penalty (env.drawdown_penalty)", "hardware", "risk", "log_interval"):
         assert word in said
     assert resolve(values).env_settings["drawdown_penalty"] == 0.0
+
+
+@pytest.mark.parametrize("path", ["algo_params", "training.algo_params"])
+def test_files_that_they_would_write_and_a_training_here_does_not_are_named(path):
+    values = changed(f"{path}.tensorboard_log", "logs/tb")
+    values["training"]["vectorized_training"]["monitor"] = {"enabled": True}
+    said = passed_over(values)
+    assert "`monitor.enabled` is passed over" in said and "import TrainerAgent" in said
+    assert "`tensorboard_log: logs/tb` is passed over" in said and "`tensorboard`" in said
+    assert "monitor" not in otherwise(values, monitored=True)
+    assert "monitor" not in passed_over(changed("training.vectorized_training.monitor", {}))
 
 
 @pytest.mark.parametrize(

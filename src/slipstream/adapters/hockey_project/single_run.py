@@ -80,6 +80,12 @@ def train_single_run(
         device = str(device) if isinstance(device, bool) else f"cuda:{device}"
     try:
         if checkpoint_path is not None:
+            if str(checkpoint_path).endswith((".pt", "_metadata.json")):
+                raise ConfigError(
+                    f"checkpoint_path is {checkpoint_path}, a file of one policy, which has no "
+                    "state to go on from. Give the folder of the run, such as "
+                    f"checkpoint_path={str(base / 'models' / 'RUN')!r}."
+                )
             run = api.resume(checkpoint_path, device=device, listeners=shown, report=False)
             return _written(run, base, run.path.name)
         weak = "weak" if eval_weak_opponent else "strong"

@@ -113,8 +113,13 @@ def recognises(values: Mapping[str, Any]) -> bool:
     return vectorized or "environment" in values or "algo_params" in values
 
 
-def otherwise(values: Mapping[str, Any]) -> str:
-    """Sentences on what a file of theirs asks for and is done otherwise here."""
+def otherwise(values: Mapping[str, Any], monitored: bool = False) -> str:
+    """Return sentences on what a file of theirs asks for and is done otherwise here.
+
+    Args:
+        values: theirs.
+        monitored: whether the caller writes the file of `monitor`.
+    """
     environment, training = section_of(values, "environment"), section_of(values, "training")
     said = ["Orders fill at the next bar's open, where theirs filled at the close just seen."]
     if environment.get("fill") == "compat_same_close":
@@ -123,6 +128,18 @@ def otherwise(values: Mapping[str, Any]) -> str:
     if unread:
         said += [
             f"Passed over, for nothing there read them; ours in brackets: {', '.join(unread)}."
+        ]
+    if Vectorized.of(values).monitor.enabled and not monitored:
+        said += [
+            "`monitor.enabled` is passed over: `slipstream train` writes metrics.csv and no "
+            "monitor.csv. For that write `from slipstream.adapters.intraday import TrainerAgent` "
+            "(docs/migrating.md)."
+        ]
+    given = section_of(values, "algo_params") or section_of(training, "algo_params")
+    if (logs := given.get("tensorboard_log")) is not None:
+        said += [
+            f"`tensorboard_log: {logs}` is passed over: curves are in the folder `tensorboard` of "
+            "the run."
         ]
     gone = [key for key in _keys()["passed_over"] if key in values]
     gone += ["log_interval"] if "log_interval" in training else []

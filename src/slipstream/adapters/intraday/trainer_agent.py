@@ -87,7 +87,7 @@ class TrainerCore:
         else:
             sections = sections_of(self.config, made)
             sections["training"] |= {"num_envs": self._env.num_envs} if made else {}
-            to_stderr(otherwise(self.config))
+            to_stderr(otherwise(self.config, monitored=True))
         listeners: list[Listener] = [ConsoleListener()] if somebody_watches() else []
         if getattr(self._env, "results_writer", None) is not None and made is not None:
             listeners.append(partial(monitor, self._env))
