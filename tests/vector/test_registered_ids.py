@@ -50,3 +50,29 @@ def test_functions_in_workers_make_ids_of_the_main_program(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["gym:Own-v0 (2, 2)", "object:own (2, 2)"]
     assert "Overriding" not in done.stderr
+
+
+OWN = PROGRAM[PROGRAM.index("class Own") : PROGRAM.index("gym.register")]
+MODULE = (
+    "import gymnasium as gym\n"
+    + OWN
+    + """
+gym.register(id="Own-v0", entry_point="own_env:Own")
+"""
+)
+
+
+def test_workers_do_not_warn_of_ids_that_a_module_registers_in_each_of_them(tmp_path):
+    (tmp_path / "own_env.py").write_text(MODULE, encoding="utf-8")
+    program = (
+        "import slipstream\n"
+        "if __name__ == '__main__':\n"
+        "    with slipstream.make_vec('gym:own_env:Own-v0', 4, backend='process') as env:\n"
+        "        print(env.reset(seed=1).shape)\n"
+    )
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "(4, 2)", done.stderr
+    assert "Overriding" not in done.stderr

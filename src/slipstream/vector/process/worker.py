@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -116,6 +117,8 @@ def run(fds: Sequence[int], parent: int) -> None:
         parent: the process that forked this one.
     """
     code = 0
+    # A worker knows the main program's ids before it imports the module that registers them.
+    warnings.filterwarnings("ignore", message=".*Overriding environment")
     try:
         work_for(parent)
         worker = _Worker(fds)
