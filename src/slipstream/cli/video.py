@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from contextlib import closing
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _FRAMES = 3_000  # at most: a policy that never fails must not fill the disk
 _PER_SECOND = 30
+_CHANNELS = (1, 3, 4)
 _LAST = 1_500  # ms that an animated picture shows its end
 
 
@@ -82,15 +84,42 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
 
 
 def _picture(env: Any, env_id: str) -> NDArray[np.uint8]:
+    """Return the frame [height, width, 3] that an environment renders, in whatever form it does."""
     from gymnasium.error import DependencyNotInstalled
 
     try:
-        picture = env.render()
+        found = env.render()
     except DependencyNotInstalled as error:
         raise ResourceError(f"--video: gym:{env_id} needs a package to draw: {error}") from error
-    if picture is None:
+    except Exception as error:
+        screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+        advice = "" if screen else " There is no display here: set MUJOCO_GL=egl for MuJoCo's."
+        raise ResourceError(
+            f"--video: gym:{env_id} cannot draw: {error!r:.300}.{advice}"
+        ) from error
+    if isinstance(found, list | tuple):  # of all frames since the last call
+        found = found[-1] if found else None
+    if found is None:
         raise ConfigError(f"--video: gym:{env_id} draws no pictures.")
-    return np.asarray(picture, np.uint8)
+    picture = np.asarray(found)
+    if picture.ndim == 2:
+        picture = np.repeat(picture[..., None], 3, axis=2)
+    elif picture.ndim == 3 and picture.shape[2] not in _CHANNELS and picture.shape[0] in _CHANNELS:
+        picture = picture.transpose(1, 2, 0)
+    if picture.ndim != 3 or picture.shape[2] not in _CHANNELS or picture.dtype.kind not in "biuf":
+        raise ConfigError(
+            f"--video: gym:{env_id} renders an array of shape {picture.shape} and type "
+            f"{picture.dtype}. Let `render` return uint8 [height, width, 3]."
+        )
+    if picture.dtype.kind in "bf" and picture.size and picture.max() <= 1:  # shares of full light
+        picture = 255.0 * picture
+    if not ((picture >= 0) & (picture <= 255)).all():
+        raise ConfigError(
+            f"--video: gym:{env_id} renders values from {picture.min():g} to {picture.max():g}. "
+            "Let `render` return values of 0 to 255, or floats of 0 to 1."
+        )
+    picture = np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else picture[..., :3]
+    return np.asarray(np.rint(picture), np.uint8)
 
 
 def _write_gif(path: Path, frames: list[NDArray[np.uint8]]) -> None:
