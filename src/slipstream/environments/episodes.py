@@ -238,7 +238,6 @@ def replay(
     actions: Sequence[NDArray[Any]],
     *,
     params: tuple[Any, ...] | None = None,
-    seed: int = 0,
     backend: str = "compiled",
     record: bool = True,
 ) -> list[Track]:
@@ -249,7 +248,6 @@ def replay(
         split: whose Params records are used: sequence i runs with record i % P.
         actions: one [n, K] array per episode.
         params: records to use instead of those of the split (other costs, say).
-        seed: evaluation seed.
         backend: of the copies.
         record: keep actions and traces.
     """
@@ -270,7 +268,7 @@ def replay(
 
     symbols = environment.episode_names(split)
     names = [symbols[i % len(symbols)] for i in range(len(actions))] if symbols else None
-    return run_episodes(env, act, len(actions), seed, record=record, names=names)[0]
+    return run_episodes(env, act, len(actions), 0, record=record, names=names)[0]
 
 
 def _step_out(obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> StepOut:
