@@ -247,7 +247,7 @@ def test_a_queue_is_worked_off_from_configs_as_they_were(slipstream, tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["add", "--", "list"], "Jobs are `train`, `tune` or `resume`"),
+        (["add", "--", "list"], "Jobs are `train`, `tune`, `resume`, `paper` or"),
         (["add", "--", "train", "cartpole", "--nope"], "--nope"),
         (["add", "--memory", "1e300", "--", "train", "cartpole"], "this machine has"),
         (["add", "--cores", "9999", "--", "train", "cartpole"], "this machine has"),

@@ -21,10 +21,10 @@ from slipstream.core.reader import UnreadableError, is_there, open_regular
 from slipstream.files import checkpoint
 from slipstream.files.files import disk_errors
 from slipstream.files.lock import is_locked
-from slipstream.files.status import LEDGER, Status, read_status
+from slipstream.files.status import DEPLOYMENT, LEDGER, MARKS, Status, read_status
 from slipstream.jobs import BUSY, VARIABLE
 from slipstream.jobs.queue import COMPLETE, FAILED, TABLE, JobQueue, QueuedJob
-from slipstream.runs.run import CHECKPOINTS, CONFIG
+from slipstream.runs.run import CHECKPOINTS
 from slipstream.studies.record.ledger import outcomes_in
 
 _VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
@@ -65,15 +65,22 @@ def other_in(folder: Path, status: Status | None = None) -> str:
 
 
 def begun(job: QueuedJob) -> bool:
-    """Whether its folder is a run's or study's already: then there is something to go on with."""
-    return is_there(Path(job.folder) / (CONFIG if job.kind == "run" else "study.yaml"))
+    """Whether its folder is a run's or study's already: then there is something to go on with.
+
+    What works on a deployment begins and goes on by the same command.
+    """
+    return job.kind in MARKS and is_there(Path(job.folder) / MARKS[job.kind])
 
 
 def progress_of(folder: Path, kind: str) -> int:
     """A number that rises when a run or study has got further, on the disk.
 
-    Steps of a run's newest checkpoint; outcomes in a study's ledger.
+    Steps of a run's newest checkpoint; outcomes in a study's ledger; of a deployment what its
+    process last logged: decisions, or looks at studies.
     """
+    if kind == DEPLOYMENT:
+        status = status_of(folder)
+        return 0 if status is None else status.done
     if kind == "study":
         return outcomes_in(folder / LEDGER)
     found = checkpoint.checkpoints(folder / CHECKPOINTS)

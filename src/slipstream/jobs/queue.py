@@ -57,7 +57,7 @@ _JOBS = database.StoredTable(
     "jobs",
     _SCHEMA,
     _REMEDY,
-    kind=database.ColumnRule(str, words=("run", "study")),
+    kind=database.ColumnRule(str, words=("run", "study", "deployment")),
     **dict.fromkeys(("command", "again"), database.json_of([str])),
     place=database.json_of({"python": str, "cwd": str, "variables": {"*": str}}),
     wanted=database.ColumnRule(str, words=(COMPLETE, STOPPED)),
@@ -76,7 +76,7 @@ class QueuedJob:
     Attributes:
         id: rises from 1; jobs begin in this order.
         name: the last part of `folder`.
-        kind: ``run`` or ``study``.
+        kind: ``run``, ``study`` or ``deployment``.
         folder: resolved, fixed before anything begins.
         command: arguments of `slipstream` that begin it; `again`: that go on with it.
         place: where its process runs: ``python`` (interpreter), ``cwd``, ``variables`` (of the

@@ -24,8 +24,9 @@ from slipstream.files.files import AppendedFile, make_folder
 from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.lines import stamp
 from slipstream.files.lock import take_lock
+from slipstream.files.logbook import Logbook
 from slipstream.files.register import id_of
-from slipstream.files.status import LEDGER, LOG
+from slipstream.files.status import DEPLOYMENT, LEDGER, LOG, Status
 from slipstream.live.account import BARS
 from slipstream.live.deployment import Deployment, deploy
 from slipstream.market.calendar import DAY
@@ -39,7 +40,9 @@ from slipstream.studies.statistics.bootstrap import FEWEST_DAYS, LEVEL, lower_bo
 
 KEPT = "kept"  # event of the audit
 _FILES = ("result.json", f"policy/{checkpoint.MANIFEST}")  # of a complete study with a policy
+WATCH = "watch"
 _LOOK_SECONDS = 60.0
+_STOP_SECONDS = 0.5  # between two looks at a request to stop
 Say = Callable[[str], None]
 
 
@@ -56,25 +59,40 @@ def watch(pattern: str, name: str, *, once: bool = False, say: Say = lambda sent
         Interrupted: somebody asked it to stop.
     """
     found, seen, day = Deployment.of(name), list[Path](), -1
-    with Interruption() as asked:
+    folder = watch_folder(found)
+    make_folder(folder)
+    refusal = f"Another process watches studies for {found.path.name}: stop it first."
+    log = Logbook(folder, DEPLOYMENT, say)
+
+    def tell(sentence: str) -> None:
+        say(sentence)
+        log.say(sentence)
+
+    with take_lock(folder, refusal), Interruption(folder) as asked, log:
         while not asked.requested:
             studies, today = _complete(pattern), int(time.time() // DAY)
             if studies != seen or today != day:
                 try:
-                    look(studies, pattern, found, say)
+                    look(studies, pattern, found, tell)
                     seen, day = studies, today
                 except SlipstreamError as error:  # another process deploys, say: in a minute again
                     if once:
                         raise
-                    say(str(error))
+                    tell(str(error))
+            done = len(found.audit())
+            log.show(Status(DEPLOYMENT, phase=f"watches {pattern}", done=done, unit="looks"), True)
             if once:
                 return
-            time.sleep(_LOOK_SECONDS)
-    raise Interrupted(
-        found.path,
-        shlex.join(["slipstream", "deploy", "--watch", pattern, "--as", name]),
-        "Go on with:",
-    )
+            wake = time.monotonic() + _LOOK_SECONDS
+            while time.monotonic() < wake and not asked.requested:
+                time.sleep(_STOP_SECONDS)
+        command = ["slipstream", "deploy", "--watch", pattern, "--as", name]
+        raise Interrupted(found.path, shlex.join(command), "Go on with:")
+
+
+def watch_folder(found: Deployment) -> Path:
+    """Return the folder of the process that watches studies: its status, log and lock."""
+    return found.path / WATCH
 
 
 def look(studies: list[Path], pattern: str, found: Deployment, say: Say) -> None:

@@ -22,6 +22,7 @@ app = typer.Typer(
     invoke_without_command=True,
 )
 _FROZEN = (".yaml", ".yml", ".json")
+_DEPLOYED = ("paper", "deploy")
 _GOES_ON = (
     *("device", "gpu", "cluster", "max_workers", "gpu_share", "insecure_cluster", "no_report"),
 )
@@ -60,7 +61,8 @@ def jobs(
 def add(
     context: typer.Context,
     command: Annotated[
-        list[str], typer.Argument(help="-- train, tune or resume, with their arguments.")
+        list[str],
+        typer.Argument(help="-- train, tune, resume, paper or deploy --watch, with arguments."),
     ],
     cores: Annotated[
         int | None, typer.Option(min=1, help="Of these; a fair share unless given.")
@@ -80,10 +82,10 @@ def add(
 
     root = context.find_root()
     known = getattr(root.command, "commands", {})
-    if command[0] not in ("train", "tune", "resume"):
+    if command[0] not in ("train", "tune", "resume", *_DEPLOYED):
         raise ConfigError(
-            f"Jobs are `train`, `tune` or `resume`, not {command[0]!r}: slipstream jobs add -- "
-            "train cartpole."
+            f"Jobs are `train`, `tune`, `resume`, `paper` or `deploy --watch`, not {command[0]!r}: "
+            "slipstream jobs add -- train cartpole."
         )
     inner = known[command[0]].make_context(command[0], list(command[1:]), parent=root)
     given = {**inner.params, "background": False, "log": None, "replace": False, "cores": None}
@@ -94,7 +96,9 @@ def add(
     there = total_memory() / 2**30
     if memory is not None and memory > there:
         raise ConfigError(f"--memory {memory:g}: this machine has {there:.1f} GiB.")
-    size = memory_of(command[0], given) if memory is None else int(memory * 2**30)
+    size = 0 if memory is None else int(memory * 2**30)
+    if memory is None and command[0] not in _DEPLOYED:
+        size = memory_of(command[0], given)
     with own_queue() as queue:
         for name in ("target", "space"):
             if given.get(name):
@@ -192,11 +196,31 @@ def _fixed(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, An
 
         folder = study_folder(given).resolve()
         return "study", folder, {"study_name": folder}
+    if command in _DEPLOYED:
+        return _fixed_deployment(command, given)
     from slipstream.studies.record.status import lookup
 
     found, study = lookup(given["run"])
     folder = found.resolve()
     return "run" if study is None else "study", folder, {"run": folder}
+
+
+def _fixed_deployment(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, Any]]:
+    """Return what `_fixed` does for commands that work on a deployment."""
+    from slipstream.live.deployment import Deployment
+    from slipstream.live.successor import watch_folder
+
+    words = list(given.get("words") or [])
+    if command == "paper" and len(words) == 1:
+        folder = Deployment.open(words[0]).path.resolve()
+        return "deployment", folder, {"words": [folder]}
+    if command == "deploy" and given["watch"] is not None:
+        found = Deployment.of(given["name"])
+        return "deployment", watch_folder(found).resolve(), {"name": found.path.resolve()}
+    raise ConfigError(
+        "Of a deployment, a job leads its account or watches studies: `slipstream jobs add -- "
+        "paper NAME`, or `slipstream jobs add -- deploy --watch 'PATTERN*' --as NAME`."
+    )
 
 
 def _frozen(target: str, folder: Path) -> str:

@@ -21,6 +21,7 @@ Name = Annotated[str, typer.Argument(help="Name of a deployment, or its folder."
 
 @app.command()
 def deploy(
+    context: typer.Context,
     source: Annotated[
         Path | None, typer.Argument(help="Name or folder of a study or run; a policy's folder.")
     ] = None,
@@ -36,6 +37,8 @@ def deploy(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="With --watch: look once.")] = False,
     trust: Trust = False,
+    background: Background = False,
+    log: LogFile = None,
 ) -> None:
     """Puts a policy in force under a name, where every gate holds.
 
@@ -45,12 +48,16 @@ def deploy(
     """
     from slipstream.live import deployment, successor
 
-    if (source is None) == (watch is None) or (watch and (force or trust)) or (once and not watch):
+    alone = (once or background or log) and not watch
+    if (source is None) == (watch is None) or (watch and (force or trust)) or alone:
         raise ConfigError(
             "Write `slipstream deploy STUDY --as NAME`, or `slipstream deploy --watch 'PATTERN*' "
             "--as NAME`, which forces no gate and trusts no code of others."
         )
     if watch is not None:
+        found = deployment.Deployment.of(name)
+        if set_aside_and_detach(context, successor.watch_folder(found), name=found.path):
+            return
         successor.watch(watch, name, once=once, say=tell)
         return
     assert source is not None

@@ -21,6 +21,7 @@ from slipstream.files.lines import folder_lines, number, run_lines
 from slipstream.files.lock import is_locked
 from slipstream.files.status import (
     CURRENT,
+    DEPLOYMENT,
     MARKS,
     STUDY,
     Status,
@@ -191,7 +192,7 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
         CheckpointError: it is neither a run, a study nor a deployment, or several have that name.
     """
     path = Path(name).expanduser().absolute()
-    if is_there(path / "config.yaml") or is_there(path / CURRENT):
+    if is_there(path / "config.yaml") or is_there(path / CURRENT) or _watches(path):
         return path, None
     study, deployed = StudyFolder.of(str(name)), Path(DEPLOYMENTS).absolute() / name
     if is_there(deployed / CURRENT):
@@ -213,6 +214,12 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
         name = made  # a study
     study = StudyFolder.open(str(name))
     return study.path, study
+
+
+def _watches(folder: Path) -> bool:
+    """Whether it is the folder of a process that watches studies for a deployment."""
+    found = read_status(folder)
+    return found is not None and found.kind == DEPLOYMENT
 
 
 def at_work(folder: Path) -> bool:

@@ -1,0 +1,77 @@
+"""Commands that work on a deployment run in the background and in the queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from live_markets import Make, table, week, write
+
+from slipstream.cli import main
+from slipstream.jobs.queue import own_queue
+from slipstream.live.deployment import Deployment
+from slipstream.live.successor import KEPT
+
+Told = Callable[..., str]
+
+
+@pytest.fixture
+def told(
+    make: Make,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Told:
+    """Commands beside a deployment `demo`; what they print."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    prices = write(tmp_path / "prices", {"EURUSD": table(week(420), 1.1, 0)})
+    make("forex", prices, features=["log_return_1", "rsi_14"])
+
+    def run(*words: str, code: int = 0) -> str:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main(list(words))
+        said = capfd.readouterr()
+        assert (left.value.code or 0) == code, said
+        return said.err if code else said.out
+
+    return run
+
+
+def test_the_queue_leads_an_account_and_watches_studies(told: Told, tmp_path: Path) -> None:
+    feed = f"--feed=replay:{tmp_path / 'prices'}"
+    added = told("jobs", "add", "--", "paper", "demo", feed, "--longest-gap", "1000000")
+    assert str(Deployment.open("demo").path) in added
+    told("jobs", "add", "--", "deploy", "--watch", "night*", "--as", "demo", "--once")
+    told("jobs", "run", "--until-idle")
+    with own_queue() as queue:
+        assert [(job.kind, job.ended) for job in queue.jobs()] == [("deployment", "complete")] * 2
+    found = Deployment.open("demo")
+    assert "decisions" in told("status", "demo")
+    assert [line["event"] for line in found.audit()] == ["deploy", KEPT]
+    assert "Nothing" not in told("jobs", "--all")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["paper", "report", "demo"], ["deploy", "first", "--as", "demo"], ["rollback", "demo"]],
+)
+def test_what_is_no_job_is_refused(told: Told, words: list[str]) -> None:
+    assert "jobs add --" in told("jobs", "add", "--", *words, code=2)
+
+
+def test_studies_are_watched_in_the_background(told: Told) -> None:
+    told("deploy", "first", "--as", "demo", "--background", code=2)
+    said = told("deploy", "--watch", "night*", "--as", "demo", "--background")
+    folder = Deployment.open("demo").path / "watch"
+    assert f"slipstream stop {folder}" in said
+    assert "watches night*" in told("status", str(folder))
+    assert "no study is called night*" in (folder / "log.txt").read_text()
+    told("deploy", "--watch", "night*", "--as", "demo", "--once", code=2)  # another one does
+    told("stop", str(folder))
+    deadline = time.monotonic() + 30
+    while "No process works on it" not in (status := told("status", str(folder))):
+        assert time.monotonic() < deadline, status
+        time.sleep(0.2)
