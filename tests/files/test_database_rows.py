@@ -103,10 +103,13 @@ def _make_openings(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "openings.db", isolation_level=None)) as db:  # older rows
         db.execute("INSERT INTO prices VALUES ('a', ?, ?)", (DAYS.tobytes(), RETURNS.tobytes()))
         db.execute("INSERT INTO of VALUES (1, 'a')")
+        db.execute("INSERT INTO trials VALUES ('first/search', 40)")
 
 
 def _read_openings(folder: Path) -> None:
     _enter(folder, "second")
+    with openings._register(folder / "openings.db") as db:
+        openings._trials_in(db)
 
 
 DATABASES = {
@@ -182,7 +185,7 @@ def test_no_cell_brings_a_traceback(damaged: tuple[Database, Any]) -> None:
 
 UNREAD = {  # columns by which rows are found: with another value there is no such row
     *(("facts", "name"), ("outcomes", "phase"), ("openings", "what"), ("openings", "at")),
-    *(("decisions", "pass"), ("seen", "key"), ("of", "number")),
+    *(("decisions", "pass"), ("seen", "key"), ("of", "number"), ("trials", "key")),
 }
 
 

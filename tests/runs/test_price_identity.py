@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import polars as pl
 import pytest
 
 from slipstream.environments.factory import resolve_environment
+from slipstream.files.register import state_folder
 from slipstream.market.calendar import in_weekend
 from slipstream.runs.openings import (
     DAY,
+    FILE,
     HOUR,
     Opening,
     PriceSeries,
+    count_trials,
     open_days,
     price_series,
     register_search,
     searched_by,
 )
+from slipstream.studies.outcome.sentences import earlier_trials
 
 SUNDAY = 1_704_664_800  # 2024-01-07 22:00 UTC
 HOURS = 24 * 7 * 30
@@ -122,6 +129,28 @@ def test_days_that_a_study_searched_on_are_not_fresh(tmp_path):
     assert searched_by("three", [held_out], tmp_path) is None
 
 
+def test_trials_of_earlier_searches_on_the_same_days_are_counted(tmp_path):
+    first, second = (hourly(TIME, CLOSE, slice(a, a + 2_000)) for a in (0, 1_000))
+    assert register_search([first], "one", "study one", tmp_path, 1.8e9, trials=40) == {}
+    known = register_search([second], "two", "study two", tmp_path, 1.8e9, trials=7)
+    one = "study one (2027-01-15)"
+    assert known == {"studies": [one], "trials": 40, "unknown": 0}
+    count_trials("one", 31, tmp_path)  # it ended early
+    known = register_search([second], "two", "study two", tmp_path, 1.8e9, trials=7)  # resumed
+    assert known["trials"] == 31
+    with closing(sqlite3.connect(tmp_path / ".openings.db")) as db, db:
+        db.execute("DELETE FROM trials WHERE key LIKE 'one%'")
+    with closing(sqlite3.connect(state_folder("holdouts") / FILE)) as db, db:
+        db.execute("DELETE FROM trials WHERE key LIKE 'one%'")
+    third = register_search([first], "three", "study three", tmp_path, 1.8e9, trials=5)
+    assert third["trials"] == 7 and third["unknown"] == 1 and len(third["studies"]) == 2
+    far = hourly(TIME, CLOSE, slice(3_200, None))
+    assert register_search([far], "four", "study four", tmp_path, 1.8e9, trials=5) == {}
+    told = earlier_trials(third)
+    assert "2, which tried 7 trials (unknown for 1 of them): study one" in told
+    assert earlier_trials(None) == ""
+
+
 def test_a_studys_own_development_days_do_not_stand_in_its_way(tmp_path):
     register_search([hourly(TIME, CLOSE, slice(0, 2_000))], "one", "study one", tmp_path)
     assert opened(tmp_path, "one", hourly(TIME, CLOSE, slice(2_000, None))) == Opening(1)
@@ -133,9 +162,6 @@ def test_a_file_that_grows_is_stored_once(tmp_path):
         opened(tmp_path, f"night {end}", series)
     found = opened(tmp_path, "last", hourly(TIME, CLOSE, slice(2_200, 2_800)))
     assert found.number == 4 and len(found.before) == 3
-    import sqlite3
-    from contextlib import closing
-
     with closing(sqlite3.connect(tmp_path / ".openings.db")) as db:
         assert db.execute("SELECT count(*) FROM series").fetchall() == [(1,)]
 

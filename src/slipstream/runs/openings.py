@@ -56,6 +56,7 @@ CREATE TABLE IF NOT EXISTS series (
 CREATE TABLE IF NOT EXISTS spans (
     number INTEGER NOT NULL, digest TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
     PRIMARY KEY (number, digest));
+CREATE TABLE IF NOT EXISTS trials (key TEXT PRIMARY KEY, asked INTEGER NOT NULL);
 """  # `prices` and `of` hold daily returns of registers that were written before `series`
 Array = NDArray[Any]
 _REMEDY = (
@@ -66,6 +67,7 @@ _KINDS, _ROW = ColumnRule(str, words=(SEARCH, OPENING, LOOK)), ColumnRule(int, -
 _SEEN = StoredTable("seen", _TABLES, _REMEDY, kind=_KINDS, at=MOMENT)
 _PRICES, _OF = StoredTable("prices", _TABLES, _REMEDY), StoredTable("of", _TABLES, _REMEDY)
 _SERIES = StoredTable("series", _TABLES, _REMEDY)
+_TRIALS = StoredTable("trials", _TABLES, _REMEDY, asked=ColumnRule(int, 0, 2**53))
 _SPANS = StoredTable("spans", _TABLES, _REMEDY, first=_ROW, last=_ROW)
 _TYPES = ("<i8", "<f8")  # of times and values
 _MOST_ROWS = 1 << 24  # hours of 1,900 years, between the first and the last of a series
@@ -172,8 +174,13 @@ def open_days(
 
 
 def register_search(
-    prices: Sequence[PriceSeries], study: str, name: str, beside: Path, now: float | None = None
-) -> None:
+    prices: Sequence[PriceSeries],
+    study: str,
+    name: str,
+    beside: Path,
+    now: float | None = None,
+    trials: int = 0,
+) -> dict[str, Any]:
     """Register a study's development days, on disk when this returns; once per study.
 
     A register that cannot be written is reported when the hold-out is opened.
@@ -181,9 +188,37 @@ def register_search(
     Args:
         prices: of the development days; none of a market of our own generators.
         study: its id; name, beside: see `open_days`.
+        trials: number of trials that it will try.
+
+    Returns:
+        Earlier searches on some of these days: their `studies`, their number of `trials`, and of
+        how many studies that is `unknown`; nothing without any.
     """
-    if prices:
-        _enter_both((search_key(study), SEARCH, name, _now(now)), prices, beside)
+    if not prices:
+        return {}
+    known, _ = _enter_both((search_key(study), SEARCH, name, _now(now)), prices, beside)
+    searches = {key: text for key, (kind, text, _) in known.items() if kind == SEARCH}
+    counts = count_trials(study, trials, beside)
+    own = [counts[key] for key in searches if key in counts]
+    missing = len(searches) - len(own)
+    found = {"studies": [*searches.values()], "trials": sum(own), "unknown": missing}
+    return found if searches else {}
+
+
+def count_trials(study: str, trials: int, beside: Path) -> dict[str, int]:
+    """Write the number of trials of a search into both registers; return those of all searches."""
+    found: dict[str, int] = {}
+    for path in (state_folder("holdouts") / FILE, beside / f".{FILE}"):
+        with suppress(SlipstreamError, OSError), _register(path) as db:
+            row = (search_key(study), trials)
+            db.execute("INSERT OR REPLACE INTO trials VALUES (?, ?)", row)
+            found |= _trials_in(db)
+    return found
+
+
+def _trials_in(db: sqlite3.Connection) -> dict[str, int]:
+    """Return the number of trials of each search by its key."""
+    return dict(_TRIALS.read(db, make=lambda row: (str(row[0]), int(row[1]))))
 
 
 def search_key(study: str) -> str:

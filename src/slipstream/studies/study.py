@@ -20,7 +20,7 @@ from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
 from slipstream.runs.listeners.telling import vectorized_line
-from slipstream.runs.openings import register_search
+from slipstream.runs.openings import count_trials, register_search
 from slipstream.runs.state_version import check_state_version, state_version
 from slipstream.settings.config import RunConfig
 from slipstream.settings.trust import enter
@@ -232,15 +232,22 @@ class Study:
             self._tell(f"Note: {note}")
         path = self._begin(survey)
         study, place = str(self.folder.provenance.get("id", self.folder.path)), self.folder.path
-        register_search(survey.searched(), study, f"study {place}", place.parent)
+        searched, trials = survey.searched(), self.config.n_trials
+        name = f"study {place}"
+        earlier = register_search(searched, study, name, place.parent, trials=trials)
         with (
             Ledger(path, read_only=False) as ledger,
             Interruption(self.folder.path) as asked,
         ):
+            if earlier:
+                ledger.record(earlier_searches=earlier)
             if told is not None:
                 ledger.record(**{FACT: told.facts})
                 self._tell(told.sentence)
-            return self._phases(plan, survey, ledger, asked)
+            found = self._phases(plan, survey, ledger, asked)
+            if searched:  # fewer than asked for if the time was over
+                count_trials(study, found["trials"]["asked"], place.parent)
+            return found
 
     def _compare(self, facts: Mapping[str, Any]) -> None:
         """Refuses other prices; says what else is not as it was when the study began."""

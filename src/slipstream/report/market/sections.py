@@ -37,7 +37,10 @@ from slipstream.report.statistics import (
 )
 
 DEEPEST = "Deepest drawdown, of daily closes"
-DRAWDOWN = "Drawdown: the deepest, of daily closes."
+DRAWDOWN = (
+    "Drawdown: the deepest, of daily closes. The metric `max_drawdown`, which constraints limit, "
+    "is of the closes of bars."
+)
 _MOST_PICTURES = 8  # of positions; more symbols than that are in the tables only
 ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer show noise only
 

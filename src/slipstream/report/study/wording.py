@@ -147,7 +147,8 @@ def _tried(result: Mapping[str, Any]) -> str:
     return (
         f"Trials tried: {told['asked']}; finished {told['complete']}, of these inactive "
         f"{told['inactive']}{violating}; stopped early {told['pruned']}; failed {told['failed']}"
-        f"{cut}{sentences.earlier(before_it)}.{warm or ''}"
+        f"{cut}{sentences.earlier(before_it)}.{sentences.earlier_trials(told.get('earlier'))}"
+        f"{warm or ''}"
     )
 
 

@@ -11,7 +11,8 @@
                                is not, no key below says `benchmark` or `equal_weight`
     days_per_year              what annual figures were made with; null for games
     objective, penalty, folds  how a trial is scored, and on how many folds
-    trials                     {asked, complete, pruned, failed, inactive, violating, limit, cut}
+    trials                     {asked, complete, pruned, failed, inactive, violating, limit, cut,
+                               earlier: {studies, trials, unknown} on some of the same days}
     warm_start                 {study, told, left_out, begun} finished trials of another study that
                                the sampler was told of, those that did not fit, and all behind
                                them, which count as tried in `evidence` and `chance`; or null
@@ -122,6 +123,7 @@ def result_of(
             **counts_of(trial.last for trial in trials),
             "limit": plan.study.n_trials,
             "cut": ledger.fact("cut"),
+            "earlier": ledger.fact("earlier_searches"),
         },
         "warm_start": _warm_start(plan),
         "best": {**_folds(ranked[0]), "score": ranked[0].score} if ranked else None,

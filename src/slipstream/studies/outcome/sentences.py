@@ -193,6 +193,19 @@ def earlier(names: Sequence[str]) -> str:
     return f"; more were tried for {looks} on some of the same days: {_listed(names)}"
 
 
+def earlier_trials(told: Mapping[str, Any] | None) -> str:
+    """Return a sentence on the trials of earlier studies on the same days; empty without any."""
+    if not told:
+        return ""
+    count = len(told["studies"])
+    unknown = f" (unknown for {told['unknown']} of them)" if told["unknown"] else ""
+    return (
+        f" Earlier studies on some of the same days: {count}, which tried {told['trials']} "
+        f"trials{unknown}: {_listed(told['studies'])}. The deflated Sharpe ratio and Hansen's test "
+        "count the trials of this study."
+    )
+
+
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
