@@ -18,6 +18,7 @@ from slipstream.adapters.cappuccino import (
     VectorizedCryptoEnvAlpacaOptimized,
     import_finrl,
 )
+from slipstream.adapters.cappuccino.crypto_env import names_of
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.studies.space.published import settings_of
 
@@ -245,3 +246,10 @@ def test_arrays_that_cannot_be_stepped_are_said():
         env.step(np.array([0.0, np.nan, 0.0]))
     with pytest.raises(ConfigError, match="of 1 copies was given"):
         env.step(np.zeros(2, np.float32))
+
+
+def test_columns_without_names_are_said_to_be_in_the_originals_order(capsys):
+    names = names_of(None, 3)
+    said = capsys.readouterr().err
+    assert f"Write tickers={list(names)}" in said and "in the original's order" in said
+    assert names_of(names, 3) == names and capsys.readouterr().err == ""

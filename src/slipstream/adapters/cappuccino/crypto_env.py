@@ -21,7 +21,7 @@ from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.extras import require
 from slipstream.core.kernel import Loaded
-from slipstream.core.text import did_you_mean
+from slipstream.core.text import did_you_mean, to_stderr
 from slipstream.envs.portfolio.arrays import PanelSegments, PanelTable, arrays_of
 from slipstream.envs.portfolio.config import Config
 from slipstream.envs.portfolio.record import records_of, state_dtype
@@ -265,6 +265,11 @@ def names_of(tickers: Sequence[str] | None, assets: int) -> tuple[str, ...]:
     """Of the columns of `price_array`; a name decides the smallest order."""
     if tickers is None or not len(tickers):
         tickers = SEVEN[:assets] if assets <= len(SEVEN) else TEN[:assets]
+        to_stderr(
+            f"Nobody named the {assets} columns of `price_array`: they are taken in the original's "
+            f"order, which decides their smallest orders. Write tickers={list(tickers)}, in the "
+            "columns' own order; for the command --symbols."
+        )
     names = tuple(str(name).replace("/", "").replace("-", "") for name in tickers)
     if len(names) != assets:
         raise DataError(
