@@ -125,3 +125,27 @@ def test_truth_values_where_they_belong():
     mixed = validate(Mixed, given)
     assert mixed.flag is True and mixed.either is True and mixed.anything == [True]
     assert mixed.rate == (1.0, 2.0) and mixed.count == 3
+
+
+class Lists(Config):
+    names: tuple[str, ...] = ()
+    weights: dict[str, float] = Field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    "values", [{"names": ["a"] * 5_001}, {"weights": {str(i): 1.0 for i in range(5_001)}}]
+)
+def test_a_list_or_mapping_has_a_bounded_number_of_entries(values):
+    with pytest.raises(ConfigError, match="has 5,001 entries, and 5,000 are the most") as error:
+        validate(Lists, values)
+    assert len(str(error.value)) < 500
+
+
+def test_a_message_names_some_of_many_problems():
+    with pytest.raises(ConfigError, match="There are 80 more problems") as error:
+        validate(Lists, {f"unknown{i}": 1 for i in range(100)})
+    assert str(error.value).count("is not a known key") == 20
+
+
+def test_a_message_has_a_bounded_length():
+    assert len(str(ConfigError("one two " * 10_000))) < 31_000

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from slipstream import envs
 from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.kernel import REQUIRED, params_dtype, params_table
+from slipstream.core.spec import Spec
 
 
 def test_built_in_kernels_load():
@@ -131,3 +133,16 @@ def test_a_records_size_may_follow_from_the_data(write_kernel):
     assert kernel.fitted(loaded) is kernel
     wide = np.dtype([("key", "u8"), ("counter", "u8"), ("x", "f8", (3,))], align=True)
     assert wide == kernel.fitted(replace(loaded, state=wide)).STATE
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        spaces.Discrete(100_001),
+        spaces.MultiDiscrete([2] * 50_001),
+        spaces.Box(-1.0, 1.0, (100_001,), np.float32),
+    ],
+)
+def test_an_action_space_has_a_bounded_size(action):
+    with pytest.raises(KernelError, match=r"has 100,00\d choices or numbers, and 100,000"):
+        Spec(spaces.Box(-1.0, 1.0, (1,), np.float32), action)

@@ -96,6 +96,16 @@ def test_falling_back_to_an_older_checkpoint_is_said(run):
     assert "Going on from" in run.said[1]
 
 
+@pytest.mark.parametrize(
+    ("budget", "words"), [(10**12, "has a budget of"), (10**30, "`budget` is")]
+)
+def test_a_checkpoint_with_an_endless_budget_is_refused(run, budget, words):
+    run.save_checkpoint({"x": np.zeros(3)}, Progress(budget, 100).as_dict())
+    with pytest.raises(CheckpointError, match="None of the 1 checkpoints"):
+        run.load_checkpoint()
+    assert words in run.said[0]
+
+
 def test_the_best_policy_of_each_member(run):
     run.best.save(1, {"w": np.ones(3, np.float32)}, {"score": 2.5, "policy": {}, "steps": 1})
     tensors, manifest = run.best.load(1)

@@ -17,11 +17,15 @@ from slipstream.core.text import did_you_mean
 _TAG = re.compile(r"(constrained-\w+|literal\[.*|tuple\[.*|dict\[.*|int|float|str|bool|none)$")
 _NAMED = ("env", "agent")  # sections whose `name` chooses the model, which has no such field
 
+_MOST_ENTRIES = 5_000  # of a list or mapping; thousands of symbols are possible
+_MOST_PROBLEMS = 20  # that a message names
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class Config(BaseModel):
-    """Base of every configuration model: immutable, no unknown keys, no NaN or infinity.
+    """Base of every configuration model: immutable, no unknown keys, no NaN or infinity, no endless
+    lists.
 
     A truth value is no number: `learning_rate: true` is refused, where Pydantic would read 1.
 
@@ -36,8 +40,12 @@ class Config(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_value_as_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _possible_value(cls, value: Any, info: ValidationInfo) -> Any:
         assert info.field_name is not None
+        if isinstance(value, (Mapping, list, tuple, set, frozenset)) and len(value) > _MOST_ENTRIES:
+            raise ValueError(
+                f"has {len(value):,} entries, and {_MOST_ENTRIES:,} are the most; leave some out"
+            )
         refuse_truth_value(cls.model_fields[info.field_name].annotation, value)
         return value
 
@@ -142,13 +150,16 @@ def validate(model: type[ModelT], values: Mapping[str, Any], where: str = "") ->
 def refusal(model: type[BaseModel], error: ValidationError, where: str) -> ConfigError:
     """What Pydantic found, in a paragraph; arguments as for `validate`."""
     problems: dict[str, list[str]] = {}
-    for entry in error.errors():
+    entries = error.errors()
+    for entry in entries[:_MOST_PROBLEMS]:
         before, problem, after = _explain(model, dict(entry), where)
         problems.setdefault(f"{before}|{after}", []).append(problem)  # a union complains twice
     sentences = []
     for words, found in problems.items():
         before, _, after = words.partition("|")
         sentences.append(before + ", or ".join(dict.fromkeys(found)) + after)
+    if (more := len(entries) - _MOST_PROBLEMS) > 0:
+        sentences.append(f"There are {more:,} more problems.")
     return ConfigError(" ".join(sentences))
 
 
@@ -170,6 +181,7 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
     if not location:
         return f"{path}: ", message, "."
     given = repr(entry["input"])
+    given = given if len(given) <= 300 else f"{given[:300]} ..."
     return f"`{path}`: ", message, "." if given in message else f" (got {given})."
 
 

@@ -22,6 +22,8 @@ _OPTION = re.compile(rf"`[^`]*`|--({'|'.join(_ARGUMENTS)})(?![\w-])( (?=['\"\d]|
 # A name that no file can have; without its middle the sentence around it can be read.
 _NAME = re.compile(r"([^\s/]{120})[^\s/]{180,}([^\s/]{40})")
 
+_MOST_LETTERS = 30_000  # of a message; tracebacks of workers are shorter
+
 _PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -38,7 +40,10 @@ class SlipstreamError(Exception):
     on_command_line: ClassVar[bool] = False
 
     def __str__(self) -> str:
-        text = _NAME.sub(r"\1...\2", super().__str__())
+        text = super().__str__()
+        if len(text) > _MOST_LETTERS:
+            text = f"{text[: _MOST_LETTERS // 2]} ... {text[-_MOST_LETTERS // 2 :]}"
+        text = _NAME.sub(r"\1...\2", text)
         return text if self.on_command_line else _OPTION.sub(_argument, text)
 
     def _render_traceback_(self) -> list[str]:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
 
+_MOST_ACTIONS = 100_000  # outputs of a network for one decision
+
 
 class Metric(NamedTuple):
     """A STATE field copied out when an episode ends."""
@@ -113,6 +115,15 @@ class Spec:
                 f"`max_episode_steps` is {limit!r}, and an episode has at least 1 step: give a "
                 "whole number from 1 on, or None (the default) where there is no time limit."
             )
+        kinds = gymnasium.spaces
+        if isinstance(self.action, (kinds.Discrete, kinds.MultiDiscrete, kinds.Box)):
+            count = self.choices or self.action_width
+            if count > _MOST_ACTIONS:
+                raise KernelError(
+                    f"The action space has {count:,} choices or numbers, and {_MOST_ACTIONS:,} are "
+                    "the most: a network puts out one number for each. Split the action into "
+                    "components (MultiDiscrete), or leave some out."
+                )
 
     @property
     def observation_shape(self) -> tuple[int, ...]:

@@ -337,6 +337,13 @@ class Run(Summarised):
 
         def check(manifest: Mapping[str, Any]) -> None:
             check_state_version(manifest, self.config, f"{self.path}", read, again)
+            budget, most = manifest["progress"]["budget"], self.config.training.total_steps
+            if budget > max(most, manifest["progress"]["steps"]):  # a curriculum ends at its steps
+                raise CheckpointError(
+                    f"A checkpoint of {self.path} has a budget of {budget:,} steps, and the run's "
+                    f"config {most:,}: the checkpoint is not the run's. Use another one, or "
+                    f"train again with `{again}`."
+                )
 
         shape = {"progress": _PROGRESS, "bulk?": {}, "state": SHAPE}
         found = checkpoint.load_newest(

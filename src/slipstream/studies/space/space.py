@@ -69,10 +69,11 @@ class Range(Config):
                 raise ValueError(f"`choices` stands alone, without `{min(others)}`")
             if not self.choices:
                 raise ValueError("`choices` is empty; list at least one value")
-            texts = [encode(choice) for choice in self.choices]
-            twice = [text for text in texts if [*map(repr, texts)].count(repr(text)) > 1]
-            if twice:
-                raise ValueError(f"`choices` lists {twice[0]} twice")
+            seen = set[str]()
+            for text in map(encode, self.choices):
+                if repr(text) in seen:
+                    raise ValueError(f"`choices` lists {text} twice")
+                seen.add(repr(text))
             return self
         if self.low is None or self.high is None:
             raise ValueError("give `low` and `high`, or `choices`")
