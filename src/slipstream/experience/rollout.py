@@ -91,10 +91,12 @@ class Rollout:
         self.final_obs, self.final_index = self.final_obs[:0], self.final_index[:0]
 
 
-def rollout_bytes(spec: Spec, horizon: int, members: int, num_envs: int) -> int:
+def rollout_bytes(
+    spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0
+) -> int:
     """Bytes that a `Rollout` of this size allocates (final observations apart)."""
     e = members * num_envs
     numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
-    obs = numbers * spec.observation_dtype.itemsize
+    obs = numbers * spec.observation_dtype.itemsize + mask_width
     step = spec.action_width * spec.action_dtype.itemsize + 4 + 4 + 3
     return (horizon + 1) * e * obs + horizon * e * step
