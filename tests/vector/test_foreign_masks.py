@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -331,3 +332,12 @@ def test_our_own_face_has_a_mask_only_if_its_kernel_has():
     face = functools.partial(gymnasium.make, "slipstream.adapters.ids:slipstream/cartpole-v0")
     face.__qualname__ = face.__name__ = "face"
     assert not make_environment(slipstream.register(face, "face"), {}).spec.masked
+
+
+def test_masks_of_our_own_kernels_pass_through_our_faces():
+    shop = str(Path(__file__).parents[2] / "examples/kernels/shop.py")
+    with slipstream.make_vec(slipstream.make_face("gymnasium", shop, 2), 2) as env:
+        env.reset(seed=1)
+        assert env.spec.masked
+        for _ in range(130):  # an action that is not allowed would raise, also after an end
+            env.step(env.mask.argmax(1))

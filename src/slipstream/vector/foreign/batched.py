@@ -241,12 +241,12 @@ class BatchedCopies(VectorEnv):
         elif self._methods is not None:
             said = self._asked(self._methods)
         for e, place in enumerate(self._mask):
-            if self._door.waiting[e]:  # for a reset: nobody reads its action
-                place[...] = True
-                continue
             try:
                 write_mask(said[e], place, self.spec.components)
             except MisfitError as error:
+                if self._door.waiting[e]:  # for a reset, so that its action is not read
+                    place[...] = True
+                    continue
                 raise KernelError(
                     f"{self._name}: its environment {e} has {error}. Give one with every "
                     "observation; at least one choice must be allowed while an episode goes on."
