@@ -356,7 +356,7 @@ def test_hours_begin_with_few_trials_if_few_are_forecast_to_fit(
 ):
     measured = SliceSpeed(100.0, 0.0, None, 12)
     monkeypatch.setattr(study_module, "measure", lambda *_: measured)
-    done = tune(slipstream, "--hours", "0.056", "--workers", "1")
+    done = tune(slipstream, "--hours", "0.069", "--workers", "1")
     assert done.code == 0, done.err
     with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
         begun = [ask.trial for ask in ledger.asks().values() if ask.time == 0]

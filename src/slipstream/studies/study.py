@@ -405,15 +405,15 @@ class Study:
     def _check_hours(self, plan: StudyPlan, ledger: Ledger, told: Mapping[str, Any]) -> None:
         """Refuse a time budget below one trial and the confirmation of one candidate.
 
-        The search begins with as many trials as fit into half of its time, so that some end even if
+        The search begins with as many trials as fit at half of the speed, so that some end even if
         the forecast was too low.
         """
         hours, count, workers = self.resources.hours, plan.study.n_trials, self.resources.processes
         if hours is None:
             return
-        each = told["search_minutes"] / count / _KEPT
+        each = told["search_minutes"] / count / _TRUST
         alone = each * weighed(plan.folds, workers) / plan.folds
-        confirm = told["confirm_minutes"] / load_after(plan, count, workers) / _KEPT
+        confirm = told["confirm_minutes"] / load_after(plan, count, workers) / _TRUST
         confirm *= load_after(plan, count, workers, 1)
         begun = any(verdict.kind == "complete" for verdict in ledger.verdicts())
         left = (self._deadline - time.monotonic()) / 60
@@ -557,8 +557,9 @@ class Study:
 
 
 _BEFORE_END = 0.9  # of a time budget: tests, storage and the page take the rest
+_TRUST = 0.5  # of the forecast's speed: few members at a time are slower than the slice was
 _KEPT = 0.8  # of a time budget: what the forecast may use, for speeds vary
-_FIRST = 0.5  # of the search's time: trials in flight at its beginning take so much by the forecast
+_FIRST = 0.8  # of the search's time: the most that trials in flight at its beginning take
 _MORE = 1.3  # times the need: what a refusal recommends
 _CONFIRMATION = 0.5  # of a time budget: the most that the confirmation keeps from the search
 

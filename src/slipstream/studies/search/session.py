@@ -67,6 +67,8 @@ class Meter:
     def add(self, name: str, steps: int, before: int, seconds: Mapping[str, float]) -> None:
         """An outcome came in: a member's steps so far, and those that an earlier session made."""
         self._last = self._clock()
+        if not self._steps:  # what this process did before any came in is done once
+            self._cpu = time.process_time()
         known = self._steps.get(name, before)
         self.done += max(0, steps - known)
         self._steps[name] = max(steps, known)
