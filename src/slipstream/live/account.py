@@ -24,7 +24,7 @@ from slipstream.files.files import make_folder
 from slipstream.files.lock import take_lock
 from slipstream.live.feed import Told
 from slipstream.live.journal import Decision, Journal
-from slipstream.live.passes import LONGEST_GAP, Kept, Pass, Replay
+from slipstream.live.passes import LONGEST_GAP, Kept, Pass, PriceReplay
 from slipstream.live.ranges import Outside
 from slipstream.live.store import Moment, Shape, Store
 from slipstream.live.training_prices import FeedComparison, TrainingPrices
@@ -94,7 +94,7 @@ class PaperAccount:
         self._trained_until = max(ends, default=-1)
         self._comparison: FeedComparison | None = None
         self._checked: Sequence[Bars] = ()  # of the feed, as it told them last
-        self._replay: Replay | None = None
+        self._replay: PriceReplay | None = None
         with ExitStack() as opened:
             opened.enter_context(take_lock(folder, refusal))
             self.store = Store(folder / BARS, shape)
@@ -215,7 +215,7 @@ class PaperAccount:
     def _replayed(self, kept: Kept | None) -> list[Pass]:
         """Replay all bars with known decisions, and store the replay for later bars."""
         self._forget()
-        self._replay = Replay(self.policy, self.store.market(), self.start, kept, ROOM)
+        self._replay = PriceReplay(self.policy, self.store.market(), self.start, kept, ROOM)
         return self._replay.passes
 
     def _continued(self, new: Sequence[Moment]) -> list[Pass] | None:

@@ -1,6 +1,6 @@
 """Passes: a policy over a market in memory, of which some decisions may be known.
 
-A `Replay` steps through all bars once. Bars that come later cost only themselves: rows of the
+A `PriceReplay` steps through all bars once. Bars that come later cost only themselves: rows of the
 arrays are computed from the last bars, and must repeat the known row before them bit for bit.
 """
 
@@ -61,12 +61,12 @@ class Pass(NamedTuple):
 def passes_over(
     policy: DeployedPolicy, market: Market, start: int | None, kept: Kept | None = None
 ) -> list[Pass]:
-    """Return the passes of a `Replay`."""
-    with closing(Replay(policy, market, start, kept)) as replay:
+    """Return the passes of a `PriceReplay`."""
+    with closing(PriceReplay(policy, market, start, kept)) as replay:
         return replay.passes
 
 
-class Replay:
+class PriceReplay:
     """Replay of a market in memory whose last bar nobody decides on.
 
     Args:

@@ -16,7 +16,7 @@ from slipstream.live.account import PaperAccount
 from slipstream.live.deployment import Deployment
 from slipstream.live.feed import Told
 from slipstream.live.journal import Decision
-from slipstream.live.passes import Replay
+from slipstream.live.passes import PriceReplay
 from slipstream.live.store import Moment, Shape, moments_of
 from slipstream.market.bars import Bars
 
@@ -99,9 +99,9 @@ def led(
     Returns:
         Looks that continued the replay, and all looks after the first decision.
     """
-    continued, own, turn = list[bool](), Replay.advance, [0]
+    continued, own, turn = list[bool](), PriceReplay.advance, [0]
 
-    def advance(self: Replay, market: Any) -> Any:
+    def advance(self: PriceReplay, market: Any) -> Any:
         if turn[0] == 1:
             return None
         continued.append(False)
@@ -109,7 +109,7 @@ def led(
         continued[-1] = made is not None
         return made
 
-    monkeypatch.setattr(Replay, "advance", advance)
+    monkeypatch.setattr(PriceReplay, "advance", advance)
     monkeypatch.setattr(account, "ROOM", 70)  # less than the bars that come: it is used up
     one, two = (Lead(found, tmp_path / name, start) for name in ("continued", "replayed"))
     moments = moments_of(one.shape.read({"folder": str(tmp_path / "prices")}), one.shape)
