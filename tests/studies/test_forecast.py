@@ -228,6 +228,19 @@ def test_a_refusal_names_its_main_term_and_what_would_mend_it(tmp_path, monkeypa
         assert needs(less, SPEC, None, 2).disk <= needs(setup, SPEC, None, 2).disk // 2
 
 
+def test_a_refusal_offers_to_keep_no_weights_of_the_search(tmp_path, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    setup = plan(n_trials=3_000, confirmation={"top": 1, "seeds": 2})
+    lean = plan(n_trials=3_000, confirmation={"top": 1, "seeds": 2}, keep_weights=False)
+    free = 256 * 2**20 + needs(lean, SPEC, None, 2).disk
+    assert needs(setup, SPEC, None, 2).disk > needs(lean, SPEC, None, 2).disk + 2**20
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 10, free))
+    speed = SliceSpeed(1e5, 0.1, None, 12)
+    with pytest.raises(ResourceError, match=r"--set study\.keep_weights=false` is enough too"):
+        forecast(setup, SPEC, speed, {}, tmp_path / "new", workers=2)
+    forecast(lean, SPEC, speed, {}, tmp_path / "new", workers=2)
+
+
 def test_a_state_on_the_disk_is_budgeted_once(tmp_path):
     """A worker replaces a file at a time; of whom nobody trains now, what acts is kept."""
     setup = plan(n_trials=10, confirmation={"top": 10, "seeds": 10})

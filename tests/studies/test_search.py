@@ -53,6 +53,14 @@ def run(
         return contents(ledger), pool, search
 
 
+def test_weights_of_the_search_are_kept_or_not(tmp_path):
+    kept, pool, _ = run(tmp_path / "kept")
+    lean = plan(pruning=PRUNING, keep_weights=False)
+    same, other, _ = run(tmp_path / "lean", setup=lean)
+    assert kept == same and pool.finished
+    assert not other.finished and other.dropped == pool.dropped | pool.finished
+
+
 def contents(ledger: Ledger):
     """What a study is, without the wall clock."""
     asks = [(a.trial, a.time, dict(a.params)) for a in ledger.asks().values()]

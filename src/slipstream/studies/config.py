@@ -13,7 +13,7 @@ from slipstream.core.bounds import Count, InnerShare, Natural, Seed
 from slipstream.core.config import Config
 from slipstream.market.folds import FoldPlan
 
-_FREE = ("n_trials", "final_refit")
+_FREE = ("n_trials", "final_refit", "keep_weights")
 """Fields that may change between two calls of one study: no trial depends on them."""
 _LATER = ("start_with", "constraints", "from_study")
 """Fields that studies of earlier versions lack: where they say nothing, nothing differs."""
@@ -91,6 +91,9 @@ class StudyConfig(Config):
     )
     final_seeds: Count = Field(5, description="seeds of the winner before the hold-out is opened")
     final_refit: bool = Field(False, description="also train the winner on everything")
+    keep_weights: bool = Field(
+        True, description="keep the weights of the search's trials, which nothing reads later"
+    )
     from_study: str | None = Field(
         None, description="a study whose finished trials tell the sampler, by name or path"
     )

@@ -368,7 +368,14 @@ def forecast(
     room = free_disk(folder) - _SPARE
     if found.disk > room:
         less = plan.mends(_ON_DISK, lambda one: needed(one).disk <= room)
-        check_disk(folder, found, f"{mended(less)} {fitting}")
+        lean = plan.of(draws, study.model_copy(update={"keep_weights": False}))
+        ways = [mended(less)] if less else []
+        if study.keep_weights and needed(lean).disk <= room:
+            ways.append(
+                "`--set study.keep_weights=false` is enough too: it keeps no weights of the "
+                "search's trials, which nothing reads later."
+            )
+        check_disk(folder, found, " ".join((*(ways or [mended(less)]), fitting)))
     kept = max(kept_bytes(config, spec, observed, steps_of(config)) for config in draws)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
     budgets = sorted({steps_of(config) for config in draws})
@@ -575,7 +582,8 @@ def needs(
     done = max(weights) + _POLICY_BYTES + max(one.agent.state_bytes(spec) for one in draws) // 2
     trained = min(together, confirmed)
 
-    def kept(members: int) -> dict[str, int]:
+    def kept(members: int, finals: int = 0) -> dict[str, int]:
+        members = members * study.keep_weights + finals
         return {f"the weights of {members:,} members": members * policy}
 
     searching = f"states of {in_flight:,} members in flight (study.trials_in_flight x folds)"
@@ -590,7 +598,7 @@ def needs(
             confirming: (trained + processes) * state + (confirmed - trained) * done,
             **kept(searched),
         },
-        {"the report": _REPORT_BYTES, **kept(searched + finals)},
+        {"the report": _REPORT_BYTES, **kept(searched, finals)},
     ]
     row = _OUTCOME_BYTES + _PAGE_BYTES * math.ceil(days / _PAGE_BYTES)
     rows = (searched * stages + confirmed) * row

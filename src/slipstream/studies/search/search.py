@@ -341,7 +341,8 @@ class Search:
                 self._mirror.tell(trial, self._told[trial])
         self._changed.clear()
         for verdict in self._ended:
-            leave = self._pool.finish if verdict.kind == "complete" else self._pool.drop
+            kept = verdict.kind == "complete" and self._plan.study.keep_weights
+            leave = self._pool.finish if kept else self._pool.drop
             for slot in self._plan.trial_slots(verdict.trial):
                 leave(slot.name)
         self._ended.clear()
