@@ -1,5 +1,6 @@
 """What is said of a run whose time goes into learning."""
 
+import slipstream
 from slipstream.settings.config import resolve
 from slipstream.settings.remarks import update_takes
 
@@ -10,3 +11,23 @@ def test_what_will_help_follows_from_the_agent():
     assert "train_freq" in told and told.endswith("PPO or a card (training.device) will.")
     told = update_takes(resolve("cartpole", {"training.num_envs": 8}), 0.96)
     assert "epochs" in told and "PPO" not in told and "train_freq" not in told
+
+
+def test_one_update_a_vector_step_does_less_work_and_says_so(tmp_path):
+    found = {}
+    for pace in ("vector_step", 0.25, 0.125):
+        agent = {"name": "dqn", "updates_per_step": pace, "learning_starts": 64, "batch": 8}
+        run = slipstream.train(
+            {"env": "cartpole", "agent": {**agent, "widths": [8]}},
+            out=tmp_path / str(pace),
+            num_envs=4,
+            total_steps=1_024,
+            report=False,
+            say=lambda _: None,
+        )
+        found[pace] = run
+    updates = {pace: run.result["progress"]["updates"] for pace, run in found.items()}
+    assert updates["vector_step"] == updates[0.25] == 2 * updates[0.125]
+    notes = " ".join(found["vector_step"].provenance["notes"])
+    assert "4 environment steps share one update" in notes
+    assert "vector_step" not in " ".join(found[0.25].provenance["notes"])

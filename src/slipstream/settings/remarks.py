@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slipstream.agents.off_policy.config import VECTOR_STEP
 from slipstream.environments.environment import Environment
 from slipstream.environments.self_play.config import SNAPSHOTS
 from slipstream.environments.self_play.ratings import lacking
@@ -34,6 +35,11 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
         found.append(
             f"total_steps is {budget:,}, and {trained:,} steps per member are trained: {times} "
             f"of {each // copies} steps x {copies} copies."
+        )
+    if copies > 1 and getattr(config.agent, "updates_per_step", None) == VECTOR_STEP:
+        found.append(
+            f"agent.updates_per_step is vector_step: {copies} environment steps share one update. "
+            "Speeds and scores do not compare with runs of other num_envs: their work differs."
         )
     training = config.training
     processes = "process" in environment.backends and training.backend != "serial"

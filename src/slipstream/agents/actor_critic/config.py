@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from pydantic import Field
 
-from slipstream.agents.off_policy.config import OffPolicyConfig
+from slipstream.agents.off_policy.config import OffPolicyConfig, UpdatesPerStep
 from slipstream.core.bounds import Count, Positive, Share
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
@@ -46,9 +46,10 @@ class ActorCriticConfig(OffPolicyConfig):
         description="transitions of an update",
         json_schema_extra=searched(6, 9, power_of=2, by_default=False),
     )
-    updates_per_step: Positive = Field(
+    updates_per_step: UpdatesPerStep = Field(
         1.0,
-        description="optimiser updates for each environment step, the same for any num_envs",
+        description="optimiser updates for each environment step, the same for any num_envs; "
+        "vector_step: one for each step of all copies together",
         json_schema_extra=searched(0.125, 1.0, log=True, by_default=False),
     )
     widths: tuple[Count, ...] = Field(

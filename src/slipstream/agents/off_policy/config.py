@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import itertools
 import math
 from collections.abc import Container
@@ -17,6 +18,8 @@ from slipstream.experience.replay.plan import ReplayPlan
 from slipstream.experience.replay.reflection import check_reflection
 
 ITERATION_STEPS = 1024  # of a member, where `iteration_steps` is null
+VECTOR_STEP = "vector_step"  # one update for each step of all environments together
+UpdatesPerStep = Positive | Literal["vector_step"]
 STUDY_REPLAY = 100_000  # transitions of a study's member, where the user gives no number
 
 
@@ -104,9 +107,10 @@ class OffPolicyConfig(AgentConfig):
     learning_starts: Natural = Field(
         1000, description="environment steps of random actions before the first update"
     )
-    updates_per_step: Positive = Field(
+    updates_per_step: UpdatesPerStep = Field(
         0.25,
-        description="optimiser updates for each environment step, the same for any num_envs",
+        description="optimiser updates for each environment step, the same for any num_envs; "
+        "vector_step: one for each step of all copies together",
         json_schema_extra=searched(0.0625, 1.0, log=True, by_default=False),
     )
     train_every: Count = Field(
@@ -146,7 +150,12 @@ class OffPolicyConfig(AgentConfig):
 
     def updates(self, num_envs: int) -> int:
         """Once learning has begun, rounded up."""
-        return math.ceil(self.iteration_steps(num_envs) * num_envs * self.updates_per_step)
+        return math.ceil(self.iteration_steps(num_envs) * num_envs * self._pace(num_envs))
+
+    def _pace(self, num_envs: int) -> float | fractions.Fraction:
+        if self.updates_per_step == VECTOR_STEP:
+            return fractions.Fraction(1, num_envs)
+        return float(self.updates_per_step)
 
     def parts(self, num_envs: int) -> int:
         """Parts that a gradient is summed from, which two cores may share.
@@ -169,7 +178,7 @@ class OffPolicyConfig(AgentConfig):
             batch=self.batch,
             starts=self.learning_starts,
             every=self.train_every,
-            updates_per_step=self.updates_per_step,
+            updates_per_step=self._pace(num_envs),
             n_step=self.n_step,
             alpha=self.priority_exponent if self.prioritised else 0.0,
             reflect=self.reflect,

@@ -60,7 +60,7 @@ class ReplayPlan(NamedTuple):
     batch: int
     starts: int
     every: int
-    updates_per_step: float
+    updates_per_step: float | Fraction
     n_step: int = 1
     alpha: float = 0.0
     storage: Literal["auto", "dense", "fields"] = "auto"
