@@ -11,12 +11,14 @@ from slipstream.cli.main import main
 from slipstream.core.discover import import_file
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, ResourceError
 from slipstream.files.files import AppendedFile
-from slipstream.files.status import version_in_force
+from slipstream.files.status import read_events, version_in_force
 from slipstream.jobs.process import last_words
 from slipstream.live.deployment import Deployment
 from slipstream.live.store import Shape, Store
+from slipstream.machine import cache
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
+from slipstream.studies.engine.state import LiveStates, PolicyStore
 
 HUGE = 5 << 30
 
@@ -58,6 +60,33 @@ def test_of_an_endless_log_its_end_is_printed(
         file.write(b"the end\n")
     assert _code("log", str(run)) == 0
     assert capsys.readouterr().out == "the end\n"
+
+
+def test_of_endless_events_the_last_ones_are_read(tmp_path: Path) -> None:
+    with _sparse(tmp_path / "events.jsonl").open("ab") as file:
+        file.write(b'\n{"at": 1.0, "event": "begun"}\n')
+    assert [one["event"] for one in read_events(tmp_path, 1)] == ["begun"]
+    (tmp_path / "events.jsonl").unlink()
+    _pipe(tmp_path / "events.jsonl")
+    assert read_events(tmp_path, 1) == []
+
+
+def test_a_state_or_policy_of_a_member_that_is_a_pipe(tmp_path: Path) -> None:
+    live, kept = LiveStates(tmp_path / "live"), PolicyStore(tmp_path / "weights")
+    _pipe(tmp_path / "live" / "search-00001-2.state")
+    assert live.content("search-00001-2") is None and live.policy("search-00001-2") is None
+    _pipe(tmp_path / "weights" / "search-00001.safetensors")
+    with pytest.raises(CheckpointError, match="it is a named pipe, not a file"):
+        kept.get("search-00001-2")
+
+
+def test_a_pipe_among_compiled_code_is_not_whole(tmp_path: Path) -> None:
+    (tmp_path / "code").write_bytes(b"code")
+    cache.seal(tmp_path)
+    assert cache.is_whole(tmp_path)
+    (tmp_path / "code").unlink()
+    _pipe(tmp_path / "code")
+    assert not cache.is_whole(tmp_path)
 
 
 def test_a_pipe_that_somebody_reads_is_not_appended_to(tmp_path: Path) -> None:

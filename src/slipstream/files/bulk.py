@@ -40,7 +40,7 @@ def write_chunks(
     for name, make in chunks.items():
         path = own / f"{name}{_SUFFIX}"
         file = str(path.relative_to(folder))
-        if not path.exists():
+        if not path.is_file():
             content = safetensors.numpy.save({_KEY: np.ascontiguousarray(make())})
             write_bytes(path, content)
             known[file] = hashlib.sha256(content).hexdigest()

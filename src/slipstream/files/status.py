@@ -6,6 +6,7 @@ Reading it imports nothing heavy, so that looking is cheap.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 import psutil
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.reader import UnreadableError, content, read_json, regular_file
+from slipstream.core.reader import UnreadableError, content, open_regular, read_json, regular_file
 
 STATUS, EVENTS, LOG = "status.json", "events.jsonl", "log.txt"
 RUN, STUDY, DEPLOYMENT = KINDS = ("run", "study", "deployment")
@@ -26,6 +27,7 @@ LEDGER = "ledger.db"  # of a study
 MARKS = {RUN: "config.yaml", STUDY: "study.yaml", DEPLOYMENT: CURRENT}
 """What only a folder of that kind has."""
 _MOST_DIGITS = 64
+_EVENT_BYTES = 16 << 20  # of the end of events.jsonl that is read
 _SILENT_SECONDS = 60.0  # of another machine's process
 _MOST_BYTES = 1 << 22  # of status.json: a cluster of thousands of nodes says less
 _NUMBER = (int, float)
@@ -160,10 +162,11 @@ def read_status(folder: Path) -> Status | None:
 
 
 def read_events(folder: Path, last: int | None = None) -> list[dict[str, Any]]:
-    """Lines of `events.jsonl`, the last ones or all; what a kill cut short is left out."""
+    """Lines at the end of `events.jsonl`, the last ones; what a kill cut short is left out."""
     try:
-        regular_file(folder / EVENTS)
-        text = (folder / EVENTS).read_text(encoding="utf-8", errors="replace")
+        with open_regular(folder / EVENTS) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _EVENT_BYTES))
+            text = file.read(_EVENT_BYTES).decode("utf-8", "replace")
     except (OSError, UnreadableError):
         return []
     found = []

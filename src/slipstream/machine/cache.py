@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slipstream.core.errors import ResourceError
+from slipstream.core.reader import UnreadableError, content
 
 log = logging.getLogger("slipstream")
 
@@ -215,9 +216,9 @@ def seal(folder: Path) -> None:
 def is_whole(folder: Path) -> bool:
     """Whether every file is what was sealed."""
     try:
-        hashes = json.loads((folder / _SEAL).read_text(encoding="utf-8"))
+        hashes = json.loads(content(folder / _SEAL))
         return bool(hashes) and all(_hash(folder / name) == was for name, was in hashes.items())
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, UnreadableError, ValueError, AttributeError, TypeError):
         return False
 
 
@@ -243,7 +244,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(content(path)).hexdigest()
 
 
 def cannot_write(folder: Path, error: OSError, what: str = "Compiled code") -> ResourceError:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from slipstream.core.errors import CheckpointError
+from slipstream.core.reader import UnreadableError, open_regular, regular_file
 from slipstream.files.files import make_folder, write_bytes
 from slipstream.studies.engine.member import Member
 from slipstream.studies.engine.under_way import EVERY_SECONDS, UNDER_WAY, UnderWay, append
@@ -139,8 +140,9 @@ class LiveStates:
     def content(self, name: str) -> bytes | None:
         """A member's file as another machine may take it; None where there is none."""
         try:
-            return self._path(name).read_bytes()
-        except FileNotFoundError:
+            with self._open(name) as file:
+                return file.read()
+        except (FileNotFoundError, UnreadableError):
             return None
 
     def put(self, name: str, content: bytes, own: str | None = None) -> bool:
@@ -168,7 +170,7 @@ class LiveStates:
         return True
 
     def _open(self, name: str) -> IO[bytes]:
-        return self._path(name).open("rb")
+        return open_regular(self._path(name))
 
     def _head(self, name: str) -> dict[str, str]:
         """Facts of a file whose tensors are not looked at; nothing where it cannot be read."""
@@ -176,7 +178,7 @@ class LiveStates:
             with self._open(name) as file:
                 length = int.from_bytes(file.read(_CHECK + 8)[_CHECK:], "little")
                 facts: dict[str, str] = json.loads(file.read(length)).get("__metadata__", {})
-        except (OSError, ValueError):
+        except (OSError, UnreadableError, ValueError):
             return {}
         return facts
 
@@ -263,9 +265,10 @@ class PolicyStore:
         if not path.exists():
             return {}, {}
         try:
+            regular_file(path)
             with safe_open(path, "numpy") as file:
                 return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, UnreadableError) as error:
             raise CheckpointError(
                 f"{path} cannot be read ({error}): delete it, and its trial's policies are gone, "
                 "or restore it from a backup."
