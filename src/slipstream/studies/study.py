@@ -535,9 +535,14 @@ class Study:
         return f"--hours {self.resources.hours:g}, with the confirmation's share kept"
 
     def _cut(self, search: Search, session: Session, after: float) -> None:
-        """Follow `study stop`, and end trials in flight if the confirmation needs their time."""
+        """Follow `study stop`, and end trials in flight if the confirmation needs their time.
+
+        Before a trial is complete there is nothing to confirm: those in flight have all the time.
+        """
         asking = search.scheduler.asked < search.scheduler.limit
-        if search.scheduler.running and not self._fits(session, after):
+        some = any(one.kind == "complete" for one in search.verdicts.values())
+        late = not self._fits(session, after) if some else session.left <= 0.0
+        if search.scheduler.running and late:
             self._tell_cut(
                 session, search, self._budget, f"are cut: {len(search.scheduler.running)}"
             )
