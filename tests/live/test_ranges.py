@@ -33,7 +33,7 @@ def jumping(jumps: dict[int, float]) -> pl.DataFrame:
 
 def test_ranges_of_training_and_a_bar_outside(make: Make, tmp_path: Path) -> None:
     jumps = {330: 1.005, 360: 0.997}
-    prices = write(tmp_path / "prices", {"EURUSD": jumping(jumps)})
+    prices = write(tmp_path / "prices", {"EURUSD": jumping(jumps)}, slice(405))
     found = make("forex", prices, features=["log_return_1", "close_location"])
     ranges = Ranges.of(found.policy().facts)
     assert ranges is not None
@@ -83,8 +83,8 @@ def test_ranges_are_those_of_what_is_observed(
 
 
 def test_a_remark_is_kept_once_however_often_the_account_begins(make: Make, tmp_path: Path) -> None:
-    prices = write(tmp_path / "prices", {"EURUSD": jumping({})})
-    found = make("forex", prices, features=["log_return_1", "close_location"])
+    prices = write(tmp_path / "prices", {"EURUSD": jumping({})}, slice(340))
+    found = make("forex", prices, features=["log_return_1"])
     jumps = dict.fromkeys(range(340, 420, 4), 1.01)
     later = {"EURUSD": jumping(jumps)}
     remarks = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import time
 
 import gymnasium
 import numpy as np
@@ -13,6 +15,7 @@ from gymnasium import spaces, wrappers
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import resolve_environment
+from slipstream.vector.foreign import trainable
 from slipstream.vector.foreign.trainable import check_trainable
 
 CARTPOLE = "CartPole-v1"
@@ -195,6 +198,57 @@ def test_what_is_carried_from_episode_to_episode_is_reported(wrapper, expected):
     notes = " ".join(resolve_environment(name, {}).notes)
     assert ("keep numbers from episode to episode" in notes) is expected
     assert (f"`{wrapper.__name__}`" in notes) is expected
+
+
+class Ends(gymnasium.Wrapper):
+    def step(self, action):
+        raise SystemExit(0)
+
+
+class Hangs(gymnasium.Wrapper):
+    def step(self, action):
+        time.sleep(100.0)
+
+
+@pytest.fixture
+def _free_alarm():
+    """Lend the timer of pytest's own time limit to the test."""
+    seconds, _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@pytest.mark.usefixtures("_free_alarm")
+@pytest.mark.parametrize("wrapper", [Ends, Hangs])
+def test_a_step_that_ends_or_hangs_is_left_to_the_training(wrapper, monkeypatch):
+    monkeypatch.setattr(trainable, "_PLAYED_SECONDS", 0.2)
+    name = slipstream.register(lambda: wrapper(gymnasium.make(CARTPOLE)), wrapper.__name__)
+    assert not resolve_environment(name, {}).notes
+
+
+class Scaled(gymnasium.RewardWrapper):
+    """Does not record its arguments."""
+
+    def __init__(self, env, factor=1.0):
+        super().__init__(env)
+        self.factor = factor
+
+    def reward(self, reward):
+        return self.factor * reward
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: wrappers.TransformReward(gymnasium.make(CARTPOLE), lambda r: 2 * r),
+        lambda: Scaled(gymnasium.make(CARTPOLE), 2.0),
+    ],
+)
+def test_no_setting_is_advised_that_makes_another_wrapper(make):
+    notes = " ".join(resolve_environment(slipstream.register(make, "scaled"), {}).notes)
+    assert "with its arguments in place of `...`" in notes
 
 
 def test_minus_one_is_no_time_limit_as_in_gymnasium():

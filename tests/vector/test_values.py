@@ -217,7 +217,7 @@ def test_a_kernels_choices_may_begin_anywhere(tmp_path):
 @pytest.mark.parametrize("target", ["cartpole", "gym:CartPole-v1"])
 @pytest.mark.parametrize("num_envs", ["2", None, float("nan"), 1.5, 0, -1, True])
 def test_a_number_of_copies_is_a_whole_number(target, num_envs):
-    with pytest.raises(ConfigError, match=rf"`num_envs` must be at least 1, .* is {num_envs!r}"):
+    with pytest.raises(ConfigError, match=rf"`num_envs` must be .*{num_envs!r}"):
         slipstream.make_vec(target, num_envs)
 
 
@@ -227,5 +227,5 @@ def test_numbers_may_be_numpys():
         slipstream.make_vec("cartpole", np.int32(2), seed=np.int32(3)).reset(), mine
     )
     for seed in ("3", None, 1.5):
-        with pytest.raises(ConfigError, match="`seed` must be a whole number"):
+        with pytest.raises(ConfigError, match="`seed` must be int, got"):
             slipstream.make_vec("cartpole", 2, seed=seed)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.api.training import train
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
 from slipstream.environments.environment import Environment, PriceWindow
@@ -16,6 +17,7 @@ from slipstream.files import checkpoint
 from slipstream.files.status import CURRENT, LEDGER
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
+from slipstream.runs.listeners.events import Listener
 from slipstream.runs.policies import (
     DeployedPolicy,
     Tracks,
@@ -26,13 +28,6 @@ from slipstream.runs.policies import (
     seen_rows,
 )
 from slipstream.runs.run import CHECKPOINTS, CONFIG, Run
-
-if TYPE_CHECKING:
-    from slipstream.runs.games import Games
-from typing import TYPE_CHECKING
-
-from slipstream.api.training import train
-from slipstream.runs.listeners.events import Listener
 from slipstream.settings.target import Overrides, parse_overrides
 
 if TYPE_CHECKING:

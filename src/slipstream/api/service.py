@@ -190,9 +190,9 @@ class AgentTrainingService:
         there = state in ("complete", "stopped", "failed") and (folder / CONFIG).is_file()
         if not there:
             why = f": {found.reason}" if found.reason else ""
-            raise ConfigError(
-                f"Job {job} is {state}{why}, and there are no results. Call `wait({job})` first."
-            )
+            ended = state in ("stopped", "failed")
+            advice = f"`retry({job})` begins it again." if ended else f"Call `wait({job})` first."
+            raise ConfigError(f"Job {job} is {state}{why}, and there are no results. {advice}")
         run = Run.open(folder)
         result = run.result or {}
         asked = found.place["vectorized"]

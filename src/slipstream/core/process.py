@@ -180,7 +180,8 @@ def _note_fork() -> None:
 def _foreign(fork: FrameType) -> bool:
     """Return False for a process of slipstream's own, or one that never returns."""
     file = fork.f_code.co_filename
-    return not file.startswith(_PACKAGE) and f"{os.sep}multiprocessing{os.sep}" not in file
+    library = f"{os.sep}multiprocessing{os.sep}" in file or file.endswith(f"{os.sep}subprocess.py")
+    return not file.startswith(_PACKAGE) and not library
 
 
 os.register_at_fork(after_in_child=_end_if_it_returns, after_in_parent=_note_fork)

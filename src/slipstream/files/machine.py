@@ -146,7 +146,7 @@ class Cards:
         """Return name, percent in use, bytes held and had, and watts of each; None if unknown."""
         found = []
         for number, card in enumerate(self._cards):
-            told: dict[str, Any] = dict.fromkeys(_ASKED) | {"name": f"card {number}"}
+            told: dict[str, Any] = dict.fromkeys(_ASKED) | {"name": f"GPU {number}"}
             for name, ask in self._asks.items():
                 with suppress(Exception):  # parts of a card (MIG) have no use, AMD's may be "N/A"
                     told[name] = ask(card)

@@ -263,13 +263,9 @@ def _array(config: Mapping[str, Any], name: str) -> NDArray[np.float64]:
 
 def names_of(tickers: Sequence[str] | None, assets: int) -> tuple[str, ...]:
     """Of the columns of `price_array`; a name decides the smallest order."""
-    if tickers is None or not len(tickers):
+    named = tickers is not None and len(tickers) > 0
+    if tickers is None or not named:
         tickers = SEVEN[:assets] if assets <= len(SEVEN) else TEN[:assets]
-        to_stderr(
-            f"Nobody named the {assets} columns of `price_array`: they are taken in the original's "
-            f"order, which decides their smallest orders. Write tickers={list(tickers)}, in the "
-            "columns' own order; for the command --symbols."
-        )
     names = tuple(str(name).replace("/", "").replace("-", "") for name in tickers)
     if len(names) != assets:
         raise DataError(
@@ -277,6 +273,12 @@ def names_of(tickers: Sequence[str] | None, assets: int) -> tuple[str, ...]:
             f"({', '.join(names)}): give one for each in the columns' order, as `tickers`, or "
             "--symbols of the command; where one symbol is missing from the arrays, leave it out "
             "of the names, too."
+        )
+    if not named:
+        to_stderr(
+            f"The {assets} columns of `price_array` have no names: they are taken in the original "
+            f"order, which decides their smallest orders. Write tickers={list(names)}, in the "
+            "columns' own order; for the command --symbols."
         )
     return names
 

@@ -51,7 +51,8 @@ def requirements(view: StudyView) -> list[Section]:
         if name in ("excess", "own", "timing"):
             limit = f"at most {told['level']:g}"
             why = f"{_UNKNOWN}: other trials on other days decide it too"
-            rows.append([f"Hansen's p, {name}", f"{p:.2g}", limit, why])
+            row = [f"Hansen's p, {name}", f"{p:.2g}", limit]
+            rows.append([*row, "holds" if p <= told["level"] else why])
     rows.append(_deflated(evidence.get("deflated_sharpe") or {}, result["days_per_year"]))
     pbo = evidence.get("pbo") or {}
     found = number(pbo.get("value"), 2) if "value" in pbo else "not computed"

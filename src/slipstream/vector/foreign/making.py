@@ -276,7 +276,7 @@ def never_made(name: str, error: OverdueError) -> KernelError:
     """Return what to raise if a constructor does not end."""
     return KernelError(
         f"{name} cannot be made: its constructor or the import of its module has taken "
-        f"{START_SECONDS:g} s and was ended{_place(error)}. Mend the environment there; if it "
+        f"{START_SECONDS:g} s and was ended{_place(error)}. Fix the environment there; if it "
         "loads or downloads much, do that before the training."
     )
 

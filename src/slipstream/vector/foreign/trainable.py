@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import re
@@ -14,7 +13,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 
 from slipstream.core.errors import ConfigError
-from slipstream.vector.foreign.making import Wrappers
+from slipstream.core.process import time_limit
+from slipstream.vector.foreign.making import Wrappers, shut, theirs
 from slipstream.vector.foreign.masks import chooses, method_of, shows_mask
 from slipstream.vector.forms import is_image
 
@@ -126,18 +126,26 @@ def _refuse_images(space: spaces.Space[Any], name: str) -> None:
 
 
 def _setting(wrapper: Any, configured: Wrappers) -> str:
-    """What makes a wrapper again in `env.training_wrappers`, valid in YAML and Python."""
-    kind, arguments = type(wrapper), getattr(wrapper, "_saved_kwargs", None) or {}
-    own: dict[str, Any] = {"name": f"{kind.__module__}:{kind.__name__}", "kwargs": arguments}
-    for name, kwargs in configured:
-        if name.rpartition(":")[2] == kind.__name__:
-            own = {"name": name, "kwargs": dict(kwargs)}
-    own["kwargs"] = {key: value for key, value in own["kwargs"].items() if value is not None}
-    return json.dumps([own if own["kwargs"] else own["name"]], default=str)
+    """Return what makes a wrapper again in `env.training_wrappers`, valid in YAML and Python.
+
+    Arguments are left to the user if they are not recorded or no file can hold them.
+    """
+    kind, arguments = type(wrapper), getattr(wrapper, "_saved_kwargs", None)
+    name = f"{kind.__module__}:{kind.__name__}"
+    for known, kwargs in configured:
+        if known.rpartition(":")[2] == kind.__name__:
+            name, arguments = known, dict(kwargs)
+    own = {key: value for key, value in (arguments or {}).items() if value is not None}
+    try:
+        if arguments is not None:
+            return json.dumps([{"name": name, "kwargs": own} if own else name])
+    except TypeError:  # a function
+        pass
+    return f'[{{"name": "{name}", "kwargs": {{...}}}}]` with its arguments in place of `...'
 
 
 def carries_over(env: Any, fresh: Any, name: str) -> tuple[str, ...]:
-    """Warn of wrappers that keep numbers from episode to episode under names nobody knows.
+    """Warn of wrappers that keep numbers from episode to episode under unknown names.
 
     The same seed and actions are played twice. A second time that differs, in an environment whose
     fresh copy repeats the first one, comes from what earlier steps left behind.
@@ -151,15 +159,22 @@ def carries_over(env: Any, fresh: Any, name: str) -> tuple[str, ...]:
     own = [one for one in _wrappers(env) if not type(one).__module__.startswith(known)]
     if not own:
         return ()
+    other = None
     try:
-        first = _played(env)
-        if data_equivalence(first, _played(env)):
-            return ()
-        with contextlib.closing(fresh()) as other:
+        with time_limit(_PLAYED_SECONDS):
+            first = _played(env)
+            if data_equivalence(first, _played(env)):
+                return ()
+            other = fresh()
             if not data_equivalence(first, _played(other)):
-                return ()  # it draws from nobody's seed
-    except Exception:  # whatever a random action raises is for the training to report
-        return ()
+                return ()  # it draws from no seed
+    except BaseException as error:
+        if not theirs(error):
+            raise
+        return ()  # what a random action raises, and a step that hangs, the training reports
+    finally:
+        if other is not None:
+            shut(other, name)
     kinds = ", ".join(f"`{type(one).__name__}`" for one in own)
     return (
         f"{name} does not repeat itself: the same seed and actions gave other observations or "
@@ -182,7 +197,7 @@ def _played(env: Any) -> list[Any]:
     return copy.deepcopy(told)
 
 
-_STEPS_PLAYED = 20
+_STEPS_PLAYED, _PLAYED_SECONDS = 20, 5.0
 _SMALLEST_IMAGE = 64  # pixels: below are grids of a few cells, whose flat form is usual
 
 

@@ -141,7 +141,8 @@ class _Worker:
     def __init__(self, fds: Sequence[int]) -> None:
         self._pipe: Connection = Connection(fds[0])
         signal.signal(HANG_SIGNAL, self._hung)
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # no `time_limit`: the parent has its own
+        # No `time_limit` here: the parent has its own. Programs started here inherit no handler.
+        signal.signal(signal.SIGALRM, lambda *_: None)
         faulthandler.enable(file=fds[2])
         # Before Python's own handler, so that code which never comes back is named, too.
         faulthandler.register(HANG_SIGNAL, file=fds[2], all_threads=True, chain=True)
