@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import os
+import resource
+import select
+import subprocess
+import time
 from pathlib import Path
 
 import gymnasium
@@ -16,7 +22,9 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.environments.factory import make_environment, resolve_environment
 from slipstream.report.run.evaluation import random_policy
 from slipstream.runs.policies import seen_rows
+from slipstream.vector.foreign import masks
 from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.vector.foreign.making import Wrapped
 from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import blank, member_indices
 
@@ -34,6 +42,7 @@ class Picky(gymnasium.Env):
     """
 
     def __init__(self, how="info", sizes=(4,), bad=None):
+        self.owner = os.getpid()
         self.how, self.sizes, self.bad = how, sizes, bad
         several = len(sizes) > 1
         self.action_space = spaces.MultiDiscrete(sizes) if several else spaces.Discrete(sizes[0])
@@ -88,9 +97,11 @@ def maker(*how, **more):
     return make
 
 
-def vectors(num_envs, kind="NextStep", how="info", sizes=(4,), bad=None):
+def vectors(num_envs, kind="NextStep", how="info", sizes=(4,), bad=None, first=None):
     """A function that `vec:` names."""
     makers = [maker(how, tuple(sizes), None if bad is None else BAD[bad][0])] * num_envs
+    if first is not None:
+        makers[0] = maker(first, tuple(sizes))
     if kind == "Async":
         return gymnasium.vector.AsyncVectorEnv(makers)
     if kind in ("DummyVecEnv", "SubprocVecEnv"):
@@ -321,11 +332,171 @@ def test_masks_that_cannot_be_read_are_reported():
 def test_a_reset_that_ends_the_process_is_not_looked_at_here():
     class Ends(Picky):
         def reset(self, **arguments):
-            import os
-
             os._exit(3)
 
-    assert not make_environment(slipstream.register(Ends, "ends"), {}).spec.masked
+    assert make_environment(slipstream.register(Ends, "ends"), {}).spec.masked is None
+
+
+class Slow(Picky):
+    """The first `reset`, in a forked process, does not end."""
+
+    def reset(self, **arguments):
+        if os.getpid() != self.owner:
+            time.sleep(600)
+        return super().reset(**arguments)
+
+
+def test_a_first_reset_that_takes_too_long_is_reported_if_a_mask_comes_later(monkeypatch):
+    monkeypatch.setattr(masks, "RESET_SECONDS", 0.2)
+    with slipstream.make_vec(lambda: Slow("none"), 1, backend="serial") as env:
+        assert env.spec.masked is None and env.mask is None
+        env.reset(seed=1)
+    with slipstream.make_vec(Slow, 1, backend="serial") as env:
+        words = "`reset`, in a forked process, took more than 10 s or failed, .* `action_masks"
+        with pytest.raises(KernelError, match=words):
+            env.reset(seed=1)
+
+
+def test_what_a_first_reset_starts_is_ended_and_what_is_here_is_kept():
+    ear, mouth = os.pipe()
+    sleeps = ["sleep", "600"]
+
+    class Serves(Picky):
+        def __init__(self):
+            super().__init__()
+            self.server = subprocess.Popen(sleeps)
+
+        def reset(self, **arguments):
+            self.more = subprocess.Popen(sleeps, pass_fds=[mouth])
+            return super().reset(**arguments)
+
+        def close(self):
+            self.server.kill()
+            self.server.wait()
+
+    env = Serves()
+    try:
+        assert masks.offers_mask(env)
+        assert env.server.poll() is None
+        os.close(mouth)
+        waiting = select.poll()
+        waiting.register(ear, select.POLLIN)
+        assert waiting.poll(20_000) and os.read(ear, 1) == b""  # nothing else holds it open
+    finally:
+        env.close()
+        os.close(ear)
+
+
+def test_a_first_info_is_read_through_any_descriptor(monkeypatch):
+    pipe, high = os.pipe, 1100
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard <= high + 2:
+        pytest.skip("the system allows too few descriptors")
+
+    def above():
+        ends = pipe()
+        moved = [fcntl.fcntl(end, fcntl.F_DUPFD, high) for end in ends]
+        for end in ends:
+            os.close(end)
+        return moved
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, high + 2), hard))
+    try:
+        monkeypatch.setattr(os, "pipe", above)
+        assert masks.offers_mask(Picky()) is True
+        assert masks.offers_mask(Picky("none")) is False
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_fork_that_fails_leaves_no_pipe(monkeypatch):
+    ends, pipe = [], os.pipe
+
+    def noted():
+        ends.extend(pipe())
+        return ends
+
+    def fork():
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "pipe", noted)
+    monkeypatch.setattr(os, "fork", fork)
+    assert masks.offers_mask(Picky()) is None
+    for end in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(end)
+
+
+@pytest.mark.parametrize("kind", ["NextStep", "Async", "DummyVecEnv"])
+@pytest.mark.parametrize("first", ["none", "method"])
+def test_a_method_of_only_some_environments_is_refused(kind, first):
+    other = {"none": "method", "method": "none"}[first]
+    kwargs = {"kind": kind, "how": other, "first": first}
+    has, lacks = (0, 1) if first == "method" else (1, 0)
+    words = rf"vec:.*: environment {has} has a method .* environment {lacks} has none"
+    with pytest.raises(ConfigError, match=words):
+        slipstream.make_vec(f"vec:{__name__}:vectors", 2, kwargs=kwargs)
+
+
+def test_masks_of_only_some_environments_are_refused():
+    kwargs = {"how": "info", "first": "none"}
+    words = "which the first `reset` of its first environment did not"
+    with (
+        slipstream.make_vec(f"vec:{__name__}:vectors", 2, kwargs=kwargs) as env,
+        pytest.raises(KernelError, match=words),
+    ):
+        env.reset(seed=1)
+    rows = member_indices([0], 2)
+    with pytest.raises(ConfigError, match="environment 1 has a method `action_masks"):
+        ForeignEnv([maker("none"), maker("method")], *rows)
+    with ForeignEnv([maker("method"), maker("none")], *rows) as env:
+        out = blank(env)
+        with pytest.raises(KernelError, match="environment 1 returned no action mask"):
+            env.reset(out.obs, out.mask)
+
+
+class Unreal(gymnasium.Env):
+    """Each step pays 1; the sixth one shows NaN, or its wrapper raises."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(2, np.nan if self.steps == 6 else 0.0, np.float32), 1.0, False, False, {}
+
+
+class Twice(gymnasium.Wrapper):
+    """Every step is two of the environment, which pay 10."""
+
+    def __init__(self, env, raises=False):
+        super().__init__(env)
+        self.raises = raises
+
+    def step(self, action):
+        self.env.step(action)
+        seen, *rest = self.env.step(action)
+        if self.raises and np.isnan(seen).any():
+            raise RuntimeError("broken")
+        return (seen, 10.0, *rest[1:])
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_discarded_step_is_no_part_of_the_raw_return(raises):
+    made = Wrapped(Unreal, (), ((f"{__name__}:Twice", {"raises": raises}),))
+    policy = FaultPolicy(on_fault="restart", per_minute=100, in_a_row=100)
+    with ForeignEnv(made, *member_indices([0], 1), workers=1, policy=policy) as env:
+        out = blank(env)
+        env.reset(out.obs, out.mask)
+        for _ in range(3):
+            env.step(np.zeros((1, 1), np.int64), out)
+        ended = env.drain_episodes()
+        assert ended.length.tolist() == [2] and ended.ret.tolist() == [4.0]
 
 
 def test_our_own_face_has_a_mask_only_if_its_kernel_has():

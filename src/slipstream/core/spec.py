@@ -82,7 +82,9 @@ class Spec:
         fixed_mean, fixed_std: float32 [D], known before training; NaN where the policy shall keep
             running statistics. None: running statistics everywhere.
         market: set by market environments.
-        masked: the environment has a mask of allowed choices; set where a kernel is loaded.
+        masked: the environment has a mask of allowed choices; set where a kernel is loaded. None:
+            its first `reset` did not return in time or failed; the environment is stepped without
+            a mask.
         native_observation, native_action: the environment's own spaces, where `observation` and
             `action` are what the batch made of them (`vector/forms.py`); None: the same.
 
@@ -103,7 +105,7 @@ class Spec:
     fixed_mean: NDArray[np.float32] | None = None
     fixed_std: NDArray[np.float32] | None = None
     market: MarketSpec | None = None
-    masked: bool = False
+    masked: bool | None = False
     native_observation: gymnasium.Space[Any] | None = None
     native_action: gymnasium.Space[Any] | None = None
 

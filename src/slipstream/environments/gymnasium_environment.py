@@ -185,7 +185,7 @@ class GymnasiumEnvironment(Environment):
                 training,
                 source=_source(shown),
                 warnings=(
-                    *warnings_of(shown, name, wrappers, spec.masked),
+                    *warnings_of(shown, name, wrappers, bool(spec.masked)),
                     *carries_over(
                         shown, lambda: with_mask_apart(make_gymnasium(made, kwargs)), name
                     ),

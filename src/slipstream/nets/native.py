@@ -35,7 +35,7 @@ class Native:
     @classmethod
     def of(cls, spec: Spec, members: int, sizes: tuple[int, ...]) -> Native:
         """Forms of an environment's own observations and actions."""
-        return cls(observation_form(spec), action_form(spec), members, sizes, spec.masked)
+        return cls(observation_form(spec), action_form(spec), members, sizes, bool(spec.masked))
 
     def rows(self, obs: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
         """Rows [M * R, *shape] and the axes before an observation's own, () for a single one.

@@ -133,7 +133,7 @@ def replay_bytes(
     """
     slots = slots_of(plan, spec, num_envs)
     slot = 4 * (spec.action_width + 2)
-    if keeps_fields(plan, spec, fields, spec.masked):
+    if keeps_fields(plan, spec, fields, bool(spec.masked)):
         slot += fields or 0
     else:
         slot += observation_bytes(spec) + (spec.choices if spec.masked else 0)

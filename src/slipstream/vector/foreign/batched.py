@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -87,12 +87,12 @@ class BatchedCopies(VectorEnv):
         shown = without_mask(shown) if self._apart else shown
         observation, action = flat_spaces(name, shown, acted)
         spec = Spec(observation, action, native_observation=shown, native_action=acted)
-        self._methods = None if self._apart or not spec.choices else self._door.methods()
+        self._methods = None if self._apart or not spec.choices else self._door.methods(name)
         if masked is None:
             masked = bool(spec.choices) and (self._apart or self._methods is not None)
             if spec.choices and not masked:
                 self._asked(self._door.reset, self._words(seeds, indices, 0))
-                masked = self._door.said[0] is not None
+                masked = any(one is not None for one in self._door.said)
         spec = replace(spec, masked=masked)
         self.mask_width = spec.choices if masked else 0
         self._mask = np.ones((self.num_envs, self.mask_width), np.bool_)
@@ -232,8 +232,9 @@ class BatchedCopies(VectorEnv):
         if not self.mask_width:
             if self.spec.choices and any(one is not None for one in said):
                 raise KernelError(
-                    f"{self._name} showed the info `action_mask`, which its first `reset` did not: "
-                    "give a mask of allowed choices with every observation or with none."
+                    f"{self._name} showed the info `action_mask`, which the first `reset` of its "
+                    "first environment did not: give a mask of allowed choices with every "
+                    "observation of all environments or with none."
                 )
             return
         if self._apart:
@@ -249,7 +250,7 @@ class BatchedCopies(VectorEnv):
                     continue
                 raise KernelError(
                     f"{self._name}: its environment {e} has {error}. Give one with every "
-                    "observation; at least one choice must be allowed while an episode goes on."
+                    "observation. It must allow at least one action until the episode ends."
                 ) from None
 
     def _flat_one(self, obs: Any) -> NDArray[Any]:
@@ -342,8 +343,8 @@ class _Door:
         self.said: list[Any] = [None] * num_envs
         self.waiting = np.zeros(num_envs, np.bool_)
 
-    def methods(self) -> Callable[[], Any] | None:
-        """What asks every copy for `action_masks()`; None where they have none."""
+    def methods(self, name: str) -> Callable[[], Any] | None:
+        """Return a function that calls `action_masks()` of every environment; None without any."""
         found = getattr(getattr(self.env, "unwrapped", self.env), METHOD, None)
         return found if callable(found) else None
 
@@ -367,15 +368,17 @@ class _Gymnasium(_Door):
             )
         self._masks = self._mode is AutoresetMode.DISABLED or _takes_masks(env.unwrapped)
 
-    def methods(self) -> Callable[[], Any] | None:
+    def methods(self, name: str) -> Callable[[], Any] | None:
         inner = self.env.unwrapped
         if isinstance(inner, SyncVectorEnv):
             found = [method_of(one) for one in inner.envs]
-            return None if None in found else lambda: [one() for one in found if one is not None]
+            if _all_have([one is not None for one in found], name):
+                return lambda: [one() for one in found if one is not None]
+            return None
         if isinstance(inner, AsyncVectorEnv):
-            with closing(inner.env_fns[0]()) as one:
-                return None if method_of(one) is None else partial(inner.call, METHOD)
-        return super().methods()
+            have = inner.call("has_wrapper_attr", METHOD)
+            return partial(inner.call, METHOD) if _all_have(have, name) else None
+        return super().methods(name)
 
     def reset(self, seeds: list[int]) -> Any:
         self.waiting[:] = False
@@ -451,9 +454,17 @@ class _VecEnv(_Door):
         super().__init__(env, env.num_envs)
         self.shown, self.acted = env.observation_space, env.action_space
 
-    def methods(self) -> Callable[[], Any] | None:
+    def methods(self, name: str) -> Callable[[], Any] | None:
         has = getattr(self.env, "has_attr", None)
-        return partial(self.env.env_method, METHOD) if has is not None and has(METHOD) else None
+        if has is None:
+            return None
+        if has(METHOD):
+            return partial(self.env.env_method, METHOD)
+        have: Sequence[bool] = ()
+        with suppress(Exception):  # its environments are not Gymnasium's
+            have = self.env.env_method("has_wrapper_attr", METHOD)
+        _all_have(have, name)
+        return None
 
     @property
     def _first(self) -> Any:
@@ -477,6 +488,21 @@ class _VecEnv(_Door):
         cut = np.array([bool(info.get("TimeLimit.truncated")) for info in infos]) & dones
         finals = {e: infos[e]["terminal_observation"] for e in np.flatnonzero(dones).tolist()}
         return Came(obs, reward, dones & ~cut, cut, finals, np.zeros(self.num_envs, np.bool_))
+
+
+def _all_have(have: Sequence[bool], name: str) -> bool:
+    """Return true if all environments have the method `action_masks()`.
+
+    Raises:
+        ConfigError: only some have it.
+    """
+    if any(have) and not all(have):
+        raise ConfigError(
+            f"{name}: environment {list(have).index(True)} has a method `action_masks()`, and "
+            f"environment {list(have).index(False)} has none. Give every environment the method "
+            "or none."
+        )
+    return any(have)
 
 
 def _row(batch: Any, e: int) -> Any:

@@ -10,6 +10,7 @@ import copy as copying
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -41,7 +42,13 @@ from slipstream.vector.foreign.making import (
     text_of,
     theirs,
 )
-from slipstream.vector.foreign.masks import among_allowed, in_info, method_of, write_mask
+from slipstream.vector.foreign.masks import (
+    RESET_SECONDS,
+    among_allowed,
+    in_info,
+    method_of,
+    write_mask,
+)
 from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.process.faults import TRIES, backoff
@@ -160,7 +167,7 @@ class ForeignCopy:
         except MisfitError as error:
             rule = "a mask of allowed choices comes with every observation or with none"
             if mask is not None:
-                rule = "at least one choice must be allowed as long as an episode goes on"
+                rule = "a mask must allow at least one action until the episode ends"
             doing = doing if self._masks is None else "action_masks"
             raise self.failure(doing, f"{error} ({rule})") from None
 
@@ -183,9 +190,10 @@ class ForeignCopy:
         self.steps += self.length
         self.episode, self.length, self.ret = episode, 0, 0.0
         if self.raw is not None:
-            self.raw.total = 0.0
+            self.raw.total = self.raw.before = 0.0
         if self._checked:
-            self.take, own, self._checked = peeled(self.env)
+            step, own, self._checked = peeled(self.env)
+            self.take = step if self.raw is None else partial(_step_marked, self.raw, step)
             self.most = min(own, self.limit or own)
         try:
             came = self.env.reset(**arguments)
@@ -219,9 +227,14 @@ class ForeignCopy:
         return wrapped
 
     def take_back(self, reward: float) -> None:
-        """A step that was counted was not real: what it showed cannot be used."""
+        """Subtract a step that was counted and whose observation cannot be used."""
         self.length -= 1
         self.ret -= reward
+
+    def discard_raw(self) -> None:
+        """Subtract the raw rewards of a step that was discarded, counted or not."""
+        if self.raw is not None:
+            self.raw.total = self.raw.before
 
     def no_step(self, came: Any) -> KernelError:
         """The error for a step that returned something else than its five."""
@@ -262,6 +275,12 @@ class ForeignCopy:
             f"{self.episode}, step {self.length}). Mend the environment, or "
             "wrap it so that it keeps Gymnasium's interface."
         )
+
+
+def _step_marked(raw: RawReturn, step: Callable[[Any], Any], action: Any) -> Any:
+    """Step an environment whose raw return can be taken back."""
+    raw.before = raw.total
+    return step(action)
 
 
 def peeled(env: Any) -> tuple[Callable[[Any], Any], int, bool]:
@@ -514,6 +533,12 @@ class ForeignCopies:
         wrong = same_spaces(env, self.name, row, what.spaces)
         if wrong is not None:
             raise ConfigError(wrong)
+        if self._mask is None and self._sizes and method_of(env) is not None:
+            raise ConfigError(
+                f"gym:{self.name}: environment {row} has a method `action_masks()`, but the first "
+                "environment (without `env.training_wrappers`) has no action mask. Give every "
+                "environment the method or none. Name a wrapper that adds it in `env.wrappers`."
+            )
         for name, value in self._assigned.get(row, {}).items():
             env.set_wrapper_attr(name, value)
         made = self._guarded(env, i)
@@ -652,6 +677,12 @@ class ForeignCopies:
                 "the info `action_mask`, which the first `reset` of the first environment did not "
                 "(a mask of allowed choices comes with every observation or with none)"
             )
+            if self._what.spec is not None and self._what.spec.masked is None:
+                what = (
+                    "the info `action_mask`, but the first `reset`, in a forked process, took more "
+                    f"than {RESET_SECONDS:g} s or failed, so that it was not known whether `info` "
+                    "has one: offer it by a method `action_masks()`"
+                )
             raise copy.failure(doing, what)
 
     def _allow_all(self, which: Iterable[int]) -> None:
@@ -985,6 +1016,7 @@ class ForeignCopies:
         at["reward"][row], at["kept"][row], at["ended"][row] = 0.0, False, False
         self._places[i].info = {}
         if copy is not None and not self._told:
+            copy.discard_raw()
             at["ended_ret"][row], at["ended_length"][row] = copy.returned, copy.length
 
     def _failed(self, i: int, error: BaseException) -> None:

@@ -56,9 +56,11 @@ class RawReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Attributes:
         total: sum since the episode of the training environment began, which `ForeignCopy` resets.
+        before: `total` before the newest step of the training environment, of several steps inside
+            some wrappers.
     """
 
-    total = 0.0
+    total = before = 0.0
 
     def step(self, action: Any) -> Any:
         came = self.env.step(action)

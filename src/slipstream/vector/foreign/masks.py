@@ -22,7 +22,7 @@ from slipstream.core.process import work_for
 from slipstream.vector.leaves import KEY, MisfitError
 
 METHOD = "action_masks"
-_RESET_SECONDS = 10.0  # for a first reset; what takes longer is taken to have no mask in its info
+RESET_SECONDS = 10.0  # for a first reset in a forked process
 
 
 class MaskApart(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -51,7 +51,7 @@ class MaskApart(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def chooses(acted: Any) -> bool:
-    """Whether actions of a space are choices, which alone can be masked."""
+    """Return true if the actions of a space can be masked: Box actions cannot."""
     return isinstance(acted, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
 
 
@@ -61,7 +61,7 @@ def without_mask(space: spaces.Dict) -> spaces.Dict:
 
 
 def shows_mask(space: Any) -> bool:
-    """Whether an observation space has a mask among its parts."""
+    """Return true if an observation space has a mask among its parts."""
     return isinstance(space, spaces.Dict) and KEY in space.spaces
 
 
@@ -80,12 +80,14 @@ def method_of(env: Any) -> Callable[[], Any] | None:
     return None
 
 
-def offers_mask(env: Any) -> bool:
-    """Whether agents are told what they may choose.
+def offers_mask(env: Any) -> bool | None:
+    """Return true if an environment has an action mask; None if its first info cannot be read.
 
-    An info is looked at in a forked process, since `reset` may hang or end the process.
+    A forked process calls `reset`, because that may hang or end the process.
     """
-    return chooses(env.action_space) and (method_of(env) is not None or _in_first_info(env))
+    if not chooses(env.action_space):
+        return False
+    return method_of(env) is not None or _in_first_info(env)
 
 
 def in_info(info: Any) -> Any:
@@ -107,11 +109,22 @@ def _flat(mask: Any) -> NDArray[Any]:
     return np.asarray(mask).reshape(-1)
 
 
-def _in_first_info(env: Any) -> bool:
-    (ear, mouth), parent = os.pipe(), os.getpid()
-    pid = os.fork()
+def _in_first_info(env: Any) -> bool | None:
+    """Return true if the first info has a mask; None if no process answers in time.
+
+    The forked process does not close the environment: `close` may end a server or delete a file
+    of this process's environment. It leads a session, so that all that `reset` starts is killed.
+    """
+    parent, pid = os.getpid(), None
+    try:
+        ear, mouth = os.pipe()
+    except OSError:
+        return None
+    with suppress(OSError):
+        pid = os.fork()
     if pid == 0:
         try:
+            os.setsid()
             work_for(parent)
             for number in (0, 1, 2):
                 os.dup2(os.open(os.devnull, os.O_RDWR), number)
@@ -120,12 +133,17 @@ def _in_first_info(env: Any) -> bool:
             os._exit(0)
     os.close(mouth)
     try:
-        ready = select.select([ear], [], [], _RESET_SECONDS)[0]
-        return bool(ready) and os.read(ear, 1) == b"1"
+        waiting = select.poll()
+        waiting.register(ear, select.POLLIN)
+        answer = os.read(ear, 1) if waiting.poll(RESET_SECONDS * 1000) else b""
+        return {b"0": False, b"1": True}.get(answer)
     finally:
         os.close(ear)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        if pid is not None:
+            with suppress(OSError):  # it has ended before it led a session
+                os.killpg(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def write_mask(mask: Any, place: NDArray[np.bool_], sizes: Sequence[int]) -> None:
