@@ -188,7 +188,7 @@ def register_search(
     Args:
         prices: of the development days; none of a market of our own generators.
         study: its id; name, beside: see `open_days`.
-        trials: number of trials that it will try.
+        trials: number of trials that it plans; `count_trials` replaces it when the study stops.
 
     Returns:
         Earlier searches on some of these days: their `studies`, their number of `trials`, and of

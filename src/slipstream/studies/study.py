@@ -244,10 +244,11 @@ class Study:
             if told is not None:
                 ledger.record(**{FACT: told.facts})
                 self._tell(told.sentence)
-            found = self._phases(plan, survey, ledger, asked)
-            if searched:  # fewer than asked for if the time was over
-                count_trials(study, found["trials"]["asked"], place.parent)
-            return found
+            try:
+                return self._phases(plan, survey, ledger, asked)
+            finally:
+                if searched:  # fewer than planned, if it was stopped or its time was over
+                    count_trials(study, len(ledger.asks()), place.parent)
 
     def _compare(self, facts: Mapping[str, Any]) -> None:
         """Refuses other prices; says what else is not as it was when the study began."""

@@ -202,7 +202,8 @@ def earlier_trials(told: Mapping[str, Any] | None) -> str:
     return (
         f" Earlier studies on some of the same days: {count}, which tried {told['trials']} "
         f"trials{unknown}: {_listed(told['studies'])}. The deflated Sharpe ratio and Hansen's test "
-        "count the trials of this study."
+        "count the trials of this study. An earlier study that runs now or was killed counts with "
+        "the trials that it planned."
     )
 
 
