@@ -23,6 +23,8 @@ from slipstream.environments.factory import resolve_environment
 from slipstream.files.lines import progress_parts
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import LOG, read_events, read_status
+from slipstream.jobs import VARIABLE
+from slipstream.jobs.queue import STOPPED, JobQueue
 from slipstream.nets.policy_file import pack
 from slipstream.report.study import page as page_module
 from slipstream.settings.config import RunConfig
@@ -296,6 +298,23 @@ def test_an_interrupted_study_says_how_to_go_on_and_ends_the_same(slipstream, ma
     assert again == whole
 
 
+def test_later_studies_count_the_trials_that_were_asked_before_a_stop(
+    slipstream, machinery, tmp_path, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(study_module, "register_search", lambda *_, trials: {})
+    monkeypatch.setattr(study_module, "count_trials", lambda _, trials, beside: told.append(trials))
+    survey = machinery.survey
+    machinery.survey = lambda *given: replace(survey(*given), searched=lambda: ["prices"])
+    machinery.interrupt_after = 12
+    assert tune(slipstream).code == 130
+    with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:
+        assert told == [len(ledger.asks())] and 0 < told[0] < 8
+    machinery.interrupt_after = None
+    assert slipstream("resume", "one", "--no-report").code == 0
+    assert told[1:] == [8]
+
+
 def test_a_study_that_is_stopped_before_its_forecast_is_listed_with_its_trials(
     slipstream, machinery, tmp_path, monkeypatch
 ):
@@ -342,7 +361,12 @@ def test_hours_that_end_in_a_later_phase_stop_the_study_there(
         return train(self, jobs, phase, later)
 
     monkeypatch.setattr(Session, "train", late)
-    done = tune(slipstream, "--hours", "1")
+    place = {"python": sys.executable, "cwd": str(tmp_path), "variables": {}}
+    with JobQueue(tmp_path / "queue") as queue:
+        job = queue.add("study", tmp_path / "studies" / "one", ["tune"], ["resume"], place)
+        monkeypatch.setenv(VARIABLE, f"{queue.folder}:{job.id}")
+        done = tune(slipstream, "--hours", "1")
+        assert queue.job(job.id).wanted == STOPPED  # its supervisor begins it no more
     assert done.code == 130
     assert "The time budget ended during: confirmation." in done.err
     assert "slipstream resume one" in done.err

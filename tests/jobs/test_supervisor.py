@@ -27,7 +27,7 @@ from slipstream.files.interruption import asked_to_stop
 from slipstream.files.lock import take_lock
 from slipstream.files.register import enter
 from slipstream.files.status import Status
-from slipstream.jobs import VARIABLE
+from slipstream.jobs import OVER, VARIABLE
 from slipstream.jobs import supervisor as supervising
 from slipstream.jobs.overview import overview, state_of
 from slipstream.jobs.process import as_job
@@ -170,6 +170,22 @@ def test_a_job_that_finds_its_folder_taken_once_it_has_begun_waits(
         now = queue.job(job.id)
         assert now.ended == ended and now.tries == 0
         assert now.reason.startswith("waits for another process" if held else "Another process")
+
+
+def test_a_job_whose_time_budget_ended_is_stopped_until_it_is_retried(
+    queue, added, tmp_path, monkeypatch
+):
+    job, sentence = added("a", "true"), "The time budget ended during: search."
+    (queue.folder / "1.txt").write_text(f"Something else.\n{sentence}\n")
+    monkeypatch.setenv(VARIABLE, f"{queue.folder}:{job.id}")
+    with as_job() as end:
+        end(OVER)
+    now = queue.job(job.id)
+    assert (state_of(queue, now), now.reason) == (STOPPED, sentence)
+    with Supervisor(queue) as supervisor:
+        assert supervisor.tick() == 0 and not begun(tmp_path, "a")
+        queue.retry(now)
+        ticks(supervisor, lambda: begun(tmp_path, "a"))
 
 
 def test_a_job_that_is_stopped_before_it_has_its_folder_stops_nobody_else(

@@ -20,7 +20,7 @@ from slipstream.cli.cores import give_cores
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
 from slipstream.core.process import KEPT
-from slipstream.jobs import BUSY, VARIABLE
+from slipstream.jobs import BUSY, OVER, VARIABLE
 
 # What pip is to be told about a module; others are packages of the same name.
 _PIP_WORDS = {
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> Any:
         except SlipstreamError as error:  # the queue cannot be told
             faults.complain(str(error))
             code = faults.USER_ERROR
-        code = faults.USER_ERROR if code == BUSY else code
+        code = {BUSY: faults.USER_ERROR, OVER: faults.INTERRUPTED}.get(code, code)
         if ctrl_c.requested and code == faults.FAULT:  # a library took it for an error
             code = faults.INTERRUPTED
         sys.stdout.flush()
@@ -148,7 +148,7 @@ def _run(arguments: list[str] | None) -> int:
         if type(error).__name__ != "Interrupted":
             return faults.complain_of_fault(error)
         faults.complain(str(error))
-        return faults.INTERRUPTED
+        return OVER if getattr(error, "final", False) else faults.INTERRUPTED
     return 0
 
 

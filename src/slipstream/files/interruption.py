@@ -27,11 +27,12 @@ STOP = "stop.json"
 
 
 class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
-    """Training was asked to stop; what was done is kept.
+    """Training was asked to stop, or its time is over; what was done is kept.
 
     Attributes:
         run: the directory of the run or study.
         command: what goes on with it.
+        final: whether a queue leaves it to its user to go on, as after the end of a time budget.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Interrupted(Exception):  # noqa: N818 - stopping on request is no error
         run: Path,
         command: str | None = None,
         how: str = "Stopped after a checkpoint. Go on with:",
+        final: bool = False,
     ) -> None:
+        self.final = final
         self.run, self.command = run, command or f"slipstream resume {shlex.quote(str(run))}"
         super().__init__(f"{how} {self.command}")
 

@@ -5,3 +5,6 @@ VARIABLE = "SLIPSTREAM_JOB"
 
 BUSY = 75
 """What a queue is told, for exit code 2, of a job that another process kept from its folder."""
+
+OVER = 76
+"""What a queue is told, for exit code 130, of a job whose time budget ended."""

@@ -22,8 +22,8 @@ from slipstream.files import checkpoint
 from slipstream.files.files import disk_errors
 from slipstream.files.lock import is_locked
 from slipstream.files.status import DEPLOYMENT, LEDGER, MARKS, Status, read_status
-from slipstream.jobs import BUSY, VARIABLE
-from slipstream.jobs.queue import COMPLETE, FAILED, TABLE, JobQueue, QueuedJob
+from slipstream.jobs import BUSY, OVER, VARIABLE
+from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob
 from slipstream.runs.run import CHECKPOINTS
 from slipstream.studies.record.ledger import outcomes_in
 
@@ -174,5 +174,7 @@ def as_job() -> Iterator[Callable[[int], None]]:
                 queue.waits(job, f"waits for {other_in(folder) or 'another process'}", tries=0)
             elif code == _USER_ERROR:
                 queue.end(job, FAILED, last_words(queue.output(job)))
+            elif code == OVER:  # begun again, it would have as much time once more
+                queue.want(job, STOPPED, last_words(queue.output(job)))
 
         yield ended

@@ -83,7 +83,7 @@ class QueuedJob:
             environment).
         wanted: ``complete``, or ``stopped``: whoever works on it is asked to end.
         ended: ``complete`` or ``failed``; empty while it is not.
-        reason: why it failed, or what it waits for.
+        reason: why it failed or stopped, or what it waits for.
         cores: how many it asked for; None: its share.
         memory: bytes that it was forecast to take; 0 where nobody knows.
         tries: times in a row that it was begun without getting further.
@@ -188,9 +188,9 @@ class JobQueue:
         with self._errors():
             return _JOBS.read(self._table, rest, values, make=lambda row: QueuedJob(*row))
 
-    def want(self, job: QueuedJob, wanted: str) -> None:
-        """From now on the job is to be ``complete`` or ``stopped``; tries count anew."""
-        self._set(job, wanted=wanted, reason="", tries=0)
+    def want(self, job: QueuedJob, wanted: str, reason: str = "") -> None:
+        """From now on the job is to be ``complete`` or ``stopped``, and why; tries count anew."""
+        self._set(job, wanted=wanted, reason=reason, tries=0)
 
     def replace(self, job: QueuedJob, memory: int, **said: Any) -> None:
         """Wants a job with another `command`, `again` and `place` from now on, as `QueuedJob`."""

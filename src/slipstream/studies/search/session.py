@@ -271,7 +271,7 @@ class Session:
             if self.asked.requested:
                 raise Interrupted(self.folder.path, command)
             how = f"The time budget ended during: {phase}. What was trained is kept. Go on with:"
-            raise Interrupted(self.folder.path, command, how)
+            raise Interrupted(self.folder.path, command, how, final=True)
 
     def spent(self, phase: str) -> None:
         """Adds what this session spent on a phase to what earlier ones did."""
