@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from live_markets import Make, table, week, write
 
 from slipstream.cli import main
+from slipstream.files.interruption import ask_to_stop
 from slipstream.jobs.queue import own_queue
 from slipstream.live.deployment import Deployment
 from slipstream.live.successor import KEPT
@@ -67,11 +69,17 @@ def test_studies_are_watched_in_the_background(told: Told) -> None:
     said = told("deploy", "--watch", "night*", "--as", "demo", "--background")
     folder = Deployment.open("demo").path / "watch"
     assert f"slipstream stop {folder}" in said
-    assert "watches night*" in told("status", str(folder))
+    assert "watches night*, 1 looks  (process" in told("status", str(folder))
     assert "no study is called night*" in (folder / "log.txt").read_text()
     told("deploy", "--watch", "night*", "--as", "demo", "--once", code=2)  # another one does
-    told("stop", str(folder))
+    command = "slipstream deploy --as demo --watch 'night*'"
+    assert f"after the look under way; then go on with: {command}\n" in told("stop", str(folder))
     deadline = time.monotonic() + 30
     while "No process works on it" not in (status := told("status", str(folder))):
         assert time.monotonic() < deadline, status
         time.sleep(0.2)
+    assert status.startswith(f"Watch for new studies {folder}\n") and f"`{command}`" in status
+    ask_to_stop(folder)  # its process was killed before it noticed
+    told(*shlex.split(command)[1:], "--once")
+    status = told("status", str(folder))
+    assert f"It has looked once; go on with `{command}`." in status and "1 looks" in status

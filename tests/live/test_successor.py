@@ -10,8 +10,11 @@ import pytest
 from live_markets import Make, momentum, save_study, week, write
 
 from slipstream.cli import main
-from slipstream.files.files import write_sealed
-from slipstream.files.status import LOG
+from slipstream.core.errors import ConfigError
+from slipstream.files import logbook
+from slipstream.files.files import make_folder, write_sealed
+from slipstream.files.interruption import Interrupted, ask_to_stop
+from slipstream.files.status import LOG, read_status
 from slipstream.live import deployment, gates, successor
 from slipstream.live.deployment import Deployment
 from slipstream.live.gates import Gate
@@ -209,3 +212,31 @@ def test_what_deploy_is_not_given_together(words: list[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["deploy", *words, "--as", "demo", "--reason", "none"])
     assert left.value.code == 2
+
+
+def test_what_a_watch_logs_is_its_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leftover request to stop is not followed, and minutes without news leave no line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(successor, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(logbook, "_LOG_SECONDS", 0.0)
+    rounds, folder = list[int](), successor.watch_folder(Deployment.of("new"))
+    make_folder(folder)
+    ask_to_stop(folder)
+
+    def complete(pattern: str) -> list[Path]:
+        rounds.append(len(rounds))
+        if len(rounds) == 5:
+            ask_to_stop(folder)
+        return []
+
+    def busy(*_: Any) -> None:
+        raise ConfigError("Another process deploys new: wait for it.")
+
+    monkeypatch.setattr(successor, "_complete", complete)
+    monkeypatch.setattr(successor, "look", busy)
+    with pytest.raises(Interrupted, match="slipstream deploy --as new --watch 'night"):
+        successor.watch("night*", "new")
+    log = (folder / LOG).read_text().splitlines()
+    assert len(rounds) == 5 and len(log) == 3  # begun, one refusal, stopped
+    status = read_status(folder)
+    assert status is not None and (status.done, status.pattern) == (0, "night*")

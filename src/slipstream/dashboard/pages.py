@@ -23,10 +23,10 @@ from slipstream.environments.factory import kind_of
 from slipstream.files import checkpoint, yaml_file
 from slipstream.files.checkpoint import checkpoints
 from slipstream.files.database import ChangedError
-from slipstream.files.status import CURRENT, LEDGER
+from slipstream.files.status import AUDIT, CURRENT, LEDGER
 from slipstream.live.account import JOURNAL
 from slipstream.live.comparison import RERUN
-from slipstream.live.deployment import ACCOUNTS, AUDIT, Deployment
+from slipstream.live.deployment import ACCOUNTS, Deployment
 from slipstream.live.journal import Decision, Journal
 from slipstream.live.limits import KILL, killed
 from slipstream.runs.listeners.metrics import EVALUATIONS, METRICS

@@ -18,7 +18,14 @@ from slipstream.core.reader import is_there
 from slipstream.core.text import plural, printable
 from slipstream.files.lock import is_locked
 from slipstream.files.machine import Machine
-from slipstream.files.status import CURRENT, DEPLOYMENT, Status, read_events, read_status
+from slipstream.files.status import (
+    CURRENT,
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    Status,
+    read_events,
+    read_status,
+)
 
 GAP = "  "
 _SHOWN = 5  # last events; members under way
@@ -137,10 +144,25 @@ def still(status: Status) -> Status:
 
 def run_lines(folder: Path) -> list[str]:
     """Where a run or a deployment stands."""
-    kind = "Deployment" if is_there(folder / CURRENT) else "Run"
-    resume = f"slipstream resume {shlex.quote(str(folder))}"
     status = read_status(folder)
-    return folder_lines(f"{kind} {folder}", folder, resume, status)
+    kind = "Deployment" if is_there(folder / CURRENT) else "Run"
+    kind = "Watch for new studies" if status and status.pattern else kind
+    return folder_lines(f"{kind} {folder}", folder, resume_command(folder, status), status)
+
+
+def resume_command(folder: Path, status: Status | None, name: str = "") -> str:
+    """Return the command that goes on with a run or a deployment.
+
+    Args:
+        folder: of it.
+        status: its last one.
+        name: how its user calls it; its folder by default.
+    """
+    if status is not None and status.pattern:
+        below = folder.parent.parent == Path(DEPLOYMENTS).absolute()
+        deployment = folder.parent.name if below else str(folder.parent)
+        return shlex.join(["slipstream", "deploy", "--as", deployment, "--watch", status.pattern])
+    return f"slipstream resume {shlex.quote(name or str(folder))}"
 
 
 def idle_line(status: Status | None, resume: str) -> str:
@@ -150,6 +172,8 @@ def idle_line(status: Status | None, resume: str) -> str:
         return f"No process works on it; {go_on}"
     if status.state == "failed":
         return f"It failed: {status.reason} Mend it, then {go_on}"
+    if status.state == "complete" and status.pattern:
+        return f"It has looked once; {go_on}"
     if status.state == "complete" and status.kind == DEPLOYMENT:
         return f"Its feed has ended; {go_on}"
     if status.state == "complete":

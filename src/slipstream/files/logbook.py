@@ -29,7 +29,7 @@ from slipstream.files.lines import GAP, event_line, progress_parts, stamp
 from slipstream.files.status import EVENTS, LOG, STATUS, Status, read_status
 
 _SECONDS = 1.0  # between two writings of the status
-_LOG_SECONDS = 60.0  # between two lines of the log that say how far it is
+_LOG_SECONDS = 60.0
 _LOG_BYTES = 4 << 20  # of log.txt before it becomes log.txt.1
 
 
@@ -43,10 +43,13 @@ class Logbook:
         folder: of the run or study.
         kind: ``run`` or ``study``.
         say: told in a sentence where nothing can be written.
+        every: seconds between two lines of the log with the progress.
     """
 
-    def __init__(self, folder: Path, kind: str, say: Callable[[str], None]) -> None:
-        self._folder, self._say = folder, say
+    def __init__(
+        self, folder: Path, kind: str, say: Callable[[str], None], every: float = _LOG_SECONDS
+    ) -> None:
+        self._folder, self._say, self._every = folder, say, every
         self._status = Status(kind)
         self._files: dict[str, AppendedFile] = {}
         self._written, self._told = -1e9, -1e9  # seconds, of the status and in the log
@@ -161,7 +164,7 @@ class Logbook:
         self._status = replace(self._status, updated=time.time())
         facts = self._status.as_dict()
         self._try(lambda: write_json(self._folder / STATUS, facts, durable=False))
-        if self._written - self._told >= _LOG_SECONDS:
+        if self._written - self._told >= self._every:
             self._told = self._written
             self.say(GAP.join(progress_parts(self._status)))
 

@@ -22,7 +22,7 @@ from slipstream.core.reader import UnreadableError, content, open_regular, read_
 
 STATUS, EVENTS, LOG = "status.json", "events.jsonl", "log.txt"
 RUN, STUDY, DEPLOYMENT = KINDS = ("run", "study", "deployment")
-CURRENT = "current"
+AUDIT, CURRENT, DEPLOYMENTS = "audit.jsonl", "current", "deployments"
 LEDGER = "ledger.db"  # of a study
 MARKS = {RUN: "config.yaml", STUDY: "study.yaml", DEPLOYMENT: CURRENT}
 """What only a folder of that kind has."""
@@ -45,6 +45,7 @@ _SHAPE = {
     "running": [dict.fromkeys(("trial?", "fold?", "step?", "score?", "time?"), _PERHAPS)],
     "nodes": [{"node": str, **dict.fromkeys(("seats", "busy", "answers", "losses"), int)}],
     "notes": [str],
+    "pattern?": str,
 }
 
 
@@ -62,7 +63,7 @@ class Status:
         started: when this session began; `updated`: when this was written. UTC seconds.
         done, of: how far it is, in `unit`: ``steps`` of all members; of a study ``trials``, or
             ``members`` of the phase after the search; of a deployment's account ``decisions``, of
-            an unknown number, 0.
+            an unknown number, 0; of a process that watches studies ``looks``.
         rate: steps per second of all members, lately; None before it is known. `trials_per_hour`:
             of a study's search.
         eta: seconds to the end of everything; None before it is known.
@@ -79,6 +80,7 @@ class Status:
         nodes: of a cluster, see `slipstream.training.cluster.cluster.Cluster.standing`.
         notes: sentences that the user must see.
         reason: why it failed.
+        pattern: of a process that watches studies for a deployment: their names.
     """
 
     kind: str
@@ -103,6 +105,7 @@ class Status:
     nodes: Sequence[Mapping[str, Any]] = ()
     notes: Sequence[str] = ()
     reason: str = ""
+    pattern: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """For `status.json`."""

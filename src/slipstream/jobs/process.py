@@ -21,7 +21,7 @@ from slipstream.core.reader import UnreadableError, is_there, open_regular
 from slipstream.files import checkpoint
 from slipstream.files.files import disk_errors
 from slipstream.files.lock import is_locked
-from slipstream.files.status import DEPLOYMENT, LEDGER, MARKS, Status, read_status
+from slipstream.files.status import AUDIT, DEPLOYMENT, LEDGER, MARKS, Status, read_status
 from slipstream.jobs import BUSY, OVER, VARIABLE
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob
 from slipstream.runs.run import CHECKPOINTS
@@ -76,10 +76,14 @@ def progress_of(folder: Path, kind: str) -> int:
     """A number that rises when a run or study has got further, on the disk.
 
     Steps of a run's newest checkpoint; outcomes in a study's ledger; of a deployment what its
-    process last logged: decisions, or looks at studies.
+    process last logged, decisions; where it watches studies, the bytes of the audit.
     """
     if kind == DEPLOYMENT:
         status = status_of(folder)
+        if status is not None and status.pattern:
+            with suppress(FileNotFoundError):
+                return (folder.parent / AUDIT).stat().st_size
+            return 0
         return 0 if status is None else status.done
     if kind == "study":
         return outcomes_in(folder / LEDGER)

@@ -37,7 +37,7 @@ from slipstream.files.files import (
     write_text,
 )
 from slipstream.files.lock import take_lock
-from slipstream.files.status import CURRENT, DEPLOYMENT, version_in_force
+from slipstream.files.status import AUDIT, CURRENT, DEPLOYMENT, DEPLOYMENTS, version_in_force
 from slipstream.live.account import BARS, JOURNAL
 from slipstream.live.journal import Journal
 from slipstream.live.ranges import Ranges
@@ -50,12 +50,12 @@ from slipstream.nets.policy_file import unpack
 from slipstream.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig
-from slipstream.studies.record.status import DEPLOYMENTS, VERSIONS, lookup
+from slipstream.studies.record.status import VERSIONS, lookup
 
 if TYPE_CHECKING:
     from slipstream.live.gates import Gate
 
-AUDIT, ACCOUNTS = "audit.jsonl", "accounts"
+ACCOUNTS = "accounts"
 NOT_SWITCHED = "not switched"  # event of the audit: the line before it was not followed
 _LONGEST_NAME = 100
 

@@ -206,7 +206,7 @@ def _last_lines(before: bytes, now: bytes) -> bytes:
 
 
 def _continues(after: int, before: Bars, now: Bars) -> bool:
-    """Whether bars of last lines have all that is newer than a moment, and repeat those before.
+    """Return whether last lines have all bars after a moment, and repeat those before it.
 
     The last one of the bars before may have been open.
     """

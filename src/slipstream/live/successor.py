@@ -7,11 +7,11 @@ audit, so that it may be killed at any time.
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from glob import glob
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,8 @@ from slipstream.core.reader import is_there
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files import checkpoint
 from slipstream.files.files import AppendedFile, make_folder
-from slipstream.files.interruption import Interrupted, Interruption
-from slipstream.files.lines import stamp
+from slipstream.files.interruption import Interrupted, Interruption, forget_stop
+from slipstream.files.lines import resume_command, stamp
 from slipstream.files.lock import take_lock
 from slipstream.files.logbook import Logbook
 from slipstream.files.register import id_of
@@ -58,36 +58,45 @@ def watch(pattern: str, name: str, *, once: bool = False, say: Say = lambda sent
     Raises:
         Interrupted: somebody asked it to stop.
     """
-    found, seen, day = Deployment.of(name), list[Path](), -1
+    found, seen, day, looks, trouble = Deployment.of(name), list[Path](), -1, 0, ""
     folder = watch_folder(found)
     make_folder(folder)
     refusal = f"Another process watches studies for {found.path.name}: stop it first."
-    log = Logbook(folder, DEPLOYMENT, say)
+    log = Logbook(folder, DEPLOYMENT, say, every=inf)  # its looks have lines of their own
 
     def tell(sentence: str) -> None:
         say(sentence)
         log.say(sentence)
 
-    with take_lock(folder, refusal), Interruption(folder) as asked, log:
+    def show(phase: str) -> None:
+        log.show(Status(DEPLOYMENT, phase=phase, done=looks, unit="looks", pattern=pattern), True)
+
+    with ExitStack() as stack:
+        stack.enter_context(take_lock(folder, refusal))
+        forget_stop(folder)  # it was for the process before
+        asked = stack.enter_context(Interruption(folder))
+        stack.enter_context(log)
+        show("starting")
         while not asked.requested:
             studies, today = _complete(pattern), int(time.time() // DAY)
             if studies != seen or today != day:
                 try:
                     look(studies, pattern, found, tell)
-                    seen, day = studies, today
+                    seen, day, looks, trouble = studies, today, looks + 1, ""
                 except SlipstreamError as error:  # another process deploys, say: in a minute again
                     if once:
                         raise
-                    tell(str(error))
-            done = len(found.audit())
-            log.show(Status(DEPLOYMENT, phase=f"watches {pattern}", done=done, unit="looks"), True)
+                    if str(error) != trouble:
+                        tell(str(error))
+                    trouble = str(error)
+            show(f"watches {pattern}")
             if once:
                 return
             wake = time.monotonic() + _LOOK_SECONDS
             while time.monotonic() < wake and not asked.requested:
                 time.sleep(_STOP_SECONDS)
-        command = ["slipstream", "deploy", "--watch", pattern, "--as", name]
-        raise Interrupted(found.path, shlex.join(command), "Go on with:")
+        command = resume_command(folder, Status(DEPLOYMENT, pattern=pattern))
+        raise Interrupted(found.path, command, "Go on with:")
 
 
 def watch_folder(found: Deployment) -> Path:

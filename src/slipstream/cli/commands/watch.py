@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from typing import Annotated
@@ -79,7 +78,8 @@ def stop(name: RunOrStudy) -> None:
     from slipstream.cli.commands import jobs
     from slipstream.core.errors import CheckpointError
     from slipstream.core.reader import is_there
-    from slipstream.files.status import CURRENT
+    from slipstream.files.lines import resume_command
+    from slipstream.files.status import CURRENT, read_status
     from slipstream.jobs.queue import own_queue
     from slipstream.jobs.supervisor import stop as stop_job
     from slipstream.studies.record.status import lookup
@@ -97,8 +97,10 @@ def stop(name: RunOrStudy) -> None:
         mine = [job for job in queue.jobs(ended=False) if job.folder == str(folder.resolve())]
         asked = [stop_job(queue, job) for job in mine]  # also one that is still loading
     if ask(name) or any(asked):
+        said = read_status(folder)
         under_way = "bar" if is_there(folder / CURRENT) else "iteration"
-        again = f"slipstream resume {shlex.quote(name)}"
+        under_way = "look" if said and said.pattern else under_way
+        again = resume_command(folder, said, name)
         tell(f"It ends after the {under_way} under way; then go on with: {again}")
     else:
         tell(f"No process works on {folder}: there is nothing to stop.")

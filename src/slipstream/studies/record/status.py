@@ -22,6 +22,7 @@ from slipstream.files.lock import is_locked
 from slipstream.files.status import (
     CURRENT,
     DEPLOYMENT,
+    DEPLOYMENTS,
     MARKS,
     STUDY,
     Status,
@@ -33,7 +34,7 @@ from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials, closest_of, counts_of
 
-DEPLOYMENTS, VERSIONS = "deployments", "versions"
+VERSIONS = "versions"
 FORMATS = ("csv", "json")
 _SHOWN = 5
 
@@ -217,7 +218,7 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
 
 
 def _watches(folder: Path) -> bool:
-    """Whether it is the folder of a process that watches studies for a deployment."""
+    """Return whether a process that watches studies for a deployment has this folder."""
     found = read_status(folder)
     return found is not None and found.kind == DEPLOYMENT
 
