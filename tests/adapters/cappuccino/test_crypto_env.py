@@ -251,5 +251,8 @@ def test_arrays_that_cannot_be_stepped_are_said():
 def test_columns_without_names_are_said_to_be_in_the_originals_order(capsys):
     names = names_of(None, 3)
     said = capsys.readouterr().err
-    assert f"Write tickers={list(names)}" in said and "in the original's order" in said
+    assert f"Write tickers={list(names)}" in said and "in the original order" in said
     assert names_of(names, 3) == names and capsys.readouterr().err == ""
+    with pytest.raises(DataError, match="has 12 columns"):
+        names_of(None, 12)
+    assert capsys.readouterr().err == ""
