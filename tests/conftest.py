@@ -174,6 +174,16 @@ def clean_checkout(known_files):
     assert not new, f"left in the checkout by tests of this file or by those beside them: {new}"
 
 
+@pytest.fixture
+def _free_alarm():
+    """Lend the timer of pytest's own time limit to the test."""
+    seconds, _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
 @pytest.fixture(scope="session")
 def known_files():
     """Files and folders of the checkout that the session found or has already reported."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import threading
@@ -64,16 +63,6 @@ def test_a_process_that_returns_from_a_fork_in_foreign_code_is_ended(tmp_path, m
     assert done.returncode == 0, done.stderr
     assert done.stdout == "ended\n"
     assert "forked the process, and the new process returned into slipstream" in done.stderr
-
-
-@pytest.fixture
-def _free_alarm():
-    """Lend the timer of pytest's own time limit to the test."""
-    seconds, _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
-    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGALRM, before)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 @pytest.mark.usefixtures("_free_alarm")

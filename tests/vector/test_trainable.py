@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import time
 
 import gymnasium
@@ -208,16 +207,6 @@ class Ends(gymnasium.Wrapper):
 class Hangs(gymnasium.Wrapper):
     def step(self, action):
         time.sleep(100.0)
-
-
-@pytest.fixture
-def _free_alarm():
-    """Lend the timer of pytest's own time limit to the test."""
-    seconds, _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
-    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGALRM, before)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 @pytest.mark.usefixtures("_free_alarm")
