@@ -15,9 +15,9 @@ import numpy as np
 import psutil
 
 from benchmarks.environments import maker
+from slipstream.core.capacity import memory_of
 from slipstream.vector.chosen import chosen_backend
 from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.process.pool import memory_of
 from slipstream.vector.vector_env import blank, member_indices
 
 OURS = ("serial", "process", "auto")

@@ -27,7 +27,7 @@ SOURCE = HERE.parents[1] / "src"
 CROSSING, CLOSURES = HERE / "crossing.txt", HERE / "closures.json"
 
 # Each imports from those before it.
-ENGINE = ("core", "jit", "kernels", "gym", "rl", "training", "studies", "report")
+ENGINE = ("core", "jit", "kernels", "rl", "training", "gym", "studies", "report")
 APPLICATIONS = ("markets", "games")
 INTERFACES = ("adapters", "compat", "jobs", "dashboard", "api", "cli")
 
@@ -45,6 +45,8 @@ FOLDERS: Mapping[str, str] = {
     "cli": "cli",
     "core": "core",
     "core.checker": "kernels",
+    "core.discover": "kernels",
+    "core.guard": "kernels",
     "core.kernel": "kernels",
     "core.market_pass": "markets",
     "core.observed": "rl",
@@ -57,6 +59,7 @@ FOLDERS: Mapping[str, str] = {
     "environments.gymnasium_environment": "gym",
     "environments.object_environment": "gym",
     "environments.self_play": "games",
+    "environments.vector_environment": "gym",
     "envs": "kernels",
     "envs._market": "markets",
     "envs.forex": "markets",
@@ -66,7 +69,8 @@ FOLDERS: Mapping[str, str] = {
     "experience": "rl",
     "features": "markets",
     "files": "core",
-    "files.best_policies": "training",
+    "files.best_policies": "rl",
+    "files.track": "training",
     "jobs": "jobs",
     "live": "markets",
     "machine": "jit",
@@ -85,6 +89,7 @@ FOLDERS: Mapping[str, str] = {
     "studies.engine": "training",
     "training": "training",
     "vector": "kernels",
+    "vector.chosen": "gym",
     "vector.foreign": "gym",
     "vector.process": "gym",
 }

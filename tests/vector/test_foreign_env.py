@@ -6,13 +6,13 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
+from slipstream.core.process import AT, BEAT, PULSE_WORDS
 from slipstream.core.random import stream
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.foreign.copies import ForeignCopy, peeled, step_each
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.foreign.making import flat_spaces, make_gymnasium
 from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.process.layout import AT, BEAT, WORDS
 from slipstream.vector.vector_env import member_indices
 
 
@@ -342,7 +342,7 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
     """Twice: the first episode is stepped through the wrappers, which check its first calls."""
     env = gymnasium.make("CartPole-v1", max_episode_steps=7)
     copy = ForeignCopy(env, "CartPole-v1", 0)
-    rewards, hand = [0.0], [0] * WORDS
+    rewards, hand = [0.0], [0] * PULSE_WORDS
     seen, ends = [], []
 
     def store(copy, shown):
@@ -388,7 +388,7 @@ class Breaks(gymnasium.Env):
 
 
 def test_a_watched_beat_is_even_after_a_failure_and_its_words_are_given_back(monkeypatch):
-    words = memoryview(bytearray(8 * WORDS)).cast("Q")
+    words = memoryview(bytearray(8 * PULSE_WORDS)).cast("Q")
     monkeypatch.setattr("slipstream.vector.foreign.driver.PULSES", pulses := [words])
     env = ForeignEnv(Breaks, *member_indices([3], 2))
     assert not pulses

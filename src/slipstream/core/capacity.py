@@ -72,3 +72,15 @@ def usable_cores() -> int:
     if limit is not None:
         usable = min(usable, int(limit))
     return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
+
+
+def memory_of(pid: int) -> float:
+    """Return the bytes of a process, shared pages in parts (PSS); 0 if the process has ended."""
+    try:
+        process = psutil.Process(pid)
+        try:
+            return float(process.memory_full_info().pss)
+        except (AttributeError, psutil.AccessDenied):
+            return float(process.memory_info().rss)
+    except psutil.Error:
+        return 0.0

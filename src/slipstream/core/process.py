@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from slipstream.core.errors import ResourceError
 
@@ -22,6 +23,12 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 PATIENCE_SECONDS = 10.0
 """Who was asked to end, and has nothing long to finish first, is killed after that."""
+
+PULSE_WORDS, AT, BEAT = 16, 2, 3
+"""A pulse is 16 uint64 that a parent reads to see if a call hangs: `AT` is the sub-environment at
+hand, `BEAT` the number of calls begun and ended, odd during a call."""
+PULSES: list[Any] = []
+"""Free pulses of this process, if its parent watches it."""
 
 _PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it is gone
 

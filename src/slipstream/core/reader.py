@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
 
 SEAL = "sha256"  # a file's last key: see `seal`
 TEXT_LIMIT = 1 << 20  # bytes of what people write: configs, kernels
@@ -264,6 +264,35 @@ def named(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
     return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def make_private(folder: Path) -> None:
+    """With mode 0700 whatever the process's mask is; a folder that exists is left as it is."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+
+
+def refuse_strangers(
+    folder: Path,
+    what: str = "cache folder",
+    why: str = "compiled code is loaded from it",
+    variable: str = "SLIPSTREAM_CACHE",
+) -> None:
+    """Raises a ResourceError where somebody else owns or may write a folder.
+
+    Args:
+        folder: of the user.
+        what, why, variable: for the message: what it is, why that matters, what names another one.
+    """
+    if os.name != "posix":
+        return
+    facts = folder.stat()
+    if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o022:
+        raise ResourceError(
+            f"The {what} {folder} must belong to you and be writable by you alone, because {why}; "
+            f"run `chmod 700 {folder}` or set {variable} to another folder."
+        )
 
 
 def _reason(error: OSError) -> str:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.reader import is_there, read_json
+from slipstream.core.reader import is_there, read_json, refuse_strangers
 from slipstream.files.files import make_folder, plain, sweep, write_json
 from slipstream.files.status import KINDS
-from slipstream.machine.cache import refuse_strangers
 
 PROVENANCE = "provenance.json"
 _MOST = 10_000  # entries; a tenth of them goes when there are more

@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slipstream.core.errors import ResourceError
-from slipstream.core.reader import UnreadableError, content
+from slipstream.core.reader import UnreadableError, content, make_private, refuse_strangers
 
 log = logging.getLogger("slipstream")
 
@@ -76,35 +75,6 @@ def private_folder(name: str) -> Path:
     except OSError as error:
         raise cannot_write(folder, error, "What slipstream remembers") from error
     return folder
-
-
-def make_private(folder: Path) -> None:
-    """With mode 0700 whatever the process's mask is; a folder that exists is left as it is."""
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-
-
-def refuse_strangers(
-    folder: Path,
-    what: str = "cache folder",
-    why: str = "compiled code is loaded from it",
-    variable: str = "SLIPSTREAM_CACHE",
-) -> None:
-    """Raises a ResourceError where somebody else owns or may write a folder.
-
-    Args:
-        folder: of the user.
-        what, why, variable: for the message: what it is, why that matters, what names another one.
-    """
-    if os.name != "posix":
-        return
-    facts = folder.stat()
-    if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o022:
-        raise ResourceError(
-            f"The {what} {folder} must belong to you and be writable by you alone, because {why}; "
-            f"run `chmod 700 {folder}` or set {variable} to another folder."
-        )
 
 
 class _Makers:

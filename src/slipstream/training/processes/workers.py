@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.core.process import PATIENCE_SECONDS
+from slipstream.core.process import AT, BEAT, PATIENCE_SECONDS, PULSE_WORDS, PULSES
 from slipstream.environments.curriculum import Curriculum
 from slipstream.environments.environment import Environment
 from slipstream.machine.cache import forget_unfinished
@@ -36,8 +36,6 @@ from slipstream.settings.sizing import EvaluationPlan
 from slipstream.training.processes.child import THREADED, Child, portable, torch_threads
 from slipstream.training.processes.crew import Crew
 from slipstream.training.shard import Shard
-from slipstream.vector.foreign.copies import PULSES
-from slipstream.vector.process.layout import AT, BEAT, WORDS
 
 _LOOK_SECONDS = 1.0  # between two looks at whether a child's environment hangs
 _PULSES = 64  # copies and evaluations of a child that are watched
@@ -191,7 +189,7 @@ class ProcessWorkers(Workers):
         self._children: list[Child] = []
         # Who asked for `serial` may sit in a debugger.
         self._hang = config.training.hang_seconds if config.training.backend == "auto" else np.inf
-        self._pages = [mmap.mmap(-1, 8 * WORDS * _PULSES) for _ in members]
+        self._pages = [mmap.mmap(-1, 8 * PULSE_WORDS * _PULSES) for _ in members]
         try:
             for i, part in enumerate(members):
                 remedy = f"set training.shards to less than {max(2, i)}"
@@ -253,8 +251,8 @@ class ProcessWorkers(Workers):
         )
 
     def _words(self, i: int) -> NDArray[np.uint64]:
-        """The pulses of its copies, [_PULSES, WORDS]."""
-        return np.frombuffer(self._pages[i], np.uint64).reshape(_PULSES, WORDS)
+        """The pulses of its copies, [_PULSES, PULSE_WORDS]."""
+        return np.frombuffer(self._pages[i], np.uint64).reshape(_PULSES, PULSE_WORDS)
 
     def close(self) -> None:
         for child in self._children:
@@ -295,7 +293,7 @@ def _serve(
     """The child: answers until told to stop."""
     shard: Shard | None = None
     words = memoryview(page).cast("Q")
-    PULSES[:] = [words[at : at + WORDS] for at in range(0, len(words), WORDS)]
+    PULSES[:] = [words[at : at + PULSE_WORDS] for at in range(0, len(words), PULSE_WORDS)]
     crew = Crew(_threads(config, environment))
     side_by_side = crew.run if crew.workers > 1 else None
     while (message := pipe.recv()) is not None:

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from slipstream.core.capacity import usable_cores
+from slipstream.core.capacity import memory_of, usable_cores
 from slipstream.environments.environment import Environment
 from slipstream.settings.config import RunConfig
 from slipstream.training.make_workers import make_workers
 from slipstream.training.processes.crew import Crew
 from slipstream.vector.contract import random_actions
-from slipstream.vector.process.pool import memory_of
 from slipstream.vector.vector_env import VectorEnv, blank, member_indices
 
 _PIECE = 0.1  # share of the time to measure for, between two joints of threads

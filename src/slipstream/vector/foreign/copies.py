@@ -19,6 +19,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
+from slipstream.core.process import AT, PULSE_WORDS
 from slipstream.core.random import stream
 from slipstream.vector.foreign.infos import (
     APART,
@@ -52,13 +53,9 @@ from slipstream.vector.foreign.masks import (
 from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.process.faults import TRIES, backoff
-from slipstream.vector.process.layout import AT, WORDS
 
 FRESH = ("terminated", "truncated", "ended", "kept", "lost", "told")
 """Flags of a step, false before it."""
-
-PULSES: list[Any] = []
-"""Words for copies that are made in this process: a parent that watches it for hangs reads them."""
 
 _NO_LIMIT = 2**62
 _SEED_MASK = np.uint64(2**31 - 1)  # Gymnasium seeds are non-negative and fit an int32 everywhere
@@ -432,7 +429,7 @@ class ForeignCopies:
         self._table = InfoTable()
         self._assigned = {row: dict(own) for row, own in job.what.assigned.items()}
         self._given: dict[int, Any] = {}  # actions by row that did not fit into the block
-        self.hand: Any = [0] * WORDS
+        self.hand: Any = [0] * PULSE_WORDS
         self.alone = False
         self.rows: list[int] = []
         self.ranges: list[tuple[int, int]] = []

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
-from slipstream.vector.foreign.copies import PULSES, ForeignCopies
+from slipstream.core.process import AT, BEAT, PULSES
+from slipstream.vector.foreign.copies import ForeignCopies
 from slipstream.vector.foreign.job import Assignment
 from slipstream.vector.foreign.making import theirs
 from slipstream.vector.process.faults import Fault, FaultLog, FaultPolicy
-from slipstream.vector.process.layout import AT, BEAT, Layout
+from slipstream.vector.process.layout import Layout
 
 Arrays = Mapping[str, NDArray[Any]]
 Arguments = Callable[[list[int]], tuple[Any, ...]]

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.process import PULSE_WORDS
 from slipstream.core.spec import Spec
 from slipstream.vector.foreign.infos import MOST_BYTES
 
 _LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
-WORDS = 16  # uint64 that a worker shares with its parent, two lines
-ORDER, DONE, AT, BEAT, REPORTS, STEP, ASKED = range(7)
-"""Words of a worker: its last order, the last one that is done; the copy at hand, calls of copies
-so far, reports sent so far; the step's number; how often copies were asked for one by one."""
+WORDS = PULSE_WORDS  # uint64 that a worker shares with its parent, two lines
+ORDER, DONE, REPORTS, STEP, ASKED = 0, 1, 4, 5, 6
+"""Words of a worker beside `AT` and `BEAT`: its last order, the last one that is done;
+reports sent so far; the step's number; how often copies were asked for one by one."""
 COMMANDS = 16
 """An order is its number times this, and what to do: one word, so that nobody reads half of two."""
 ASLEEP, AWAITED = 8, 9

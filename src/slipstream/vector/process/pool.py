@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import psutil
 
 from slipstream.core.bounds import check_count
-from slipstream.core.capacity import total_memory, usable_cores
+from slipstream.core.capacity import memory_of, total_memory, usable_cores
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.machine.cache import private_folder
 from slipstream.vector.process.crowd import Crowd
@@ -231,15 +231,3 @@ class _Beside(Crowd):
 
     def claim(self, copies: int, name: str) -> None:
         self._pool.check_memory(copies, name)
-
-
-def memory_of(pid: int) -> float:
-    """Bytes of a process, what it shares with others counted in parts; 0 where it is gone."""
-    try:
-        process = psutil.Process(pid)
-        try:
-            return float(process.memory_full_info().pss)
-        except (AttributeError, psutil.AccessDenied):
-            return float(process.memory_info().rss)
-    except psutil.Error:
-        return 0.0

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.process import work_for
+from slipstream.core.process import AT, BEAT, work_for
 from slipstream.vector.foreign.copies import ForeignCopies
 from slipstream.vector.foreign.job import Assignment
 from slipstream.vector.foreign.making import HangError
@@ -31,9 +31,7 @@ from slipstream.vector.process.block import Block
 from slipstream.vector.process.layout import (
     ASKED,
     ASLEEP,
-    AT,
     AWAITED,
-    BEAT,
     COMMANDS,
     DONE,
     HERE,

@@ -11,10 +11,11 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 from slipstream.core.errors import KernelError, ResourceError
+from slipstream.core.process import AT
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.faults import Fault, FaultLog
-from slipstream.vector.process.layout import ANYWHERE, AT, AWAITED, HERE, NOT, REPORTS
+from slipstream.vector.process.layout import ANYWHERE, AWAITED, HERE, NOT, REPORTS
 from slipstream.vector.process.link import DOWN, STARTING, UP, Link
 from slipstream.vector.process.patience import LOOK_MS, Bell, fence, look_ms, spin, spin_seconds
 from slipstream.vector.process.worker import TALK
