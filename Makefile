@@ -1,4 +1,4 @@
-# The verbs of this repository. The first one sets up .venv; `make demo` installs requirements.lock only.
+# The verbs of this repository. The first one sets up .venv; `make demo` installs requirements/base.lock only.
 
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
@@ -15,38 +15,38 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed; name one: make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(INSTALLED): requirements.lock pyproject.toml | $(BIN)/python
+$(INSTALLED): requirements/base.lock pyproject.toml | $(BIN)/python
 	@echo "Setting up $(VENV) (once)"
-	$(PIP) -r requirements.lock
+	$(PIP) -r requirements/base.lock
 	$(PIP) --no-build-isolation -e .
 	@touch $@
 
-$(DEV): $(INSTALLED) requirements-live.lock requirements-dev.lock
+$(DEV): $(INSTALLED) requirements/live.lock requirements/dev.lock
 	@echo "Adding what tests and checks need, torch among it (once)"
-	$(PIP) -r requirements-dev.lock
+	$(PIP) -r requirements/dev.lock
 	@# Which libraries torch needs depends on its build (NVIDIA's, with PyPI's own for Linux): pip adds them.
-	$(BIN)/python -m pip install -q --disable-pip-version-check `grep '^torch==' requirements-dev.lock`
+	$(BIN)/python -m pip install -q --disable-pip-version-check `grep '^torch==' requirements/dev.lock`
 	@touch $@
 
-$(VENV)/.peers: $(DEV) requirements-peers.lock
-	$(PIP) -r requirements-peers.lock
+$(VENV)/.peers: $(DEV) requirements/peers.lock
+	$(PIP) -r requirements/peers.lock
 	@touch $@
 
-$(VENV)/.ray: $(DEV) requirements-ray.lock
-	$(PIP) -r requirements-ray.lock
+$(VENV)/.ray: $(DEV) requirements/ray.lock
+	$(PIP) -r requirements/ray.lock
 	@touch $@
 
-$(VENV)/.site: $(DEV) requirements-site.lock
-	$(PIP) -r requirements-site.lock
+$(VENV)/.site: $(DEV) requirements/site.lock
+	$(PIP) -r requirements/site.lock
 	@touch $@
 
-$(VENV)/.package: requirements-package.lock | $(BIN)/python
+$(VENV)/.package: requirements/package.lock | $(BIN)/python
 	@echo "Adding what builds the package (once)"
-	$(PIP) -r requirements-package.lock
+	$(PIP) -r requirements/package.lock
 	@touch $@
 
-$(VENV)/.wandb: $(DEV) requirements-wandb.lock
-	$(PIP) -r requirements-wandb.lock
+$(VENV)/.wandb: $(DEV) requirements/wandb.lock
+	$(PIP) -r requirements/wandb.lock
 	@touch $@
 
 demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2 minutes, set-up included)
@@ -55,9 +55,9 @@ demo: $(INSTALLED)  ## train agents on real prices and write an honest report (2
 test: $(DEV)  ## everything but long learning and long fault tests (6 minutes on 2 cores, a fourth of them compiling)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=30 --durations-min=4 $(ARGS)
 
-test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb $(VENV)/.site $(VENV)/.package  ## everything, with Ray, the peers and the tracker; results/test-all.json says when it last passed
+test-all: $(VENV)/.ray $(VENV)/.peers $(VENV)/.wandb $(VENV)/.site $(VENV)/.package  ## everything, with Ray, the peers and the tracker; benchmarks/results/test-all.json says when it last passed
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "" --all-packages $(ARGS)
-	$(BIN)/python -m benchmarks.passed results/test-all.json "make test-all"
+	$(BIN)/python -m benchmarks.passed benchmarks/results/test-all.json "make test-all"
 
 check: $(DEV)  ## format, lint, types, layers
 	$(BIN)/ruff format --check src benchmarks tests examples
@@ -67,23 +67,23 @@ check: $(DEV)  ## format, lint, types, layers
 	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/.peers  ## measure beside the peers (three suites, at most 10 minutes each)
-	$(BIN)/python -m benchmarks env --json results/env.json
-	$(BIN)/python -m benchmarks train --json results/train.json
-	$(BIN)/python -m benchmarks study --json results/study.json
+	$(BIN)/python -m benchmarks env --json benchmarks/results/env.json
+	$(BIN)/python -m benchmarks train --json benchmarks/results/train.json
+	$(BIN)/python -m benchmarks study --json benchmarks/results/study.json
 	$(MAKE) docs
 
 # A virtual environment of its own: an MKL or a TBB beside ours would change how we run.
-.venv-loops/.done: requirements-loops.lock
+.venv-loops/.done: requirements/loops.lock
 	test -x .venv-loops/bin/python || $(PYTHON) -m venv .venv-loops
-	.venv-loops/bin/python -m pip install -q --disable-pip-version-check --no-deps -r requirements-loops.lock
+	.venv-loops/bin/python -m pip install -q --disable-pip-version-check --no-deps -r requirements/loops.lock
 	@touch $@
 
 bench-loops: $(VENV)/.peers .venv-loops/.done  ## beside jax and RLtools, whose loops are compiled whole (needs g++)
-	$(BIN)/python -m benchmarks loops --json results/loops.json
+	$(BIN)/python -m benchmarks loops --json benchmarks/results/loops.json
 	$(MAKE) docs
 
-docs: $(INSTALLED)  ## write the tables of docs/performance.md from results/*.json
-	$(BIN)/python -m benchmarks.page docs/performance.md results
+docs: $(INSTALLED)  ## write the tables of docs/performance.md from benchmarks/results/*.json
+	$(BIN)/python -m benchmarks.page docs/performance.md benchmarks/results
 
 site: $(VENV)/.site  ## build the pages of docs/ and the reference into build/site; a broken link or an undocumented name fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

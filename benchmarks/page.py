@@ -13,14 +13,15 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from benchmarks import results
+from benchmarks import measurements
 from benchmarks.row import cells, markdown
 from slipstream.report import canvas
 
-# <!-- results/env.json --> ... <!-- end -->: what stands between is replaced, by all cases of the
-# file or by those named: <!-- results/agents.json dqn_vs_sb3 dqn_updates -->.
+# <!-- benchmarks/results/env.json --> ... <!-- end -->: what is between is replaced, by all
+# cases of the file or by named ones: <!-- benchmarks/results/agents.json dqn_vs_sb3 -->.
 _MARK = re.compile(
-    r"(<!-- results/(?P<file>[\w-]+\.json)(?P<cases>( [\w-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- benchmarks/results/(?P<file>[\w-]+\.json)(?P<cases>( [\w-]+)*) -->\n).*?(<!-- end -->)",
+    re.DOTALL,
 )
 
 # <!-- the most important rows --> ... <!-- end -->: of these.
@@ -53,9 +54,10 @@ ROWS = {
 _STUDIES = re.compile(r"(<!-- what a study takes -->\n).*?(<!-- end -->)", re.DOTALL)
 _SIZES = ((100, 1, 100_000), (100, 6, 100_000), (500, 6, 100_000), (500, 6, 540_000))
 
-# <!-- figure results/vector.json throughput --> ... <!-- end -->: a picture of that file's rows.
+# <!-- figure benchmarks/results/vector.json throughput --> ... <!-- end -->: its rows as a picture.
 _FIGURE = re.compile(
-    r"(<!-- figure results/(?P<file>[\w-]+)\.json throughput -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- figure benchmarks/results/(?P<file>[\w-]+)\.json throughput -->\n).*?(<!-- end -->)",
+    re.DOTALL,
 )
 _COLOURS = {
     "slipstream auto": canvas.BLUE,
@@ -73,7 +75,7 @@ def render(page: str, folder: Path) -> str:
     """The page with each marked place filled from its file; places whose file is absent say so."""
 
     def filled(match: re.Match[str]) -> str:
-        measured, named = results.read(folder / match["file"]), match["cases"].split()
+        measured, named = measurements.read(folder / match["file"]), match["cases"].split()
         chosen = [one for one in measured if not named or one["case"] in named]
         body = "\n\n".join(_table(stamp, list(group)) for stamp, group in groupby(chosen, _stamp))
         return f"{match[1]}\n{body or 'Not measured yet.'}\n\n<!-- end -->"
@@ -88,7 +90,7 @@ def _first(folder: Path) -> str:
     heads = ("", "slipstream", "peer", "ratio", "measured")
     lines: list[tuple[str, ...]] = [heads, ("---",) * len(heads)]
     for words, (file, name) in ROWS.items():
-        measured, row = results.find(folder / f"{file}.json", name)
+        measured, row = measurements.find(folder / f"{file}.json", name)
         _, ours, peer, ratio, _, _ = cells(row)
         machine = measured["machine"]
         when = f"{machine['date']}, {machine['processor'].partition('(')[0]}"
@@ -98,11 +100,13 @@ def _first(folder: Path) -> str:
 
 def _studies(folder: Path) -> str:
     """The table of what searches take: their steps by the measured steps per second."""
-    widths = [one for one in results.read(folder / "study.json") if one["case"] == "study_widths"]
+    widths = [
+        one for one in measurements.read(folder / "study.json") if one["case"] == "study_widths"
+    ]
     if not widths:
         return "Not measured yet."
     rows = [(f"ppo, {row['case'].split()[1]}", row["ours"]) for row in widths[0]["rows"]]
-    _, large = results.find(folder / "hockey.json", "hockey_dqn_large")
+    _, large = measurements.find(folder / "hockey.json", "hockey_dqn_large")
     rows.append(("dqn, 256x512x256", large["ours"]))
     sizes = [f"{trials} x {folds} x {steps:,}" for trials, folds, steps in _SIZES]
     heads = ("network", "steps/s", *sizes)
@@ -120,7 +124,7 @@ def _long(hours: float) -> str:
     return f"{hours:.2g} h" if hours < 48.0 else f"{hours / 24.0:,.3g} days"
 
 
-def _stamp(measured: results.Measurement) -> str:
+def _stamp(measured: measurements.Measurement) -> str:
     """The machine, the day and the commit of a measurement, in words."""
     machine = measured["machine"]
     head, dash, dirty = (measured.get("commit") or "").partition("-")
@@ -131,7 +135,7 @@ def _stamp(measured: results.Measurement) -> str:
     )
 
 
-def _table(stamp: str, group: Sequence[results.Measurement]) -> str:
+def _table(stamp: str, group: Sequence[measurements.Measurement]) -> str:
     """The rows of measurements of one machine, day and commit."""
     rows = [row for measured in group for row in measured["rows"]]
     commands = dict.fromkeys(f"`{measured['command']}`" for measured in group)
@@ -142,7 +146,7 @@ def illustrate(page: str, files: Path, folder: Path) -> str:
     """The page with its pictures, drawn into `folder`; places without measurements say so."""
 
     def drawn(match: re.Match[str]) -> str:
-        measured, body = results.read(files / f"{match['file']}.json"), "Not measured yet."
+        measured, body = measurements.read(files / f"{match['file']}.json"), "Not measured yet."
         figure = throughput([row for one in measured for row in one["rows"]])
         if figure is not None:
             name = f"{match['file']}-throughput.png"

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from benchmarks import machine, results
+from benchmarks import machine, measurements
 from benchmarks.alternate import Side, alternate
 from benchmarks.row import Goal, Row
 from benchmarks.suites import SUITES
@@ -114,7 +114,7 @@ def cases_of(suite: str) -> Mapping[str, Case]:
 
 def _cells(path: Path) -> dict[str, dict[str, Any]]:
     """Cells of a results file by their `key`."""
-    rows = [row for measured in results.read(path) for row in measured["rows"]]
+    rows = [row for measured in measurements.read(path) for row in measured["rows"]]
     cells = [cell for row in rows for cell in row.get("cells", ())]
     return {cell["key"]: cell for cell in cells if "key" in cell}
 
@@ -154,7 +154,7 @@ def run_suite(
     _check_options(suite, full, only, data_dir, hours)
     cases = cases_of(suite)
     if path is not None:
-        results.check_writable(path)
+        measurements.check_writable(path)
     specs = specs_of(suite)
     hidden = {"on_request"} if full else {"on_request", "full_only"}
     chosen = only or [name for name in cases if not hidden & set(specs.get(name, ()))]
@@ -175,7 +175,7 @@ def run_suite(
         for row in _rows(cases[name], own):
             measured["rows"].append(row.as_json())
             if path is not None:
-                results.write(path, suite, measured)
+                measurements.write(path, suite, measured)
         rows += measured["rows"]
     return rows
 

@@ -80,7 +80,7 @@ def run_worker(
         said = (done.stderr or done.stdout).strip()[-_TAIL:]
         raise WorkerError(
             f"{worker} ended with exit code {done.returncode}. If a peer is missing, "
-            f"`pip install --no-deps -r requirements-peers.lock` installs all. It said:\n{said}"
+            f"`pip install --no-deps -r requirements/peers.lock` installs all. It said:\n{said}"
         )
     answer: dict[str, Any] = json.loads(lines[-1])
     return answer

@@ -1,4 +1,4 @@
-"""The figures of README.md are those of results/*.json, as far as their digits go."""
+"""The figures of README.md are those of benchmarks/results/*.json, as far as their digits go."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import results
+from benchmarks import measurements
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,7 +38,7 @@ def cells():
 
 def result(file, case):
     """The machine's processor and the row of a case."""
-    measured, row = results.find(ROOT / f"results/{file}.json", case)
+    measured, row = measurements.find(ROOT / f"benchmarks/results/{file}.json", case)
     return measured["machine"]["processor"], row
 
 

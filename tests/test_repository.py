@@ -85,7 +85,7 @@ def pins(name: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in filter(None, lines):
         if line.startswith("-r "):
-            found |= pins(line.removeprefix("-r "))
+            found |= pins(f"requirements/{line.removeprefix('-r ')}")
             continue
         assert line.count("==") == 1, "every line of a lock file is a pin"
         package, version = line.split("==")
@@ -109,9 +109,9 @@ def test_the_files_of_a_repository_exist() -> None:
     for name in (
         *("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile"),
         *("CITATION.cff", "SECURITY.md", "MANIFEST.in"),
-        *("requirements.lock", "requirements-dev.lock"),
-        *("requirements-peers.lock", "requirements-loops.lock"),
-        "requirements-live.lock",
+        *("requirements/base.lock", "requirements/dev.lock"),
+        *("requirements/peers.lock", "requirements/loops.lock"),
+        "requirements/live.lock",
         *(".ci/run", "src/slipstream/py.typed"),
         *("docs/start.md", "docs/extending.md", "docs/glossary.md", "docs/performance.md"),
     ):
@@ -165,13 +165,13 @@ def test_the_lock_fits_the_ranges() -> None:
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
     for lock, lines in (
-        ("requirements.lock", project["dependencies"]),
-        ("requirements-dev.lock", (*extras["torch"], *extras["dev"])),
-        ("requirements-ray.lock", extras["ray"]),
-        ("requirements-package.lock", (*PROJECT["build-system"]["requires"], *extras["package"])),
-        ("requirements-site.lock", extras["site"]),
-        ("requirements-live.lock", extras["live"]),
-        ("requirements-wandb.lock", extras["wandb"]),
+        ("requirements/base.lock", project["dependencies"]),
+        ("requirements/dev.lock", (*extras["torch"], *extras["dev"])),
+        ("requirements/ray.lock", extras["ray"]),
+        ("requirements/package.lock", (*PROJECT["build-system"]["requires"], *extras["package"])),
+        ("requirements/site.lock", extras["site"]),
+        ("requirements/live.lock", extras["live"]),
+        ("requirements/wandb.lock", extras["wandb"]),
     ):
         locked = pins(lock)
         for line in lines:
@@ -212,16 +212,16 @@ def test_what_is_missing_is_installed_by_the_packages_of_an_extra() -> None:
 
 
 def test_the_product_needs_no_torch() -> None:
-    assert "torch" not in pins("requirements.lock")
+    assert "torch" not in pins("requirements/base.lock")
     assert not [line for line in PROJECT["project"]["dependencies"] if line.startswith("torch")]
 
 
 @pytest.mark.parametrize(
     "lock",
     [
-        *("requirements.lock", "requirements-dev.lock", "requirements-ray.lock"),
-        *("requirements-site.lock", "requirements-live.lock", "requirements-wandb.lock"),
-        "requirements-package.lock",
+        *("requirements/base.lock", "requirements/dev.lock", "requirements/ray.lock"),
+        *("requirements/site.lock", "requirements/live.lock", "requirements/wandb.lock"),
+        "requirements/package.lock",
     ],
 )
 def test_the_lock_is_the_whole_closure(lock: str) -> None:
@@ -249,13 +249,13 @@ def test_the_lock_is_the_whole_closure(lock: str) -> None:
 
 
 def test_the_package_is_made_with_few_and_with_the_same_versions() -> None:
-    few, all_ = pins("requirements-package.lock"), pins("requirements-dev.lock")
+    few, all_ = pins("requirements/package.lock"), pins("requirements/dev.lock")
     assert not few.keys() & {"torch", "numpy", "numba"}
     assert {name: all_[name] for name in few.keys() & all_.keys()}.items() <= few.items()
 
 
 def test_peers_do_not_repin_the_lock() -> None:
-    assert not set(pins("requirements-dev.lock")) & set(pins("requirements-peers.lock"))
+    assert not set(pins("requirements/dev.lock")) & set(pins("requirements/peers.lock"))
 
 
 def test_test_files_have_unique_names() -> None:

@@ -46,8 +46,8 @@ def main(
 
     Of these polars' runtime is the largest by far.
     """
-    lock = pins((_ROOT / "requirements.lock").read_text("utf-8").splitlines())
-    development = pins((_ROOT / "requirements-dev.lock").read_text("utf-8").splitlines())
+    lock = pins((_ROOT / "requirements/base.lock").read_text("utf-8").splitlines())
+    development = pins((_ROOT / "requirements/dev.lock").read_text("utf-8").splitlines())
     lock |= {name: development[name] for name in _TESTS}
     asked = missing(lock, pins(there.read_text("utf-8").splitlines()))
     print("Missing there:", ", ".join(asked) or "nothing")

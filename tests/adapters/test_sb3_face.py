@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 sb3 = pytest.importorskip(
-    "stable_baselines3", reason="pip install --no-deps -r requirements-peers.lock has SB3"
+    "stable_baselines3", reason="pip install --no-deps -r requirements/peers.lock has SB3"
 )
 
 from stable_baselines3.common import vec_env as theirs  # noqa: E402

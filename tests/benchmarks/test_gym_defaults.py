@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import machine, results
+from benchmarks import machine, measurements
 from benchmarks.fresh_episodes import FIRST_SEED, fresh_returns
 from benchmarks.row import Row
 from benchmarks.suite import FULL, run_suite
@@ -81,7 +81,7 @@ def test_cells_of_the_results_file_are_not_measured_again(
 
     def rows() -> list[dict[str, Any]]:
         found = run_suite("train", full=True, only=["gym_defaults"], path=file)
-        assert results.read(file)[0]["rows"] == json.loads(json.dumps(found))
+        assert measurements.read(file)[0]["rows"] == json.loads(json.dumps(found))
         return found
 
     first = rows()

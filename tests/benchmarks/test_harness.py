@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from benchmarks import alternate as alternating
-from benchmarks import results
+from benchmarks import measurements
 from benchmarks import suite as suites
 from benchmarks.alternate import alternate
 from benchmarks.machine import Neighbours, commit, describe, threads, versions
@@ -177,7 +177,7 @@ def test_a_suite_writes_its_file_and_goes_on_after_a_failure(
     monkeypatch.setattr(suites, "cases_of", lambda suite: {"fails": fails, "works": works})
     path = tmp_path / "deep" / "env.json"
     rows = run_suite("env", path=path)
-    first, second = results.read(path)
+    first, second = measurements.read(path)
     assert first["rows"] + second["rows"] == json.loads(json.dumps(rows))
     assert set(first) == {"case", "command", "commit", "machine", "versions", "rows"}
     assert [one["case"] for one in (first, second)] == ["fails", "works"]
@@ -196,14 +196,14 @@ def test_a_case_that_is_measured_again_leaves_the_others_of_its_file_alone(
     monkeypatch.setattr(suites, "specs_of", lambda suite: {"one": {}, "two": {}})
     path = tmp_path / "env.json"
     run_suite("env", path=path)
-    former = results.read(path)
+    former = measurements.read(path)
     run_suite("env", path=path, only=["one"], full=True)
-    first, second = results.read(path)
+    first, second = measurements.read(path)
     assert first["rows"][0]["ours"] == 11.0 != former[0]["rows"][0]["ours"]
     assert second == former[1]
-    assert results.find(path, "two") == (second, second["rows"][0])
+    assert measurements.find(path, "two") == (second, second["rows"][0])
     with pytest.raises(ConfigError, match="has no row three"):
-        results.find(path, "three")
+        measurements.find(path, "three")
 
 
 def test_suites_have_the_cases_that_are_asked_for() -> None:
@@ -350,12 +350,12 @@ def test_the_page_is_filled_from_results(tmp_path: Path) -> None:
     measured = {"case": "cartpole_single", "machine": machine, "rows": [row.as_json()]}
     measured["command"] = "python -m benchmarks env"
     later = {**measured, "machine": machine | {"date": "later"}}
-    results.write(tmp_path / "env.json", "env", measured)
-    results.write(tmp_path / "env.json", "env", later | {"case": "scaling"})
+    measurements.write(tmp_path / "env.json", "env", measured)
+    measurements.write(tmp_path / "env.json", "env", later | {"case": "scaling"})
     page = (
-        "# P\n<!-- results/env.json -->\nstale\n<!-- end -->\nrest\n"
-        "<!-- results/env.json scaling -->\n<!-- end -->\n"
-        "<!-- results/train.json -->\n<!-- end -->\n"
+        "# P\n<!-- benchmarks/results/env.json -->\nstale\n<!-- end -->\nrest\n"
+        "<!-- benchmarks/results/env.json scaling -->\n<!-- end -->\n"
+        "<!-- benchmarks/results/train.json -->\n<!-- end -->\n"
     )
     text = render(page, tmp_path)
     assert "stale" not in text and "rest" in text
@@ -375,7 +375,7 @@ def test_what_a_study_takes_is_its_steps_by_the_measured_speed(tmp_path: Path) -
     ):
         case = row.split()[0]
         rows = [Row(row, "steps/s", speed).as_json()]
-        results.write(tmp_path / f"{file}.json", file, {"case": case, "rows": rows})
+        measurements.write(tmp_path / f"{file}.json", file, {"case": case, "rows": rows})
     text = render(page, tmp_path)
     assert "| network | steps/s | 100 x 1 x 100,000 | 100 x 6 x 100,000 |" in text
     assert "| ppo, 64x64x64 | 100,000 | 1.7 min | 10 min | 50 min | 4.5 h |" in text
@@ -384,8 +384,8 @@ def test_what_a_study_takes_is_its_steps_by_the_measured_speed(tmp_path: Path) -
 
 def test_tables_of_the_docs_are_those_of_results() -> None:
     page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
-    assert "<!-- results/" in page
-    assert render(page, ROOT / "results") == page, "run `make docs`"
+    assert "<!-- benchmarks/results/" in page
+    assert render(page, ROOT / "benchmarks/results") == page, "run `make docs`"
 
 
 def test_a_pass_is_written_down(tmp_path: Path) -> None:

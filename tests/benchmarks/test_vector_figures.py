@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from benchmarks import results
+from benchmarks import measurements
 from benchmarks.page import illustrate, throughput
 from benchmarks.suite import QUICK, specs_of
 from benchmarks.suites import vector
@@ -27,9 +27,9 @@ def test_lines_are_those_of_the_rows():
 
 
 def test_a_page_gets_its_pictures(tmp_path):
-    results.write(tmp_path / "vector.json", "vector", {"case": "systems", "rows": SYSTEMS})
+    measurements.write(tmp_path / "vector.json", "vector", {"case": "systems", "rows": SYSTEMS})
     page = "".join(
-        f"<!-- figure results/{file}.json {name} -->\nstale\n<!-- end -->\n"
+        f"<!-- figure benchmarks/results/{file}.json {name} -->\nstale\n<!-- end -->\n"
         for file, name in (
             ("vector", "throughput"),
             ("no", "throughput"),

@@ -132,7 +132,7 @@ def test_vector_environments_of_others_are_trained_on(kind, tmp_path):
     if kind == "gymnasium":
         given = gymnasium.vector.SyncVectorEnv([Walk] * 3)
     else:
-        sb3 = pytest.importorskip("stable_baselines3", reason="requirements-peers.lock has SB3")
+        sb3 = pytest.importorskip("stable_baselines3", reason="requirements/peers.lock has SB3")
         given = sb3.common.vec_env.DummyVecEnv([Walk] * 3)
         if kind == "wrapped":  # what lies around it holds its copies
             given = sb3.common.vec_env.VecFrameStack(given, 2)

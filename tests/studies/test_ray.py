@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.skipif(  # it is not imported yet: it would read how to ask for tokens
         importlib.util.find_spec("ray") is None,
-        reason="Ray is not installed: pip install -r requirements-ray.lock",
+        reason="Ray is not installed: pip install -r requirements/ray.lock",
     ),
 ]
 

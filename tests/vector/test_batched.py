@@ -20,10 +20,10 @@ KINDS = ("NextStep", "SameStep", "Disabled", "own", "sb3", "envpool")
 
 def target(kind):
     if kind == "sb3":
-        pytest.importorskip("stable_baselines3", reason="needs requirements-peers.lock")
+        pytest.importorskip("stable_baselines3", reason="needs requirements/peers.lock")
         return "vec:batched_world:sb3_vec", {}
     if kind == "envpool":
-        pytest.importorskip("envpool", reason="needs requirements-peers.lock")
+        pytest.importorskip("envpool", reason="needs requirements/peers.lock")
         return "vec:batched_world:pool", {}
     if kind == "own":
         return "vec:batched_world:own_vec", {}
@@ -87,7 +87,7 @@ def test_wrong_names_are_refused():
 @pytest.mark.parametrize("name", ["normalised", "normalised_by_gymnasium"])
 def test_statistics_that_move_are_refused(name):
     if name == "normalised":
-        pytest.importorskip("stable_baselines3", reason="needs requirements-peers.lock")
+        pytest.importorskip("stable_baselines3", reason="needs requirements/peers.lock")
         with slipstream.make_vec("vec:batched_world:normalised", 2, kwargs={"training": False}):
             pass
     with pytest.raises(ConfigError, match="statistics that change while it is stepped"):

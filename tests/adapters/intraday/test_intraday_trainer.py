@@ -119,7 +119,7 @@ def test_their_own_environments_are_trained_on(tmp_path):
 
 
 def test_monitors_write_what_is_stepped(prices, tmp_path):
-    sb3 = pytest.importorskip("stable_baselines3", reason="requirements-peers.lock has SB3")
+    sb3 = pytest.importorskip("stable_baselines3", reason="requirements/peers.lock has SB3")
     vec = EnvBuilder.build_vec_env(SYMBOLS, prices, CONFIG, n_envs=4, monitor_path=tmp_path / "vec")
     assert isinstance(vec, sb3.common.vec_env.VecMonitor)
     vec.reset()
@@ -142,7 +142,7 @@ def test_monitors_write_what_is_stepped(prices, tmp_path):
 @pytest.mark.long
 def test_monitors_write_what_is_trained(prices, tmp_path, monkeypatch):
     """A row for each episode of training that the run counts, in the same file and columns."""
-    pytest.importorskip("stable_baselines3", reason="requirements-peers.lock has SB3")
+    pytest.importorskip("stable_baselines3", reason="requirements/peers.lock has SB3")
     path = tmp_path / "monitor" / "train"
     monitor = {"enabled": True, "log_path": str(path)}
     training = {**CONFIG["training"], "vectorized_training": {"monitor": monitor}}
