@@ -10,7 +10,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import kind_of, make_environment
 from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
-from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.kernel_environment import KernelEnvironment, Timeline
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.vector_env import member_indices
 
@@ -119,7 +119,7 @@ def test_what_is_loaded(name):
     assert environment.kind == ("a kernel" if own else "a Gymnasium environment")
     assert environment.facts["name"] == name
     assert bool(environment.sources) == own and (environment.data is not None) == own
-    assert environment.folds is None and environment.splits() == ("train",)
+    assert environment.part(Timeline) is None and environment.splits() == ("train",)
     assert environment.check({}) is None
     assert environment.spec_of(environment.records("fold3/train")) is not None
     held = environment.evaluation("test", 20, 2)

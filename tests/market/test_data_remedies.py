@@ -16,6 +16,7 @@ from slipstream.market.checks.discover import describe_folder, propose
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import ACCEPTABLE, CATALOGUE
 from slipstream.market.market import load_market
+from slipstream.market.reading.source import chosen_data
 
 PRICES = ("open", "high", "low", "close")
 ROOT = Path(__file__).parents[2]
@@ -282,12 +283,9 @@ def test_the_scale_of_a_symbol_that_is_not_loaded_may_stand_there(folder, frame)
 
 
 def test_other_prices_need_no_units_of_symbols_that_are_not_there(folder, frame):
-    from slipstream.environments.environment import PriceWindow
-    from slipstream.environments.kernel_environment import _window_section
-
     path = folder(EURUSD=frame())
     units = {"EURUSD": 1.0, "USDJPY": 0.01}
-    data = {"folder": "elsewhere", "files": {}, "price_scale": units, "point": 0.1}
-    chosen = _window_section({"data": data}, PriceWindow(path, ["EURUSD"]))["data"]
-    assert chosen["price_scale"] == {"EURUSD": 1.0} and chosen["point"] == 0.1
-    assert load(chosen).symbols == ("EURUSD",)
+    data = DataConfig(folder="elsewhere", price_scale=units, point=0.1)
+    chosen = chosen_data(data, path, ["EURUSD"])
+    assert chosen.price_scale == {"EURUSD": 1.0} and chosen.point == 0.1
+    assert load_market(chosen).symbols == ("EURUSD",)

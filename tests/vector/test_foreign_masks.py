@@ -19,13 +19,13 @@ from gymnasium import spaces
 import slipstream
 from slipstream import portable
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.process import FaultPolicy
 from slipstream.environments.factory import make_environment, resolve_environment
 from slipstream.report.run.evaluation import random_policy
 from slipstream.runs.policies import seen_rows
 from slipstream.vector.foreign import masks
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.foreign.making import Wrapped
-from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import blank, member_indices
 
 TAXI = "gym:Taxi-v4" if "Taxi-v4" in gymnasium.registry else "gym:Taxi-v3"

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstream.core.process import FaultPolicy
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.foreign.infos import (
     APART,
@@ -27,7 +28,6 @@ from slipstream.vector.foreign.infos import (
     signature_of,
 )
 from slipstream.vector.foreign.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
-from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")

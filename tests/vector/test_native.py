@@ -14,8 +14,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.process import FaultPolicy
 from slipstream.vector.foreign.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
-from slipstream.vector.process.faults import FaultPolicy
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

@@ -19,11 +19,12 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import KernelError
+from slipstream.core.process import FaultPolicy
 from slipstream.environments.episodes import lost_sentence, run_episodes
 from slipstream.vector.contract import blank
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.kernel.loop import HOLD, RESET
-from slipstream.vector.process.faults import TRIES, FaultPolicy, backoff
+from slipstream.vector.process.faults import TRIES, backoff
 from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.worker import HANG_SIGNAL
 from slipstream.vector.vector_env import member_indices

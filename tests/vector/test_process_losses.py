@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from slipstream.core.process import FaultPolicy
 from slipstream.vector.contract import blank
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.foreign.native import SAME_STEP, native_env
 from slipstream.vector.kernel.loop import HOLD
-from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.link import UP
 from slipstream.vector.vector_env import member_indices
 

@@ -13,10 +13,10 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import KernelError
+from slipstream.core.process import FaultPolicy
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.foreign.native import native_env
 from slipstream.vector.process.block import anonymous_file
-from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.process.link import Link
 from slipstream.vector.vector_env import member_indices
 

@@ -22,6 +22,7 @@ from slipstream.adapters.errors import (
 )
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Spec
 from slipstream.environments.factory import kind_of, make_environment
 from slipstream.environments.gymnasium_environment import (
@@ -38,7 +39,6 @@ from slipstream.vector.forms import ActionForm, action_form
 from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
 from slipstream.vector.leaves import MisfitError, as_array, words
-from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import Episodes, blank, member_indices
 
 AT_END = {

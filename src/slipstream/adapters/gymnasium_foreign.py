@@ -21,10 +21,10 @@ from slipstream.adapters.copies import AT_END, HANG_SECONDS
 from slipstream.adapters.errors import ClosedError, SpaceError, Theirs, UnreadyError
 from slipstream.adapters.gymnasium_face import VectorFace, mode_of
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
+from slipstream.core.process import FaultPolicy
 from slipstream.vector.foreign.form import NativeForm
 from slipstream.vector.foreign.making import Wrapped, make_gymnasium
 from slipstream.vector.foreign.native import native_env
-from slipstream.vector.process.faults import FaultPolicy
 
 _OWN_CALLS = ("reset", "step", "close", "_setattr", "_check_spaces")
 

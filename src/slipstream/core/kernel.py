@@ -14,11 +14,10 @@ from slipstream.core import config
 from slipstream.core.conditions import Conditions
 from slipstream.core.config import validate
 from slipstream.core.errors import KernelError, SlipstreamError, raised
-from slipstream.core.market_pass import PortfolioPass, SymbolPass
 from slipstream.core.spec import Spec
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
-OPTIONAL = ("mask", "ahead", "conclude", "load_folds", "vary", "timeline", "market_pass", "APART")
+OPTIONAL = ("mask", "ahead", "conclude", "load_folds", "vary", "timeline", "APART")
 _PARAM_TYPES = {float: "f8", int: "i8", bool: "?"}
 
 
@@ -64,8 +63,6 @@ class Kernel(NamedTuple):
             to what `load` or `load_folds` of that config gives; None where it needs other data.
         timeline: (p, d) -> int64 [n], UTC seconds of the end of the bar at which equity is marked
             after step k of evaluation record p.
-        market_pass: (p, d) -> what the pass of evaluation record p could trade at and what that
-            costs, for reports; without it a market has no page of its own.
         APART: of a built-in kernel: large functions that a step calls in several places, of s, p, d
             and numbers that are annotated; one may call those before it. Each is compiled once, by
             itself and beside the others, and not again wherever it is called.
@@ -88,8 +85,11 @@ class Kernel(NamedTuple):
     load_folds: Callable[[Any, Any], Loaded] | None = None
     vary: Callable[[Loaded, Any], Loaded | None] | None = None
     timeline: Callable[[Any, Any], NDArray[np.int64]] | None = None
-    market_pass: Callable[[Any, Any], SymbolPass | PortfolioPass] | None = None
     APART: tuple[FunctionType, ...] | None = None
+
+    def hook(self, name: str) -> Any:
+        """A function of the kernel's module that only an application calls; None without one."""
+        return getattr(self.module, name, None)
 
     @property
     def built_in(self) -> bool:

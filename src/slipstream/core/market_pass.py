@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import KernelError
-from slipstream.core.spec import Spec
-
 
 @dataclass(frozen=True)
 class SymbolPass:
@@ -104,29 +101,3 @@ class PortfolioPass:
     followed: Any
     held: Any
     corner: bool
-
-
-ACCOUNT_METRICS = ("total_return", "mean_exposure", "fills")
-ACCOUNT_TRACE = ("equity",)
-
-
-def check_account(spec: Spec, name: str) -> None:
-    """Scores, studies and reports read these of every market.
-
-    Args:
-        spec: of a kernel; name: of its file, for the message.
-
-    Raises:
-        KernelError: it has `market`, and does not show them.
-    """
-    shown = {metric.name for metric in spec.metrics}
-    absent = [f"the metric {one}" for one in ACCOUNT_METRICS if one not in shown]
-    absent += [f"the trace {one}" for one in ACCOUNT_TRACE if one not in spec.trace]
-    if spec.market is not None and absent:
-        raise KernelError(
-            f"{name}: a Spec with `market` shows the account, and this one lacks "
-            f"{', '.join(absent)}. Keep each as a STATE field (total_return: fraction of the "
-            "initial equity; mean_exposure: multiple of equity; fills: their number; equity: "
-            "account currency), name it in Spec(metrics=...) or Spec(trace=...), or leave `market` "
-            "out."
-        )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from slipstream.core.errors import ResourceError
 
@@ -34,6 +34,23 @@ _PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it 
 
 
 KEPT = "What was written before is kept; `slipstream resume` goes on with what had begun."
+
+
+class FaultPolicy(NamedTuple):
+    """What happens when a copy or a worker fails.
+
+    Attributes:
+        on_fault: "restart" it, or "raise" an error at once.
+        hang_seconds: of one call of one copy, after which it is given up.
+        per_minute: faults in all, more of which end the run where they cost more than a twentieth
+            of its steps.
+        in_a_row: faults of one copy, or losses of one worker, without a good step in between.
+    """
+
+    on_fault: Literal["restart", "raise"] = "restart"
+    hang_seconds: float = 60.0
+    per_minute: int = 100
+    in_a_row: int = 8
 
 
 def leave_in_words() -> None:

@@ -13,29 +13,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
-from slipstream.core.kernel import Kernel, Loaded
-from slipstream.core.market_pass import PortfolioPass, SymbolPass
+from slipstream.core.kernel import Kernel
+from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Spec
 from slipstream.environments.machine_file import FastestWays, Identity, Way
 from slipstream.environments.self_play.opponents import Opponents
 from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
-from slipstream.vector.process.faults import FaultPolicy
 from slipstream.vector.vector_env import VectorEnv
-
-if TYPE_CHECKING:  # not on the way to a first update
-    from slipstream.market.market import Market
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
 
 Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
+PartT = TypeVar("PartT", bound="Part")
 
 _REASONS = {
     "compiled": "only kernels can be compiled",
@@ -75,30 +72,26 @@ class PriceWindow(NamedTuple):
     start: int | None = None
     stop: int | None = None
     carried: Mapping[str, Any] | None = None
-    market: Market | None = None
+    market: Any = None
 
     @property
-    def chosen(self) -> bool:
-        """Whether it names anything; else the section's own splits hold."""
-        return any(one is not None for one in (*self[:4], self.market))
+    def asked(self) -> dict[str, Any]:
+        """Arguments of a kernel's `load_window`; empty if the section's own splits hold."""
+        given = self._asdict()
+        return {k: v for k, v in given.items() if v is not None and k != "carried"}
 
 
-class KernelPrices(NamedTuple):
-    """A market's rules and data, which say what its passes could trade at.
+class Part:
+    """Something that only some environments offer: `environment.part(Kind)` returns it or None.
 
-    Attributes:
-        kernel, loaded: the rules, and what they have loaded.
+    Each kind is a subclass. An environment lists parts in `parts`, or a kind overrides `of` and
+    makes itself from what it finds there, for example from optional functions of a kernel.
     """
 
-    kernel: Kernel
-    loaded: Loaded
-
-    def passes(self, split: str) -> list[SymbolPass | PortfolioPass] | None:
-        """What each record of a split could trade at; None where the kernel does not declare it."""
-        declares = self.kernel.market_pass
-        if declares is None:
-            return None
-        return [declares(record, self.loaded.data) for record in self.loaded.params[split]]
+    @classmethod
+    def of(cls, environment: Environment) -> Self | None:
+        """The part of an environment; None if it does not offer it."""
+        return next((one for one in environment.parts if isinstance(one, cls)), None)
 
 
 @dataclass(frozen=True)
@@ -109,6 +102,7 @@ class Environment(ABC):
         name: a kernel's name or path, or ``gym:ID``.
         spec: its outside.
         measured: how copies of a lone member are stepped fastest here, where the machine file says.
+        parts: what else it offers, apart from kinds that find themselves; see `part`.
         step_seconds: of one copy of somebody else's rules, as measured here; `backend: auto` goes
             by it. None: its first steps are still to be taken.
         compiled: its rules are a kernel, which threads step.
@@ -122,6 +116,7 @@ class Environment(ABC):
     spec: Spec
     measured: FastestWays | None = field(default=None, kw_only=True)
     step_seconds: float | None = field(default=None, kw_only=True)
+    parts: tuple[Part, ...] = field(default=(), kw_only=True)
 
     compiled: ClassVar[bool] = False
     backends: ClassVar[tuple[str, ...]]
@@ -220,6 +215,10 @@ class Environment(ABC):
 
     # Loaded.
 
+    def part(self, kind: type[PartT]) -> PartT | None:
+        """Its part of one kind; None if it does not offer that."""
+        return kind.of(self)
+
     @property
     @abstractmethod
     def varied(self) -> bool:
@@ -273,11 +272,6 @@ class Environment(ABC):
         return None
 
     @property
-    def prices(self) -> KernelPrices | None:
-        """What a market trades at; None for games and others."""
-        return None
-
-    @property
     def opponent_names(self) -> Mapping[int, str]:
         """Who the numbers in an evaluation's metric `opponent` mean; nobody where there is none."""
         return {}
@@ -289,11 +283,6 @@ class Environment(ABC):
         Neither they nor the game draw anything, and nor may the policy that meets them.
         """
         return frozenset()
-
-    @property
-    def folds(self) -> int | None:
-        """How many its data are divided into; None: they are not."""
-        return None
 
     def prepared(self, stepping: Stepping) -> Environment:
         """A copy that is stepped as a run's config says."""

@@ -66,7 +66,7 @@ def chosen_environment(name: str, settings: Mapping[str, Any], window: PriceWind
     Raises:
         ConfigError: the environment has no prices to choose from.
     """
-    if window.chosen:
+    if window.asked:
         return kind_of(name).load_window(name, settings, window)
     return resolve_environment(name, settings)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, cast
@@ -17,15 +16,14 @@ from slipstream.core.config import Config
 from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.core.market_pass import check_account
 from slipstream.core.random import word
 from slipstream.core.reader import seal
 from slipstream.core.sources import source_hashes
-from slipstream.core.spec import Spec
+from slipstream.core.spec import Spec, check_account
 from slipstream.environments.environment import (
     LONGEST,
     Environment,
-    KernelPrices,
+    Part,
     PriceWindow,
     Sections,
 )
@@ -45,9 +43,7 @@ from slipstream.experience.replay.kernel_fields import kept_bytes
 from slipstream.files.files import plain
 from slipstream.machine.cache import cannot_write, private_folder
 from slipstream.machine.reached import Reachable
-from slipstream.market.config import DataConfig
 from slipstream.market.folds import FoldPlan
-from slipstream.market.reading.source import price_files
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import read_policy
 from slipstream.vector.contract import check_environment
@@ -124,7 +120,7 @@ class KernelEnvironment(Environment):
         if asked is None:
             return cls(name, spec, kernel, loaded)
         seats = SelfPlay.of(asked, cls.short_name(name), spec, read_policy)
-        suggested = getattr(kernel.module, "EVALUATION", None)
+        suggested = kernel.hook("EVALUATION")
         judge = None
         if suggested is not None and asked.evaluation is None and config is not None:
             judge = cls.load(name, config.model_dump() | suggested | {"self_play": None})
@@ -197,12 +193,16 @@ class KernelEnvironment(Environment):
     @classmethod
     def load_window(cls, name: str, settings: Mapping[str, Any], window: PriceWindow) -> Self:
         kernel = kernel_with_seats(name)
-        load_window = getattr(kernel.module, "load_window", None)
+        load_window = kernel.hook("load_window")
         if load_window is None:
             return super().load_window(name, settings, window)
-        config = kernel.configure(_window_section(settings, window))
-        known = {} if window.market is None else {"market": window.market}
-        return cls.of(name, kernel, load_window(config, window.start, window.stop, **known))
+        carried = {
+            key: value
+            for key, value in (window.carried or {}).items()
+            if settings.get(key) is None  # left to the data
+        }
+        config = kernel.configure({**settings, **carried})
+        return cls.of(name, kernel, load_window(config, **window.asked))
 
     @classmethod
     def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
@@ -256,10 +256,6 @@ class KernelEnvironment(Environment):
         return data
 
     @property
-    def prices(self) -> KernelPrices | None:
-        return None if self.spec.market is None else KernelPrices(self.kernel, self.loaded)
-
-    @property
     def opponent_names(self) -> Mapping[int, str]:
         met = self.judge or self
         players = getattr(met.kernel.module, "PLAYERS", ())
@@ -274,11 +270,6 @@ class KernelEnvironment(Environment):
             return frozenset()
         met = seats.evaluation.settled()
         return frozenset(met.short_names[k] for k, one in met.networks.items() if not one.drawn)
-
-    @property
-    def folds(self) -> int | None:
-        divided = self.provenance.get("folds")
-        return None if divided is None else len(divided["folds"])
 
     def with_data(self, data: Any) -> KernelEnvironment:
         return replace(self, loaded=replace(self.loaded, data=data))
@@ -419,6 +410,48 @@ class KernelEnvironment(Environment):
         return tuple(self.loaded.params)
 
 
+@dataclass(frozen=True)
+class Timeline(Part):
+    """When the steps of each record happen, and how the data are divided for a study.
+
+    Attributes:
+        kernel, loaded: the rules, and the data with the records of each split.
+    """
+
+    kernel: Kernel
+    loaded: Loaded
+
+    @classmethod
+    def of(cls, environment: Environment) -> Self | None:
+        if not isinstance(environment, KernelEnvironment):
+            return None
+        kernel, loaded = environment.kernel, environment.loaded
+        timed = environment.spec.market is not None or "folds" in loaded.provenance
+        return cls(kernel, loaded) if timed else None
+
+    @property
+    def folds(self) -> int | None:
+        """Number of folds; None if the data are not divided."""
+        divided = self.loaded.provenance.get("folds")
+        return None if divided is None else len(divided["folds"])
+
+    def ends(self, record: Any) -> NDArray[np.int64]:
+        """UTC seconds [n] at which equity is marked after each step of an evaluation record."""
+        assert self.kernel.timeline is not None
+        return np.asarray(self.kernel.timeline(record, self.loaded.data))
+
+    def market_returns(self, records: Iterable[Any]) -> dict[Any, NDArray[np.float64]] | None:
+        """Return of the market in each bar by record; None if passes are not one position each."""
+        found, declared = {}, self.kernel.hook("market_pass")
+        for record in records:
+            one = None if declared is None else declared(record, self.loaded.data)
+            returns = getattr(one, "market_returns", None)
+            if returns is None:
+                return None
+            found[record] = returns
+        return found
+
+
 def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Every field of the kernel's Config as plain values, what is on disk by absolute paths.
 
@@ -430,36 +463,11 @@ def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) ->
     Raises:
         ConfigError: unknown keys, bad values, or no prices for a market.
     """
-    data = settings.get("data", {})
-    if isinstance(data, Mapping) and "folder" not in data and _needs_prices(kernel):
-        raise ConfigError(
-            f"`env.data.folder` is missing: {name} reads prices. Say which folder has the files, "
-            "`slipstream tune ... --data-dir DIR`, or --set env.data.folder=DIR for other "
-            "commands; or write a config from it, "
-            f"`slipstream init {shlex.quote(name)} DIR > my.yaml`."
-        )
+    for key, field in kernel.Config.model_fields.items():
+        section, refuse = settings.get(key, {}), getattr(field.annotation, "refuse_absent", None)
+        if refuse is not None and field.is_required() and isinstance(section, Mapping):
+            refuse(section, name)
     return _anchored(kernel.configure(settings).model_dump(mode="json"))
-
-
-def _window_section(settings: Mapping[str, Any], window: PriceWindow) -> dict[str, Any]:
-    """A market's section with the prices of a window."""
-    chosen: dict[str, Any] = dict(settings)
-    for key, value in (window.carried or {}).items():
-        if chosen.get(key) is None:  # left to the data
-            chosen[key] = value
-    section, symbols = dict(chosen["data"]), window.symbols
-    if window.data is not None:
-        root = Path(window.data).expanduser().resolve()
-        section["folder"] = str(root)
-        here = {symbol for symbol, _ in price_files(root)} if root.is_dir() else set(symbols or ())
-        for key in ("price_scale", "point"):  # units of what is not there concern nobody
-            if isinstance(section.get(key), dict):
-                section[key] = {s: one for s, one in section[key].items() if s in here}
-    if symbols is not None:
-        section["symbols"] = list(symbols)
-        section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
-    chosen["data"] = section
-    return chosen
 
 
 def _divided(kernel: Kernel, config: Config, plan: FoldPlan, known: Sequence[Loaded]) -> Loaded:
@@ -477,11 +485,6 @@ def _divided(kernel: Kernel, config: Config, plan: FoldPlan, known: Sequence[Loa
             if varied is not None:
                 return varied
     return kernel.load(config) if kernel.load_folds is None else kernel.load_folds(config, plan)
-
-
-def _needs_prices(kernel: Kernel) -> bool:
-    data = kernel.Config.model_fields.get("data")
-    return data is not None and data.is_required() and data.annotation is DataConfig
 
 
 def _anchored(settings: dict[str, Any]) -> dict[str, Any]:

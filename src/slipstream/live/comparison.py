@@ -159,8 +159,8 @@ def _executed(
     environment: KernelEnvironment, intents: Sequence[Intent], bars: Sequence[Traded]
 ) -> Execution:
     """How the broker did: its fills beside those of the rules, its equity beside theirs."""
-    assert environment.kernel.market_pass is not None
-    own = environment.kernel.market_pass(environment.records("window")[0], environment.loaded.data)
+    declared = environment.kernel.hook("market_pass")
+    own = declared(environment.records("window")[0], environment.loaded.data)
     assert isinstance(own, PortfolioPass)
     paid, assumed, value = 0.0, 0.0, 0.0
     for one in intents:

@@ -15,7 +15,6 @@ import numpy as np
 from slipstream.core.errors import DataError, SlipstreamError
 from slipstream.environments.episodes import replay
 from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files.status import LEDGER
 from slipstream.live.passes import passes_over
 from slipstream.live.store import Shape
@@ -120,20 +119,19 @@ def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPol
     """Net return of the hold-out's decisions at three times the costs."""
     overrides = (result.get("winner") or {}).get("overrides") or {}
     environment, why = study_environment(folder, overrides)
-    if not isinstance(environment, KernelEnvironment) or environment.prices is None:
+    if environment is None or environment.spec.market is None:
         place = (folder.base.env_settings.get("data") or {}).get("folder")
         mend = f"{why}: put them back in {place}, and deploy again" if why else ""
         return Gate("costs", False, f"not computed: {mend or 'it declares no prices'}")
     records = environment.records(HOLDOUT)
-    kernel = environment.kernel
-    if kernel.market_pass is None or "cost_multiple" not in records[0]._fields:
-        return Gate("costs", False, "not computed: this environment's costs cannot be multiplied")
     backend = deployed.config.training.chosen_backend
+    passes = passes_of(environment, HOLDOUT, backend)
+    if passes is None or "cost_multiple" not in records[0]._fields:
+        return Gate("costs", False, "not computed: this environment's costs cannot be multiplied")
     tracks = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
     dear = tuple(one._replace(cost_multiple=COSTS * one.cost_multiple) for one in records)
     actions = [one.actions for one in tracks]
-    again = replay(environment, HOLDOUT, actions, params=dear, backend=backend)
-    passes = passes_of(kernel, environment.loaded, HOLDOUT, backend)
+    again = replay(passes.environment, HOLDOUT, actions, params=dear, backend=backend)
     net = float(np.prod(1.0 + daily_returns(passes, again)[1]) - 1.0)
     return Gate("costs", net > 0.0, f"{100 * net:+.2f} % on the hold-out at costs x {COSTS:g}")
 

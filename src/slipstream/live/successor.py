@@ -18,7 +18,6 @@ import numpy as np
 
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
 from slipstream.core.reader import is_there
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files import checkpoint
 from slipstream.files.files import AppendedFile, make_folder
 from slipstream.files.interruption import Interrupted, Interruption, forget_stop
@@ -215,9 +214,8 @@ def _days(
     if not bars.is_dir():
         raise CheckpointError("the paper account has kept no bar yet")
     environment = policy.environment(bars, None, start)
-    assert isinstance(environment, KernelEnvironment) and environment.spec.market is not None
-    backend = policy.config.training.chosen_backend
-    passes = passes_of(environment.kernel, environment.loaded, "window", backend)
+    passes = passes_of(environment, "window", policy.config.training.chosen_backend)
+    assert passes is not None and environment.spec.market is not None
     days, returns = daily_returns(passes, policy.evaluate(environment)["window"][0])
     opened = opened_days(price_series(environment, "window"))
     return days, returns, opened, environment.spec.market.days_per_year

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Literal
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -70,6 +71,22 @@ class DataConfig(Config):
     bad_bars: Literal["refuse", "drop"] = "refuse"
     accept: tuple[str, ...] = ()
     market: Literal["auto", "fx", "24/7"] = "auto"
+
+    @classmethod
+    def refuse_absent(cls, section: Mapping[str, Any], name: str) -> None:
+        """Raise ConfigError if no folder is given.
+
+        Args:
+            section: what was written.
+            name: of the environment, for the message.
+        """
+        if "folder" not in section:
+            raise ConfigError(
+                f"`env.data.folder` is missing: {name} reads prices. Say which folder has the "
+                "files, `slipstream tune ... --data-dir DIR`, or --set env.data.folder=DIR for "
+                "other commands; or write a config from it, "
+                f"`slipstream init {shlex.quote(name)} DIR > my.yaml`."
+            )
 
     @field_validator("symbols", mode="before")
     @classmethod

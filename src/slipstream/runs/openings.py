@@ -26,6 +26,7 @@ from slipstream.core.errors import SlipstreamError
 from slipstream.core.market_pass import SymbolPass
 from slipstream.core.text import date_text
 from slipstream.environments.environment import Environment
+from slipstream.environments.kernel_environment import Timeline
 from slipstream.files.database import (
     MOMENT,
     ColumnRule,
@@ -466,27 +467,27 @@ def price_series(
         split: whose days are in question.
         window: UTC seconds, half open; the days in question instead of the split's.
     """
-    rules = environment.prices
-    if rules is None:
+    timeline = environment.part(Timeline)
+    if timeline is None or environment.spec.market is None:
         return []
     data = (environment.provenance.get("settings") or {}).get("data") or {}
     if "folder" in data and not data.get("files") and is_planted(data["folder"]):
         return []
-    kernel, loaded = rules
+    kernel, loaded = timeline.kernel, timeline.loaded
+    declared = kernel.hook("market_pass")
     found: dict[tuple[Any, ...], list[tuple[Array, ...]]] = {}
     step = HOUR
     for record in loaded.params[split]:
         market = kernel.spec(record, loaded.data).market
         assert market is not None
         roll = cast(DayRoll, market.day_roll)
-        if kernel.market_pass is None:
-            assert kernel.timeline is not None
-            ends = np.asarray(kernel.timeline(record, loaded.data)) - 1
+        if declared is None:
+            ends = timeline.ends(record) - 1
             ends = ends[np.flatnonzero(np.diff(day_number(ends, roll), append=-1))]
             step, inside = DAY, np.ones(len(ends), np.bool_)
             logs = _stand_in(loaded.data, day_number(ends, roll))[:, None]
         else:
-            one = kernel.market_pass(record, loaded.data)
+            one = declared(record, loaded.data)
             rows = slice(one.history if isinstance(one, SymbolPass) else 0, one.last + 1)
             ends = one.time[rows] + market.bar_seconds - 1
             closes = one.close.reshape(len(one.close), -1)[rows]

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from slipstream.core.bounds import Count, Seed, Share
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
+from slipstream.core.process import FaultPolicy
 from slipstream.environments.environment import Stepping
-from slipstream.vector.process.faults import FaultPolicy
 
 Backend = Literal["auto", "serial", "compiled", "process"]
 

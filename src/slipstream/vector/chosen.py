@@ -13,12 +13,13 @@ import numpy as np
 
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import KernelError, SlipstreamError
+from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Spec
 from slipstream.vector.contract import random_actions
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.foreign.making import name_of
 from slipstream.vector.process.crowd import Crowd
-from slipstream.vector.process.faults import TRIES, Fault, FaultPolicy
+from slipstream.vector.process.faults import TRIES, Fault
 from slipstream.vector.vector_env import VectorEnv, blank
 
 _STEPS = 34  # of a copy before anything else is done with it

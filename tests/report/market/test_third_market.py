@@ -65,7 +65,7 @@ def test_without_its_declaration_it_is_shown_like_a_game(found, tmp_path):
     path = tmp_path / "silent_market.py"
     path.write_text(text[: text.index("def market_pass")])
     silent = resolve_environment(str(path), {})
-    assert silent.kernel.market_pass is None and silent.spec.market is not None
+    assert silent.kernel.hook("market_pass") is None and silent.spec.market is not None
     shown = gather(
         silent, RunEvaluation("silent", {"test": found.tracks["test"]}), backend="serial"
     )
@@ -75,7 +75,7 @@ def test_without_its_declaration_it_is_shown_like_a_game(found, tmp_path):
 
 def test_a_declaration_holds_what_the_pass_can_trade_at():
     environment = resolve_environment(str(FILE), {})
-    declared = environment.kernel.market_pass(
+    declared = environment.kernel.hook("market_pass")(
         environment.loaded.params["test"][0], environment.loaded.data
     )
     assert isinstance(declared, SymbolPass)

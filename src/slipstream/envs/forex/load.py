@@ -5,8 +5,9 @@ One training window and others, or the folds of a study, for which data are read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,7 @@ from slipstream.market.folds import (
     train_split,
 )
 from slipstream.market.market import Market, load_market
+from slipstream.market.reading.source import chosen_data
 from slipstream.market.symbols import MarketKind
 
 Times = dict[str, tuple[int, int]]
@@ -70,12 +72,16 @@ def load_window(
     start: int | None = None,
     stop: int | None = None,
     market: Market | None = None,
+    data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
 ) -> Loaded:
     """Everything between two moments (UTC seconds, half open) as one window, split `window`.
 
     For scoring a policy on other bars than it was trained on; `config.split` is not used. Prices
-    that are in memory already, `market`, stand in place of those of `config.data`.
+    that are in memory already, `market`, stand in place of those of `config.data`. `data` and
+    `symbols` replace the folder and the symbols of that section.
     """
+    config = config.model_copy(update={"data": chosen_data(config.data, data, symbols)})
     market = load_market(config.data) if market is None else market
     tables, warm_up = tables_of(market, config)
     first = min(int(table.time[0]) for table in tables) if start is None else start

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,7 @@ from slipstream.market.folds import (
 )
 from slipstream.market.market import Market
 from slipstream.market.panel import load_panel, panel_of
+from slipstream.market.reading.source import chosen_data
 from slipstream.market.symbols import MarketKind
 
 # Settings that decide the arrays besides lots, tiers and currency; all others only the records.
@@ -86,12 +89,16 @@ def load_window(
     start: int | None = None,
     stop: int | None = None,
     market: Market | None = None,
+    data: str | Path | None = None,
+    symbols: Sequence[str] | None = None,
 ) -> Loaded:
     """Everything between two moments (UTC seconds, half open) as one window, split `window`.
 
     For scoring a policy on other bars than it was trained on; `config.split` is not used. Prices
-    that are in memory already, `market`, stand in place of those of `config.data`.
+    that are in memory already, `market`, stand in place of those of `config.data`. `data` and
+    `symbols` replace the folder and the symbols of that section.
     """
+    config = config.model_copy(update={"data": chosen_data(config.data, data, symbols)})
     table, rows, _ = _table(config, market)
     time = table.panel.time[rows]
     low = 0 if start is None else int(np.searchsorted(time, start))

@@ -12,9 +12,11 @@ import importlib.util
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+from slipstream.core.config import validate
 from slipstream.core.errors import DataError
 from slipstream.core.extras import pip_install
 from slipstream.core.text import did_you_mean
@@ -144,6 +146,24 @@ def price_files(root: Path, whole: Iterable[str] = ()) -> list[tuple[str, Path]]
         name = symbol if heads.count(symbol) == 1 else head[:-1]
         found.append((name, root / _pattern(head, suffix, group)))
     return sorted(_paired(found, whole), key=lambda one: one[1].name)
+
+
+def chosen_data(
+    config: DataConfig, folder: str | Path | None, symbols: Sequence[str] | None
+) -> DataConfig:
+    """The section with another folder or other symbols; None keeps what it has."""
+    section: dict[str, Any] = config.model_dump()
+    if folder is not None:
+        root = Path(folder).expanduser().resolve()
+        section["folder"] = str(root)
+        here = {symbol for symbol, _ in price_files(root)} if root.is_dir() else set(symbols or ())
+        for key in ("price_scale", "point"):  # units of absent symbols would be refused
+            if isinstance(section[key], dict):
+                section[key] = {s: one for s, one in section[key].items() if s in here}
+    if symbols is not None:
+        section["symbols"] = list(symbols)
+        section["files"] = {s: f for s, f in section["files"].items() if s in symbols}
+    return validate(DataConfig, section, "env.data")
 
 
 def _counts(group: list[Path]) -> bool:

@@ -107,8 +107,8 @@ class Passes:
     @cached_property
     def declared(self) -> tuple[Any, ...]:
         """What the kernel says of each pass."""
-        assert self.kernel.market_pass is not None
-        return tuple(self.kernel.market_pass(p, self.data) for p in self.params)
+        declared = self.kernel.hook("market_pass")
+        return tuple(declared(p, self.data) for p in self.params)
 
     def window(self, record: int) -> tuple[int, int]:
         """First decision row and last row of a pass: decisions at [first, last)."""

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import PortfolioPass
 from slipstream.core.spec import MarketSpec
+from slipstream.environments.environment import Environment
+from slipstream.environments.kernel_environment import Timeline
 from slipstream.files.track import Track
 from slipstream.report import inputs
 from slipstream.report.market.oracle import Hindsight
@@ -27,12 +28,15 @@ from slipstream.report.statistics import Floats
 BAND = 0.05  # of the oracle, whose weights are 0 or 1
 
 
-def passes_of(kernel: Kernel, loaded: Loaded, split: str, backend: str = "compiled") -> Passes:
-    """Passes of the kind that the kernel declares."""
-    assert kernel.market_pass is not None
-    declared = kernel.market_pass(loaded.params[split][0], loaded.data)
-    kind = PortfolioPasses if isinstance(declared, PortfolioPass) else Passes
-    return kind(kernel, loaded, split, backend)
+def passes_of(environment: Environment, split: str, backend: str = "compiled") -> Passes | None:
+    """Passes of the kind that a market's kernel declares; None if it declares none."""
+    timeline = environment.part(Timeline)
+    declares = None if timeline is None else timeline.kernel.hook("market_pass")
+    if timeline is None or declares is None:
+        return None
+    kernel, loaded = timeline.kernel, timeline.loaded
+    several = isinstance(declares(loaded.params[split][0], loaded.data), PortfolioPass)
+    return (PortfolioPasses if several else Passes)(kernel, loaded, split, backend)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.environments.environment import LONGEST, Environment, KernelPrices, PriceWindow
+from slipstream.environments.environment import LONGEST, Environment, PriceWindow
 from slipstream.environments.episodes import Seen, run_episodes
 from slipstream.environments.evaluation import NUMBERS, Evaluator
 from slipstream.environments.factory import carried_settings, chosen_environment
@@ -20,7 +20,7 @@ from slipstream.report.game.league import league_of
 from slipstream.report.game.outcomes import outcomes
 from slipstream.report.inputs import Chosen, Comparison, Game, RunEvaluation, Window
 from slipstream.report.learning import curves, episode_curves
-from slipstream.report.market.passes import RANDOM_DRAWS, stress
+from slipstream.report.market.passes import RANDOM_DRAWS, Passes, stress
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
@@ -173,10 +173,10 @@ def gather(
     )
     if environment.compiled:
         backend = environment.chosen_backend(backend)
+    passes = {name: passes_of(environment, name, backend) for name in run.tracks}
+    if known := {name: one for name, one in passes.items() if one is not None}:
+        return _with_prices(known, run, holdout, draws)
     # One that declares nothing about its passes is shown like a game.
-    prices = environment.prices
-    if prices is not None and prices.kernel.market_pass is not None:
-        return _with_prices(prices, run, holdout, backend, draws)
     games, longest = _RANDOM_EPISODES, LONGEST
     if plan is not None:
         games, longest = min(games, plan.final), plan.longest
@@ -189,11 +189,9 @@ def gather(
 
 
 def _with_prices(
-    known: KernelPrices, run: RunEvaluation, holdout: str, backend: str, draws: int
+    passes: Mapping[str, Passes], run: RunEvaluation, holdout: str, draws: int
 ) -> RunEvaluation:
     """Adds market, prices, baselines and stress tests to a run."""
-    kernel, loaded = known
-    passes = {name: passes_of(kernel, loaded, name, backend) for name in run.tracks}
     held, agent = passes[holdout], run.tracks[holdout][run.member]
     several = isinstance(held, PortfolioPasses)
     comparisons: dict[str, Comparison] = {}
@@ -300,10 +298,10 @@ def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequ
     used = [int(windows[name][1]) for name in names if name in windows]
     until = facts.get("trained_until")  # of a deployment
     used += [] if until is None else [int(until)]
-    passes = None if environment.prices is None else environment.prices.passes("window")
-    if not used or passes is None:
+    passes = passes_of(environment, "window") if used else None
+    if passes is None:
         return False
-    return min(int(one.time[one.first]) for one in passes) >= max(used)
+    return min(int(one.time[one.first]) for one in passes.declared) >= max(used)
 
 
 def provenance(run: Run, environment: Environment) -> dict[str, str]:

@@ -73,14 +73,6 @@ def study_environment(
     return environment, ""
 
 
-def _holdout(environment: Environment, backend: str) -> Passes | None:
-    """The passes of the hold-out, where the environment says what they could trade at."""
-    prices = environment.prices
-    if prices is None or prices.kernel.market_pass is None:
-        return None
-    return passes_of(prices.kernel, prices.loaded, HOLDOUT, backend)
-
-
 def rebalanced_returns(
     environment: Environment, days: Ints, backend: str = "compiled"
 ) -> tuple[Floats | None, str]:
@@ -94,7 +86,7 @@ def rebalanced_returns(
     Returns:
         [n], or None and why there are none; no reason where the environment has no such line.
     """
-    passes = _holdout(environment, backend)
+    passes = passes_of(environment, HOLDOUT, backend)
     if not isinstance(passes, PortfolioPasses):
         return None, ""
     found, returns = daily_returns(passes, passes.rebalanced())
@@ -124,7 +116,7 @@ def random_traders(
     Returns:
         The percentile; or None and why there is none.
     """
-    passes = _holdout(environment, backend)
+    passes = passes_of(environment, HOLDOUT, backend)
     if passes is None:
         return None, "this environment does not say what its passes could trade at"
     if not passes.comparable:

@@ -10,7 +10,7 @@ bit, those of `Policy.act` and the environments' own loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
-from slipstream.core.kernel import Kernel
-from slipstream.core.market_pass import SymbolPass
 from slipstream.core.spec import MarketSpec
 from slipstream.environments import evaluation
 from slipstream.environments.episodes import Seen, run_episodes
+from slipstream.environments.kernel_environment import Timeline
 from slipstream.machine import render
 from slipstream.market.calendar import DayRoll, day_number
 from slipstream.market.folds import FOLD, test_split
@@ -308,13 +307,12 @@ def _market(
 ) -> list[DailyReturns]:
     own = [_records(place) for place in places]
     together = places[0].environment.joined(own)
-    assert together.prices is not None
-    timeline, data = together.prices.kernel.timeline, together.prices.loaded.data
+    timeline = together.part(Timeline)
     assert timeline is not None
     records = together.records("train")
     each, total = len(own[0]), len(records)
-    times = [timeline(record, data) for record in records]
-    moved = _market_returns(together.prices.kernel, set(records), data)
+    times = [timeline.ends(record) for record in records]
+    moved = timeline.market_returns(set(records))
     env = together.evaluation("train", each, len(places), _backend(places[0]))
     assert isinstance(env, KernelVectorEnv)  # prices have one player
     longest = max(len(time) for time in times)
@@ -339,19 +337,6 @@ def _market(
         mine = slice(m * each, (m + 1) * each)
         passes = [one for one in accounts[mine] if one is not None]
         found.append(join_passes(passes, _groups_of(place, times[mine]), units))
-    return found
-
-
-def _market_returns(kernel: Kernel, records: Iterable[Any], data: Any) -> dict[Any, Floats] | None:
-    """Return the market's return in each bar by record; None if passes are not one position."""
-    if kernel.market_pass is None:
-        return None
-    found = {}
-    for record in records:
-        one = kernel.market_pass(record, data)
-        if not isinstance(one, SymbolPass):
-            return None
-        found[record] = one.market_returns
     return found
 
 

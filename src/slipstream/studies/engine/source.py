@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, trainable
+from slipstream.environments.kernel_environment import Timeline
 from slipstream.market.folds import FoldPlan, train_split
 from slipstream.nets.actions import ActionMap
 from slipstream.settings.config import RunConfig
@@ -72,7 +73,8 @@ class EnvironmentSource:
 
     def folds(self, config: RunConfig) -> int:
         """How many folds a trial has."""
-        return self.environment(config).folds or self.fold_seeds
+        timeline = self.environment(config).part(Timeline)
+        return (timeline.folds if timeline else None) or self.fold_seeds
 
     @property
     def generation(self) -> int:

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import AT, BEAT, PULSES
+from slipstream.core.process import AT, BEAT, PULSES, FaultPolicy
 from slipstream.vector.foreign.copies import ForeignCopies
 from slipstream.vector.foreign.job import Assignment
 from slipstream.vector.foreign.making import theirs
-from slipstream.vector.process.faults import Fault, FaultLog, FaultPolicy
+from slipstream.vector.process.faults import Fault, FaultLog
 from slipstream.vector.process.layout import Layout
 
 Arrays = Mapping[str, NDArray[Any]]

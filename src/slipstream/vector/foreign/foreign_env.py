@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Metric, Spec
 from slipstream.vector.foreign.driver import Arrays, CopyDriver, SerialDriver
 from slipstream.vector.foreign.infos import NOTHING, InfoTable
@@ -30,7 +31,7 @@ from slipstream.vector.kernel.loop import HOLD, RESET
 from slipstream.vector.leaves import MisfitError
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.driver import ProcessDriver
-from slipstream.vector.process.faults import Fault, FaultPolicy
+from slipstream.vector.process.faults import Fault
 from slipstream.vector.process.layout import copies_layout
 from slipstream.vector.process.scheduler import CopyScheduler
 from slipstream.vector.vector_env import Episodes, Finals, Received, StepOut, VectorEnv, blank

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.process import FaultPolicy
 from slipstream.vector.foreign.driver import CopyDriver, SerialDriver
 from slipstream.vector.foreign.form import NativeForm, native_layout
 from slipstream.vector.foreign.infos import (
@@ -39,7 +40,7 @@ from slipstream.vector.foreign.making import make_gymnasium, name_of
 from slipstream.vector.leaves import ENDLESS
 from slipstream.vector.process.crowd import Crowd
 from slipstream.vector.process.driver import ProcessDriver
-from slipstream.vector.process.faults import Fault, FaultPolicy
+from slipstream.vector.process.faults import Fault
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
 RAISE = FaultPolicy("raise")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
 from slipstream.core.capacity import usable_cores
-from slipstream.core.process import not_started
+from slipstream.core.process import FaultPolicy, not_started
 from slipstream.vector.foreign.copies import FRESH
 from slipstream.vector.foreign.driver import (
     Arguments,
@@ -30,7 +30,7 @@ from slipstream.vector.foreign.driver import (
 from slipstream.vector.foreign.job import Assignment, packed
 from slipstream.vector.process.block import Block
 from slipstream.vector.process.crowd import Crowd
-from slipstream.vector.process.faults import FaultLog, FaultPolicy
+from slipstream.vector.process.faults import FaultLog
 from slipstream.vector.process.layout import ASKED, NOT, STEP, Layout
 from slipstream.vector.process.link import UP, Link
 from slipstream.vector.process.patience import look_ms, spin_seconds

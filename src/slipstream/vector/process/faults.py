@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.process import FaultPolicy
 
 _WINDOW_SECONDS = 60.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
@@ -18,23 +19,6 @@ _KEPT = 100  # faults that are remembered with their texts
 _SPARED = 0.95  # of the rows since the first fault of a minute: where so many are real, it goes on
 TRIES = 3  # of an evaluation's episode, after which it counts as lost
 _ALL = slice(None)
-
-
-class FaultPolicy(NamedTuple):
-    """What happens when a copy or a worker fails.
-
-    Attributes:
-        on_fault: "restart" it, or "raise" an error at once.
-        hang_seconds: of one call of one copy, after which it is given up.
-        per_minute: faults in all, more of which end the run where they cost more than a twentieth
-            of its steps.
-        in_a_row: faults of one copy, or losses of one worker, without a good step in between.
-    """
-
-    on_fault: Literal["restart", "raise"] = "restart"
-    hang_seconds: float = 60.0
-    per_minute: int = 100
-    in_a_row: int = 8
 
 
 class Fault(NamedTuple):
