@@ -17,10 +17,10 @@ from slipstream.files.status import EVENTS, LOG, STATUS, Status
 from slipstream.files.table import CsvTable
 from slipstream.settings.config import resolve
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.engine.under_way import UNDER_WAY, UnderWay, append
 from slipstream.studies.record.folder import write_study
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
 from slipstream.studies.space.space import SearchSpace
+from slipstream.training.population.under_way import UNDER_WAY, UnderWay, append
 
 SPACE = {
     "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},

@@ -26,11 +26,11 @@ from slipstream.files.table import read
 from slipstream.jobs.queue import JobQueue
 from slipstream.live.journal import Journal
 from slipstream.runs.run import Run
-from slipstream.studies.engine.state import LiveStates, PolicyStore
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
+from slipstream.training.population.state import LiveStates, PolicyStore
 
-TOY = Path(__file__).parents[1] / "studies" / "toy_market.py"
+TOY = Path(__file__).parents[1] / "training" / "population" / "toy_market.py"
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
 SMALL = ["agent.horizon=16", "agent.minibatch=32", "agent.epochs=1", "agent.widths=[8]"]
 TRAIN = [
@@ -332,7 +332,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from slipstream.files.files import make_folder, whole_folder, write_bytes
 from slipstream.files.table import CsvTable
-from slipstream.studies.engine.state import LiveStates, State
+from slipstream.training.population.state import LiveStates, State
 folder = Path(sys.argv[1]) / "above" / "below"
 said = open(sys.argv[1] + "/../said", "ab", 0)
 make_folder(folder)

@@ -17,9 +17,9 @@ from slipstream.core.errors import CheckpointError, SlipstreamError
 from slipstream.jobs.queue import FAILED, JobQueue
 from slipstream.live.journal import Decision, Intent, Journal
 from slipstream.runs import openings
-from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
 from slipstream.studies.record.warm_start import FACT
+from slipstream.training.population.member import DailyReturns, Outcome
 
 CELLS = (
     *(None, "seven", b"\xff\x00", 2**63 - 1, 1e308, '{"a": [', "[[]]", '{"a": {}}'),

@@ -18,7 +18,7 @@ from slipstream.live.store import Shape, Store
 from slipstream.machine import cache
 from slipstream.market.config import DataConfig
 from slipstream.market.market import load_market
-from slipstream.studies.engine.state import LiveStates, PolicyStore
+from slipstream.training.population.state import LiveStates, PolicyStore
 
 HUGE = 5 << 30
 

@@ -86,7 +86,6 @@ FOLDERS: Mapping[str, str] = {
     "settings": "training",
     "settings.vectorized": "compat",
     "studies": "studies",
-    "studies.engine": "training",
     "training": "training",
     "vector": "kernels",
     "vector.chosen": "gym",

@@ -24,8 +24,8 @@ from slipstream.live.gates import Gate, _figure, _holdout
 from slipstream.live.passes import Pass
 from slipstream.market.folds import HOLDOUT
 from slipstream.runs.policies import DeployedPolicy
-from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.population.source import EnvironmentSource
 
 FEATURES = ["log_return_1", "rsi_14"]
 FORCED = dict.fromkeys(GATES[:5], "a test")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from fake_pool import MARKET
 
-from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.statistics import bootstrap as bo
 from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.studies.statistics.returns import (
@@ -20,6 +19,7 @@ from slipstream.studies.statistics.returns import (
     fold_score,
     trial_score,
 )
+from slipstream.training.population.member import DailyReturns
 
 CPCV = FoldMap(  # 4 groups, 2 tested: six folds, three paths
     ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)),

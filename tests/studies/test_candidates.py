@@ -10,10 +10,9 @@ import pytest
 from fake_pool import FakePool, plan
 
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.random import seed_of
 from slipstream.files.logbook import Logbook
 from slipstream.runs.openings import Opening
-from slipstream.studies.config import seed_of
-from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.outcome.confirmation import (
     _aligned,
     confirm,
@@ -33,6 +32,7 @@ from slipstream.studies.record.ledger import Ledger, Slot, Verdict, ranked
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.returns import FoldMap, closest
+from slipstream.training.population.member import DailyReturns
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 

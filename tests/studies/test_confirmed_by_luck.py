@@ -11,8 +11,8 @@ import pytest
 from fake_pool import plan
 from scipy.stats import binom
 
-from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.outcome.confirmation import confirm, confirmation_slots
+from slipstream.training.population.member import DailyReturns, Outcome
 
 FACTS = {"paths": [[0]], "folds": [{"groups": [0]}]}
 ACTIVE = [{"mean_exposure": 0.5, "fills": 50.0}]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.statistics.returns import fold_score, log_growth, sharpe, trial_score
+from slipstream.training.population.member import DailyReturns
 
 CRYPTO = MarketSpec(("AAVE",), "USD", 1e6, 300, 105_120.0, 365.0, "00:00 UTC", benchmark=True)
 FOREX = MarketSpec(("EURUSD",), "USD", 1e5, 900, 24_960.0, 260.0, "17:00 America/New_York")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.outcome.result import _deflated
 from slipstream.studies.statistics import overfitting as de
 from slipstream.studies.statistics.bootstrap import normal_bound
@@ -26,6 +25,7 @@ from slipstream.studies.statistics.overfitting import (
     ratio_to_pass,
 )
 from slipstream.studies.statistics.returns import daily_benchmark, daily_matrix
+from slipstream.training.population.member import DailyReturns
 
 
 def noise(seed, days=338, columns=50):

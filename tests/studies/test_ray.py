@@ -47,7 +47,7 @@ SITE = """
 import sys
 words = " ".join(sys.orig_argv)
 if "default_worker" in words:
-    from slipstream.studies.engine import remote_worker
+    from slipstream.training.population import remote_worker
     remote_worker.SAVE_SECONDS = 1.0
 if "ray_process" in words:
     from slipstream.training.cluster import cluster

@@ -17,13 +17,13 @@ import slipstream
 from slipstream.core.errors import CheckpointError
 from slipstream.files import yaml_file
 from slipstream.market.planted.crypto import PlantedCrypto
-from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates, PolicyStore
-from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.start import prepare
+from slipstream.training.population.source import EnvironmentSource
+from slipstream.training.population.state import LiveStates, PolicyStore
+from slipstream.training.population.stretch import Task, run_stretch
 
 IN_FLIGHT, FOLDS, TRIALS = 16, 6, 20
 CONFIG = {

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.studies.engine.state import PolicyStore
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
+from slipstream.training.population.state import PolicyStore
 
 CONFIG = """
 env: cartpole

@@ -13,6 +13,7 @@ compiled and in older NumPy.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any, TypeAlias
 
@@ -66,3 +67,9 @@ def normal(s: Any) -> float:
 def integer(s: Any, n: int) -> int:
     """Next number of record `s`, uniform in 0..n-1 (n < 2^53, bias below n 2^-53)."""
     return int(uniform(s) * float(n))
+
+
+def seed_of(*parts: int | str) -> int:
+    """Derive a seed below 2**63 from its parts alone: a study's seed, trial, fold, ..."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -34,9 +34,9 @@ from slipstream.runs.policies import forced_sentences
 from slipstream.runs.run import CHECKPOINTS, CONFIG, PROVENANCE, REPORT, RESULT
 from slipstream.settings.sections import EvaluationConfig, TrainingConfig
 from slipstream.settings.target import STUDY, read_config
-from slipstream.studies.engine.under_way import UNDER_WAY
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Slot, Trial, best_trials
+from slipstream.training.population.under_way import UNDER_WAY
 
 VIDEOS = (".gif", ".mp4")
 _MOST = 400  # settings; checkpoints and videos that are named

@@ -122,12 +122,6 @@ class StudyConfig(Config):
         return values
 
 
-def seed_of(*parts: int | str) -> int:
-    """A seed below 2**63 that follows from `parts` alone: study seed, trial, fold, ..."""
-    text = "/".join(str(part) for part in parts)
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
-
-
 def digest(values: Mapping[str, Any]) -> str:
     """sha256 of plain values, whatever their order."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -25,8 +25,6 @@ from slipstream.runs.state_version import check_state_version, state_version
 from slipstream.settings.config import RunConfig
 from slipstream.settings.trust import enter
 from slipstream.studies.config import StudyConfig, digest
-from slipstream.studies.engine.batches import weighed
-from slipstream.studies.engine.pool import Pool
 from slipstream.studies.outcome.confirmation import confirm_best
 from slipstream.studies.outcome.result import result_of
 from slipstream.studies.outcome.winner import deploy
@@ -60,6 +58,8 @@ from slipstream.studies.search.session import Session
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.returns import check_constraints
 from slipstream.training.cluster.cluster import ClusterOptions
+from slipstream.training.population.batches import weighed
+from slipstream.training.population.pool import Pool
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ from slipstream.report.market.passes import (
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.statistics import Floats, Ints
 from slipstream.settings.config import resolve
-from slipstream.studies.engine.passes import join_passes, pass_growth
-from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.population.passes import join_passes, pass_growth
+from slipstream.training.population.source import EnvironmentSource
 
 _SAME = 1e-6  # of a day's return: weights are float32
 

@@ -13,13 +13,13 @@ from slipstream.files.table import read
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study import replay
-from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials
 from slipstream.studies.search.plan import steps_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths
+from slipstream.training.population.member import DailyReturns
 
 DAY = 86_400
 _Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold

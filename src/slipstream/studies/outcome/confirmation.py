@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.studies.config import ConfirmationConfig, seed_of
-from slipstream.studies.engine.batches import weighed
-from slipstream.studies.engine.member import DailyReturns, Outcome
+from slipstream.core.random import seed_of
+from slipstream.studies.config import ConfirmationConfig
 from slipstream.studies.outcome.sentences import chances
 from slipstream.studies.record.ledger import Slot, closest_of, ranked
 from slipstream.studies.search.plan import StudyPlan
@@ -32,6 +31,8 @@ from slipstream.studies.statistics.returns import (
     side_by_side,
     worst,
 )
+from slipstream.training.population.batches import weighed
+from slipstream.training.population.member import DailyReturns, Outcome
 
 Floats = NDArray[np.float64]
 

@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.core.random import seed_of
 from slipstream.files import checkpoint
 from slipstream.runs.openings import Opening, PriceSeries, open_days
 from slipstream.settings.config import RunConfig
-from slipstream.studies.config import seed_of
-from slipstream.studies.engine.batches import weighed
-from slipstream.studies.engine.member import Outcome
-from slipstream.studies.engine.pool import Pool
 from slipstream.studies.outcome.confirmation import Confirmed
 from slipstream.studies.outcome.sentences import UNKNOWN_OPENINGS
 from slipstream.studies.record.ledger import Slot
@@ -31,6 +28,9 @@ from slipstream.studies.statistics.returns import (
     sharpe,
     side_by_side,
 )
+from slipstream.training.population.batches import weighed
+from slipstream.training.population.member import Outcome
+from slipstream.training.population.pool import Pool
 
 
 @dataclass(frozen=True)

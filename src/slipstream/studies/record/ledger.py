@@ -24,8 +24,8 @@ from slipstream.core.reader import misfit
 from slipstream.files import database
 from slipstream.files.files import plain
 from slipstream.settings.trust import names_code
-from slipstream.studies.engine.member import DailyReturns, Outcome
 from slipstream.studies.statistics.returns import beyond, closest, worst
+from slipstream.training.population.member import DailyReturns, Outcome
 
 FORMAT = 1
 CONSTRAINED = "constrained"  # of a fold: figure and limit of each constrained metric

@@ -24,7 +24,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError, VersionError
 from slipstream.core.extras import require
-from slipstream.studies.config import StudyConfig, seed_of
+from slipstream.core.random import seed_of
+from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.storage import begun_trial
 from slipstream.studies.record.warm_start import WarmStart
 from slipstream.studies.space.space import SearchSpace

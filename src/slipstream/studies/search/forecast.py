@@ -23,14 +23,14 @@ from slipstream.experience.replay.plan import replay_bytes
 from slipstream.settings.config import RunConfig
 from slipstream.settings.mending import mended
 from slipstream.settings.sizing import agent_terms
-from slipstream.studies.engine.batches import most_members, weighed
-from slipstream.studies.engine.member import DailyReturns, Member, Outcome
-from slipstream.studies.engine.pool import Pool
-from slipstream.studies.engine.stretch import SPENT_ON
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.statistics.overfitting import findable, findable_sentence, tested_years
+from slipstream.training.population.batches import most_members, weighed
+from slipstream.training.population.member import DailyReturns, Member, Outcome
+from slipstream.training.population.pool import Pool
+from slipstream.training.population.stretch import SPENT_ON
 
 DAY = 24.0  # hours
 _SPARE = 256 * 2**20  # bytes that a disk must have left

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from slipstream.core.spec import MarketSpec
 from slipstream.studies.config import PruningConfig, StudyConfig
-from slipstream.studies.engine.member import Outcome
 from slipstream.studies.record.ledger import CONSTRAINED, Verdict
 from slipstream.studies.search.plan import Stages
 from slipstream.studies.search.scheduler import Event
 from slipstream.studies.statistics.returns import beyond, constrained, fold_score, trial_score
+from slipstream.training.population.member import Outcome
 
 Floats = NDArray[np.float64]
 

@@ -15,14 +15,14 @@ from slipstream.market.folds import DEVELOPMENT, HOLDOUT
 from slipstream.runs.openings import PriceSeries, price_series
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.engine.pool import Pool
-from slipstream.studies.engine.remote_worker import SERVICE
-from slipstream.studies.engine.source import EnvironmentSource
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.cluster.premises import work_for
 from slipstream.training.cluster.ray_cluster import connect
 from slipstream.training.learner import check_learner
+from slipstream.training.population.pool import Pool
+from slipstream.training.population.remote_worker import SERVICE
+from slipstream.training.population.source import EnvironmentSource
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,16 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from slipstream.core.config import Config
+from slipstream.core.random import seed_of
 from slipstream.core.spec import MarketSpec
 from slipstream.market.folds import DEVELOPMENT, EVERYTHING, FOLD, HOLDOUT, test_split
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.mending import limited, mends, size_of
-from slipstream.studies.config import StudyConfig, seed_of
-from slipstream.studies.engine.member import Member
+from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.record.warm_start import WarmStart
 from slipstream.studies.space.space import SearchSpace
+from slipstream.training.population.member import Member
 
 
 class Stages(NamedTuple):

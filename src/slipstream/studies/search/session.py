@@ -15,13 +15,18 @@ from slipstream.files.logbook import Logbook
 from slipstream.files.machine import Machine, MachineSampler, MachineTable
 from slipstream.files.status import Status
 from slipstream.settings.config import RunConfig
-from slipstream.studies.engine.batches import weighed
-from slipstream.studies.engine.member import Outcome
-from slipstream.studies.engine.pool import Pool
-from slipstream.studies.engine.under_way import EVERY_SECONDS, UNDER_WAY, UnderWay, read_under_way
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
+from slipstream.training.population.batches import weighed
+from slipstream.training.population.member import Outcome
+from slipstream.training.population.pool import Pool
+from slipstream.training.population.under_way import (
+    EVERY_SECONDS,
+    UNDER_WAY,
+    UnderWay,
+    read_under_way,
+)
 
 _LATELY = 2**15  # bytes in which members say where they are between two looks
 _POLL_SECONDS = 0.5

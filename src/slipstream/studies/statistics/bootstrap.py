@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.engine.member import DailyReturns
 from slipstream.studies.statistics.returns import (
     NO_DEVIATION,
     Objective,
@@ -26,6 +25,7 @@ from slipstream.studies.statistics.returns import (
     sharpe,
     trial_score,
 )
+from slipstream.training.population.member import DailyReturns
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import MarketSpec
-from slipstream.studies.engine.member import DailyReturns
+from slipstream.training.population.member import DailyReturns
 
 Floats = NDArray[np.float64]
 Days = NDArray[np.int64]

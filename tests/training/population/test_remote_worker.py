@@ -11,13 +11,13 @@ import pytest
 from fake_cluster import FakeCluster
 
 from slipstream.core.errors import DataError, ResourceError
-from slipstream.studies.engine import remote_worker
-from slipstream.studies.engine.member import Outcome
-from slipstream.studies.engine.pool import Pool
-from slipstream.studies.engine.remote_worker import SERVICE, StretchService, Word
-from slipstream.studies.engine.state import LiveStates, State
-from slipstream.studies.engine.under_way import UNDER_WAY, read_under_way
 from slipstream.training.cluster.premises import work_for
+from slipstream.training.population import remote_worker
+from slipstream.training.population.member import Outcome
+from slipstream.training.population.pool import Pool
+from slipstream.training.population.remote_worker import SERVICE, StretchService, Word
+from slipstream.training.population.state import LiveStates, State
+from slipstream.training.population.under_way import UNDER_WAY, read_under_way
 
 LONG = 400_000  # iterations, more than any machine makes before it is stopped
 

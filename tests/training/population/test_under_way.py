@@ -15,11 +15,11 @@ import study_world
 from slipstream.files.lines import progress_parts
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
-from slipstream.studies.engine import state, under_way
-from slipstream.studies.engine.state import HeldStates, LiveStates
-from slipstream.studies.engine.under_way import UNDER_WAY, UnderWay, append, read_under_way
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search import session as progress
+from slipstream.training.population import state, under_way
+from slipstream.training.population.state import HeldStates, LiveStates
+from slipstream.training.population.under_way import UNDER_WAY, UnderWay, append, read_under_way
 
 FORK = multiprocessing.get_context("fork")
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slipstream.studies.engine.member import Member
-from slipstream.studies.engine.stretch import Task
+from slipstream.training.population.member import Member
+from slipstream.training.population.stretch import Task
 
 SIZES = (64, 32, 16)  # members at most, the largest first: more than 64 were nowhere faster
 _TRIES = 3  # batches of a size before the next smaller one is tried

@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.studies.engine.source import Place, shape_of
+from slipstream.training.population.source import Place, shape_of
 
 
 def test_data_are_read_once(engine):

@@ -17,11 +17,11 @@ import numpy as np
 from slipstream.agents.agent import AgentConfig
 from slipstream.nets import networks
 from slipstream.nets.policy import Policy
-from slipstream.studies.engine.member import DailyReturns, Member, Outcome
-from slipstream.studies.engine.passes import alike, score
-from slipstream.studies.engine.source import EnvironmentSource, Place, joined
-from slipstream.studies.engine.state import BULK, LiveStates, State, Tensors
-from slipstream.studies.engine.under_way import UnderWay
+from slipstream.training.population.member import DailyReturns, Member, Outcome
+from slipstream.training.population.passes import alike, score
+from slipstream.training.population.source import EnvironmentSource, Place, joined
+from slipstream.training.population.state import BULK, LiveStates, State, Tensors
+from slipstream.training.population.under_way import UnderWay
 from slipstream.training.shard import Shard, join_states, state_of
 
 SAVE_SECONDS = 60.0

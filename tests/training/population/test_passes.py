@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.spec import MarketSpec
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import pack, unpack
-from slipstream.studies.engine.passes import (
+from slipstream.training.population.passes import (
     PassGrowth,
     PassLoop,
     alike,
@@ -22,8 +22,8 @@ from slipstream.studies.engine.passes import (
     score,
     step_passes,
 )
-from slipstream.studies.engine.source import Place
-from slipstream.studies.engine.stretch import Population, policy_of
+from slipstream.training.population.source import Place
+from slipstream.training.population.stretch import Population, policy_of
 from slipstream.vector.kernel.copies import KernelVectorEnv
 
 

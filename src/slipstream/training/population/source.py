@@ -19,7 +19,7 @@ from slipstream.market.folds import FoldPlan, train_split
 from slipstream.nets.actions import ActionMap
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import kept_bytes
-from slipstream.studies.engine.member import Member
+from slipstream.training.population.member import Member
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -22,14 +22,14 @@ from slipstream.core.errors import (
 )
 from slipstream.files.files import sweep
 from slipstream.machine import draws
-from slipstream.studies.engine.batches import Job, MemberBatch, Pace, Speeds, next_batch
-from slipstream.studies.engine.member import Member, Outcome
-from slipstream.studies.engine.remote_worker import DataStore, RemoteWorker
-from slipstream.studies.engine.source import EnvironmentSource, Place, shape_of
-from slipstream.studies.engine.state import LiveStates, PolicyStore
-from slipstream.studies.engine.stretch import Task
-from slipstream.studies.engine.worker import PATIENCE_SECONDS, Worker
 from slipstream.training.cluster.cluster import Cluster, Lost
+from slipstream.training.population.batches import Job, MemberBatch, Pace, Speeds, next_batch
+from slipstream.training.population.member import Member, Outcome
+from slipstream.training.population.remote_worker import DataStore, RemoteWorker
+from slipstream.training.population.source import EnvironmentSource, Place, shape_of
+from slipstream.training.population.state import LiveStates, PolicyStore
+from slipstream.training.population.stretch import Task
+from slipstream.training.population.worker import PATIENCE_SECONDS, Worker
 from slipstream.training.processes.child import torch_threads
 
 _DEATHS = 4  # of workers in a row with the same members

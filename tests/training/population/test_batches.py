@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.studies.engine.batches import SIZES, Job, MemberBatch, Pace, next_batch, weighed
-from slipstream.studies.engine.stretch import Task
+from slipstream.training.population.batches import (
+    SIZES,
+    Job,
+    MemberBatch,
+    Pace,
+    next_batch,
+    weighed,
+)
+from slipstream.training.population.stretch import Task
 
 
 def jobs(count, shape="a", load=100, memory=1):

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.studies.engine import pool as pool_module
-from slipstream.studies.engine import worker as worker_module
-from slipstream.studies.engine.pool import Pool
-from slipstream.studies.engine.state import LiveStates
+from slipstream.training.population import pool as pool_module
+from slipstream.training.population import worker as worker_module
+from slipstream.training.population.pool import Pool
+from slipstream.training.population.state import LiveStates
 
 COUNT = 14
 
@@ -83,7 +83,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from conftest import Engine
-from slipstream.studies.engine.pool import Pool
+from slipstream.training.population.pool import Pool
 engine = Engine()
 members = [engine.member(k, budget=60) for k in range({count})]
 with Pool(Path(sys.argv[1]), engine.source(), 2, 4) as pool:

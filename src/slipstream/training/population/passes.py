@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
+from slipstream.core.random import seed_of
 from slipstream.core.spec import MarketSpec
 from slipstream.environments import evaluation
 from slipstream.environments.episodes import Seen, run_episodes
@@ -28,9 +29,8 @@ from slipstream.market.folds import FOLD, test_split
 from slipstream.nets.modes import decide_box, decide_choices
 from slipstream.nets.policy import Policy
 from slipstream.settings.sizing import EvaluationPlan
-from slipstream.studies.config import seed_of
-from slipstream.studies.engine.member import DailyReturns
-from slipstream.studies.engine.source import Place, joined
+from slipstream.training.population.member import DailyReturns
+from slipstream.training.population.source import Place, joined
 from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.kernel.loop import (
     BATCH_COUNTS,

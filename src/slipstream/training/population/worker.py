@@ -12,11 +12,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from slipstream.core.process import orphaned
-from slipstream.studies.engine.member import Outcome
-from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates
-from slipstream.studies.engine.stretch import Task, run_stretch
 from slipstream.training.cluster.cluster import Lost
+from slipstream.training.population.member import Outcome
+from slipstream.training.population.source import EnvironmentSource
+from slipstream.training.population.state import LiveStates
+from slipstream.training.population.stretch import Task, run_stretch
 from slipstream.training.processes.child import Child, portable, torch_threads
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt

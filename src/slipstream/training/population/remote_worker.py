@@ -19,12 +19,6 @@ from typing import Any
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
 from slipstream.environments.environment import Environment
 from slipstream.settings.config import RunConfig
-from slipstream.studies.engine.member import Outcome
-from slipstream.studies.engine.source import EnvironmentSource, Recent
-from slipstream.studies.engine.state import HeldStates, LiveStates
-from slipstream.studies.engine.stretch import Task, run_stretch
-from slipstream.studies.engine.under_way import UnderWay
-from slipstream.studies.engine.worker import keep_memory
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     HAND_OVER_SECONDS,
@@ -34,11 +28,17 @@ from slipstream.training.cluster.cluster import (
     Shared,
 )
 from slipstream.training.cluster.node import Arrays, NodeService, sent_as
+from slipstream.training.population.member import Outcome
+from slipstream.training.population.source import EnvironmentSource, Recent
+from slipstream.training.population.state import HeldStates, LiveStates
+from slipstream.training.population.stretch import Task, run_stretch
+from slipstream.training.population.under_way import UnderWay
+from slipstream.training.population.worker import keep_memory
 from slipstream.training.processes.child import torch_threads
 
 _BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
 _KEPT = 16  # environments that were made ready to be sent
-SERVICE = "slipstream.studies.engine.remote_worker:StretchService"
+SERVICE = "slipstream.training.population.remote_worker:StretchService"
 # What is saved waits for the actor's next word; the rest is for the iteration under way.
 SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 
@@ -91,7 +91,7 @@ class Word:
 
 
 class RemoteWorker:
-    """Has the face of `slipstream.studies.engine.worker.Worker`.
+    """Has the face of `slipstream.training.population.worker.Worker`.
 
     Args:
         actor: of a cluster.

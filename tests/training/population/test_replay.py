@@ -11,12 +11,12 @@ import pytest
 from slipstream.market.folds import FoldPlan
 from slipstream.nets import networks
 from slipstream.settings.config import resolve
-from slipstream.studies.engine.member import Member
-from slipstream.studies.engine.source import EnvironmentSource
-from slipstream.studies.engine.state import LiveStates
-from slipstream.studies.engine.stretch import Task, run_stretch
+from slipstream.training.population.member import Member
+from slipstream.training.population.source import EnvironmentSource
+from slipstream.training.population.state import LiveStates
+from slipstream.training.population.stretch import Task, run_stretch
 
-Q_LEARNING = Path(__file__).parents[1] / "agents/q_learning.py"
+Q_LEARNING = Path(__file__).parents[2] / "agents/q_learning.py"
 ROWS = 4 * 64  # steps of an iteration
 
 

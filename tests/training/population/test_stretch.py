@@ -9,9 +9,9 @@ from slipstream.agents.agent import AgentConfig
 from slipstream.environments.environment import Environment
 from slipstream.nets.policy_file import unpack
 from slipstream.settings.config import resolve
-from slipstream.studies.engine.member import Member
-from slipstream.studies.engine.source import shape_of
-from slipstream.studies.engine.state import LiveStates
+from slipstream.training.population.member import Member
+from slipstream.training.population.source import shape_of
+from slipstream.training.population.state import LiveStates
 from slipstream.training.shard import Shard
 
 
