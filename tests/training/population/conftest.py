@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from slipstream.training.population.member import Member
 from slipstream.training.population.source import EnvironmentSource
 from slipstream.training.population.state import LiveStates
 from slipstream.training.population.stretch import Task, run_stretch
+
+for folder in ("studies", "report"):  # for fake_pool and study_world
+    sys.path.append(str(Path(__file__).parents[2] / folder))
 
 TOY = str(Path(__file__).with_name("toy_market.py"))
 SIZES = {"training.num_envs": 6, "agent.horizon": 16, "agent.minibatch": 24, "agent.widths": [16]}
