@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from slipstream.core.spec import Spec, check_account
 from slipstream.environments.environment import (
     LONGEST,
     Environment,
+    EnvironmentKind,
     Part,
     PriceWindow,
     Sections,
@@ -95,22 +97,21 @@ class KernelEnvironment(Environment):
         judge: what self-play is evaluated in, where the kernel suggests it; None: here.
     """
 
+    kind: KernelKind
     kernel: Kernel
     loaded: Loaded
     shares: Shares | None = None
     self_play: SelfPlay | None = None
     judge: KernelEnvironment | None = None
 
-    compiled: ClassVar[bool] = True
-    backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
-    resumable: ClassVar[bool] = True
-
     @classmethod
-    def of(cls, name: str, kernel: Kernel, loaded: Loaded, config: Config | None = None) -> Self:
+    def of(
+        cls, kind: KernelKind, kernel: Kernel, loaded: Loaded, config: Config | None = None
+    ) -> Self:
         """With the spec of the first record that there is, which is training's.
 
         Args:
-            name, kernel, loaded: see the class.
+            kind, kernel, loaded: see the class.
             config: whose `self_play` holds, where the kernel has one.
         """
         records = loaded.params.get("train") or next(iter(loaded.params.values()))
@@ -118,107 +119,23 @@ class KernelEnvironment(Environment):
         check_account(spec, kernel.module.__file__ or kernel.name)
         asked = None if config is None else self_play_of(config)
         if asked is None:
-            return cls(name, spec, kernel, loaded)
-        seats = SelfPlay.of(asked, cls.short_name(name), spec, read_policy)
+            return cls(kind, spec, kernel, loaded)
+        seats = SelfPlay.of(asked, kind.short_name, spec, read_policy)
         suggested = kernel.hook("EVALUATION")
         judge = None
         if suggested is not None and asked.evaluation is None and config is not None:
-            judge = cls.load(name, config.model_dump() | suggested | {"self_play": None})
-        return cls(name, seat_spec(spec), kernel, loaded, self_play=seats, judge=judge)
+            judge = kind.load(config.model_dump() | suggested | {"self_play": None})
+        return cls(kind, seat_spec(spec), kernel, loaded, self_play=seats, judge=judge)
 
     @property
     def varied(self) -> bool:
         return self.self_play is None  # a batch of copies meets one line-up
 
-    @classmethod
-    def known(cls, name: str) -> bool:
-        return name.endswith(".py") or name in list_kernels()
-
-    @classmethod
-    def model(cls, name: str) -> type[Config]:
-        return kernel_with_seats(name).Config
-
-    @classmethod
-    def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        if name.endswith(".py"):
-            name = str(Path(name).resolve())
-        return name, _complete_section(name, kernel_with_seats(name), settings)
-
-    @classmethod
-    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-        return seated(name, settings)
-
-    @classmethod
-    def short_name(cls, name: str) -> str:
-        return Path(name).stem if name.endswith(".py") else name
-
-    @classmethod
-    def suggested(cls, name: str, agent_name: str) -> Sections:
-        module = kernel_with_seats(name).module
-        if not hasattr(module, "SETTINGS"):  # copies follow from budget and records
-            return {"agent": for_gymnasium(name, agent_name)["agent"]}
-        by_agent: Mapping[str, Sections] = module.SETTINGS
-        return by_agent.get(agent_name, {})
-
-    @classmethod
-    def divisible(cls, name: str) -> bool:
-        return kernel_with_seats(name).load_folds is not None
-
-    @classmethod
-    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        kernel = kernel_with_seats(name)
-        config = kernel.configure(settings)
-        return cls.of(name, kernel, kernel.load(config), config)
-
-    @classmethod
-    def load_folds(
-        cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
-    ) -> Self:
-        kernel = kernel_with_seats(name)
-        others = [e.loaded for e in known if isinstance(e, KernelEnvironment) and e.name == name]
-        config = kernel.configure(settings)
-        found = cls.of(name, kernel, _divided(kernel, config, plan, others), config)
-        market = found.spec.market
-        if market is None:
-            return found
-        if kernel.load_folds is None:
-            raise ConfigError(
-                f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
-                "out what an observation remembers. Define it as docs/extending-markets.md shows, "
-                "or train with `slipstream train`."
-            )
-        market = replace(market, benchmark="benchmark" in found.spec.trace)
-        return replace(found, spec=replace(found.spec, market=market))
-
-    @classmethod
-    def load_window(cls, name: str, settings: Mapping[str, Any], window: PriceWindow) -> Self:
-        kernel = kernel_with_seats(name)
-        load_window = kernel.hook("load_window")
-        if load_window is None:
-            return super().load_window(name, settings, window)
-        carried = {
-            key: value
-            for key, value in (window.carried or {}).items()
-            if settings.get(key) is None  # left to the data
-        }
-        config = kernel.configure({**settings, **carried})
-        return cls.of(name, kernel, load_window(config, **window.asked))
-
-    @classmethod
-    def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
-        check_environment(kernel_with_seats(name), settings, steps=steps)
-
-    @classmethod
-    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Film:
-        return Film(cls.load(name, settings))
-
     @property
-    def kind(self) -> str:
-        return "a kernel" if self.spec.market is None else "a market"
-
-    @property
-    def most_copies(self) -> int:
-        return KERNEL_COPIES if self.spec.market is None else MARKET_COPIES
+    def most_copies(self) -> tuple[int, str]:
+        if self.spec.market is None:
+            return KERNEL_COPIES, "a kernel"
+        return MARKET_COPIES, "a market"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -309,7 +226,7 @@ class KernelEnvironment(Environment):
         stagger: bool = True,
     ) -> VectorEnv:
         own: dict[str, Any] = {} if self.shares is None else self.shares.dealt(len(seeds))
-        backend = self.chosen_backend(backend)
+        backend = self.kind.chosen_backend(backend)
         env = KernelVectorEnv(
             self.kernel, self.loaded, seeds, indices, backend=backend, stagger=stagger, **own
         )
@@ -338,7 +255,7 @@ class KernelEnvironment(Environment):
             np.zeros(total, np.uint64),
             np.tile(np.arange(copies, dtype=np.uint64), members),  # of a market: its record
             split=self._split(split),
-            backend=self.chosen_backend(backend),
+            backend=self.kind.chosen_backend(backend),
             stagger=False,
             time_limit=spec.market is None,
             at_end=HOLD,
@@ -369,7 +286,7 @@ class KernelEnvironment(Environment):
             ConfigError: one that is missing, of another game or shape; no game of two.
         """
         seats = self.self_play or SelfPlay.of(
-            DEFAULTS, self.short_name(self.name), self.spec, read_policy
+            DEFAULTS, self.kind.short_name, self.spec, read_policy
         )
         own = seats.against(opponents, deterministic)
         own = own if pool is None else replace(own, pool=pool)
@@ -408,6 +325,100 @@ class KernelEnvironment(Environment):
 
     def splits(self) -> tuple[str, ...]:
         return tuple(self.loaded.params)
+
+
+@dataclass(frozen=True)
+class KernelKind(EnvironmentKind):
+    """The name of a kernel, or the path of a user's file with one.
+
+    Attributes:
+        loaded: what is loaded.
+    """
+
+    loaded: ClassVar[type[KernelEnvironment]] = KernelEnvironment
+    compiled: ClassVar[bool] = True
+    backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
+    resumable: ClassVar[bool] = True
+
+    @property
+    def kernel(self) -> Kernel:
+        """The rules."""
+        return kernel_with_seats(self.name)
+
+    @property
+    def known(self) -> bool:
+        return self.name.endswith(".py") or self.name in list_kernels()
+
+    @property
+    def model(self) -> type[Config]:
+        return self.kernel.Config
+
+    @property
+    def short_name(self) -> str:
+        return Path(self.name).stem if self.name.endswith(".py") else self.name
+
+    @property
+    def divisible(self) -> bool:
+        return self.kernel.load_folds is not None
+
+    @property
+    def module(self) -> ModuleType | None:
+        return None if self.kernel.built_in else self.kernel.module
+
+    def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        name = str(Path(self.name).resolve()) if self.name.endswith(".py") else self.name
+        return name, _complete_section(name, self.kernel, settings)
+
+    def seated(self, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+        return seated(self.name, settings)
+
+    def suggested(self, agent_name: str) -> Sections:
+        by_agent: Mapping[str, Sections] | None = self.kernel.hook("SETTINGS")
+        if by_agent is None:  # copies follow from budget and records
+            return {"agent": for_gymnasium(self.name, agent_name)["agent"]}
+        return by_agent.get(agent_name, {})
+
+    def load(self, settings: Mapping[str, Any]) -> KernelEnvironment:
+        config = self.kernel.configure(settings)
+        return self.loaded.of(self, self.kernel, self.kernel.load(config), config)
+
+    def load_folds(
+        self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
+    ) -> KernelEnvironment:
+        kernel, config = self.kernel, self.kernel.configure(settings)
+        same = (e for e in known if isinstance(e, KernelEnvironment) and e.name == self.name)
+        loaded = _divided(kernel, config, plan, [other.loaded for other in same])
+        found = self.loaded.of(self, kernel, loaded, config)
+        market = found.spec.market
+        if market is None:
+            return found
+        if kernel.load_folds is None:
+            raise ConfigError(
+                f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
+                "out what an observation remembers. Define it as docs/extending-markets.md shows, "
+                "or train with `slipstream train`."
+            )
+        market = replace(market, benchmark="benchmark" in found.spec.trace)
+        return replace(found, spec=replace(found.spec, market=market))
+
+    def load_window(self, settings: Mapping[str, Any], window: PriceWindow) -> Environment:
+        kernel = self.kernel
+        load_window = kernel.hook("load_window")
+        if load_window is None:
+            return super().load_window(settings, window)
+        carried = {
+            key: value
+            for key, value in (window.carried or {}).items()
+            if settings.get(key) is None  # left to the data
+        }
+        config = kernel.configure({**settings, **carried})
+        return self.loaded.of(self, kernel, load_window(config, **window.asked))
+
+    def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
+        check_environment(self.kernel, settings, steps=steps)
+
+    def renderer(self, settings: Mapping[str, Any]) -> Film:
+        return Film(self.load(settings))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import is_there, read_json
 from slipstream.core.text import did_you_mean
 from slipstream.environments.environment import LONGEST
-from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig, is_game
 from slipstream.environments.self_play.opponents import SnapshotPool, short_name
 from slipstream.environments.self_play.ratings import load_model, rated
@@ -166,16 +166,16 @@ def learner_of(
 
 def bots(env_name: str) -> list[str]:
     """Opponents that need no training: a game's own, else `random`; none where it is no game."""
-    if not (KernelEnvironment.known(env_name) and is_game(env_name)):
+    if not (KernelKind(env_name).known and is_game(env_name)):
         return []
-    fields = KernelEnvironment.model(env_name).model_fields
+    fields = KernelKind(env_name).model.model_fields
     seat = model_in(fields["opponents"].annotation) if _has_bots(env_name) else None
     return [name for name in seat.model_fields if name != "agent"] if seat else [RANDOM]
 
 
 def _has_bots(env_name: str) -> bool:
     """Whether a kernel acts in the second seat by itself, by its keys `opponents` and `side`."""
-    return {"opponents", "side"} <= set(KernelEnvironment.model(env_name).model_fields)
+    return {"opponents", "side"} <= set(KernelKind(env_name).model.model_fields)
 
 
 def snapshots_of(run: Run) -> Player:
@@ -216,7 +216,7 @@ def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
     if text in known:
         return Player(text)
     if not is_there(Path(text).expanduser()) and register.place_of(text, RUN) is None:
-        game = KernelEnvironment.short_name(env_name)
+        game = KernelKind(env_name).short_name
         raise ConfigError(
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
             f"a run; {did_you_mean(text, known)}"
@@ -349,13 +349,13 @@ def game_against(
     if _has_bots(env_name):
         who = "agent" if trained else two.name
         changed |= {"opponents": {who: 1.0}, "side": _SIDES[seat]}
-    environment = KernelEnvironment.load(env_name, changed)
+    environment = KernelKind(env_name).load(changed)
     if trained:
         met = {two.place or two.name: 1.0}
         environment = environment.against(met, deterministic=not drawn, pool=two.pool)
     if "won" not in [metric.name for metric in environment.spec.metrics]:
         raise ConfigError(
-            f"`{environment.short_name(env_name)}` does not say who won: name a metric in its "
+            f"`{environment.kind.short_name}` does not say who won: name a metric in its "
             "Spec, winner='...', above 0 where player 0 did and below 0 where player 1 did."
         )
     return environment

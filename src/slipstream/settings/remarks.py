@@ -42,7 +42,7 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
             "Speeds and scores do not compare with runs of other num_envs: their work differs."
         )
     training = config.training
-    processes = "process" in environment.backends and training.backend != "serial"
+    processes = "process" in environment.kind.backends and training.backend != "serial"
     if training.workers != "auto" and not processes:
         found.append("training.workers does nothing here: it needs worker processes.")
     plan, settings = EvaluationPlan.of(config, environment), config.evaluation

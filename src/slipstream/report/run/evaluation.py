@@ -171,8 +171,8 @@ def gather(
         notes=(*environment.notes, *run.notes),
         accepted=tuple(environment.provenance.get("accepted", ())),
     )
-    if environment.compiled:
-        backend = environment.chosen_backend(backend)
+    if environment.kind.compiled:
+        backend = environment.kind.chosen_backend(backend)
     passes = {name: passes_of(environment, name, backend) for name in run.tracks}
     if known := {name: one for name, one in passes.items() if one is not None}:
         return _with_prices(known, run, holdout, draws)
