@@ -9,8 +9,8 @@ import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import kind_of, make_environment
-from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
-from slipstream.environments.kernel_environment import KernelEnvironment, Timeline
+from slipstream.environments.gymnasium_environment import GymnasiumKind
+from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind, Timeline
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.vector_env import member_indices
 
@@ -83,29 +83,28 @@ def test_what_cannot_be_had(arguments, words):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("cartpole", KernelEnvironment),
-        ("mine.py", KernelEnvironment),
-        ("gym:CartPole-v1", GymnasiumEnvironment),
-        ("gym:module:X-v0", GymnasiumEnvironment),
+        ("cartpole", KernelKind),
+        ("mine.py", KernelKind),
+        ("gym:CartPole-v1", GymnasiumKind),
+        ("gym:module:X-v0", GymnasiumKind),
     ],
 )
 def test_the_name_says_the_kind(name, kind):
-    assert kind_of(name) is kind
-    assert kind.known(name)
+    assert kind_of(name) == kind(name) and kind_of(name).known
 
 
 def test_kinds_answer_for_their_names():
-    """What was asked of the prefix everywhere is asked of the class."""
+    """What was asked of the prefix everywhere is asked of the kind."""
     gym, kernel = kind_of("gym:a:B-v1"), kind_of("cartpole")
-    assert (gym.short_name("gym:a:B-v1"), kernel.short_name("x/my_env.py")) == ("a:B-v1", "my_env")
+    assert (gym.short_name, kind_of("x/my_env.py").short_name) == ("a:B-v1", "my_env")
     assert gym.open_section == "kwargs" and kernel.open_section is None
-    assert kind_of("forex").divisible("forex") and not kernel.divisible("cartpole")
-    assert gym.suggested("gym:B-v1", "ppo")["agent"] and kernel.suggested("cartpole", "ppo")
+    assert kind_of("forex").divisible and not kernel.divisible
+    assert gym.suggested("ppo")["agent"] and kernel.suggested("ppo")
     for refused in (
-        lambda: kernel.renderer("cartpole", {}),
-        lambda: gym.check_rules("gym:B-v1", {}, 1),
-        lambda: gym.load_window("gym:B-v1", {}, PriceWindow()),
-        lambda: kernel.load_window("cartpole", {}, PriceWindow()),
+        lambda: kernel.renderer({}),
+        lambda: gym.check_rules({}, 1),
+        lambda: gym.load_window({}, PriceWindow()),
+        lambda: kernel.load_window({}, PriceWindow()),
     ):
         with pytest.raises(ConfigError):
             refused()
@@ -115,8 +114,8 @@ def test_kinds_answer_for_their_names():
 def test_what_is_loaded(name):
     environment = make_environment(name, {})
     own = isinstance(environment, KernelEnvironment)
-    assert environment.resumable == environment.varied == own
-    assert environment.kind == ("a kernel" if own else "a Gymnasium environment")
+    assert environment.kind.resumable == environment.varied == own
+    assert environment.most_copies[1] == ("a kernel" if own else "a Gymnasium environment")
     assert environment.facts["name"] == name
     assert bool(environment.sources) == own and (environment.data is not None) == own
     assert environment.part(Timeline) is None and environment.splits() == ("train",)

@@ -5,12 +5,12 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.environments.film import Film
-from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.kernel_environment import KernelKind
 
 
 def test_a_hockey_game_is_drawn_to_its_end():
     settings = {"opponents": {"strong": 1.0}, "side": "left", "mode": "train_defense"}
-    film = KernelEnvironment.renderer("hockey", settings)
+    film = KernelKind("hockey").renderer(settings)
     observation, _ = film.reset(3)
     pictures, ended = [film.render()], False
     while not ended:
@@ -30,7 +30,7 @@ def test_a_hockey_game_is_drawn_to_its_end():
 def test_a_game_against_a_policy_or_in_self_play_is_drawn():
     """The second seat's copies hold the game whose picture is meant."""
     settings = {"self_play": {"opponents": {"random": 1}, "evaluation": {"random": 1}}}
-    film = KernelEnvironment.renderer("hockey", settings)
+    film = KernelKind("hockey").renderer(settings)
     film.reset(0)
     before = film.render()
     film.step(np.ones(4, np.float32))
@@ -39,6 +39,6 @@ def test_a_game_against_a_policy_or_in_self_play_is_drawn():
 
 def test_what_draws_nothing_is_refused():
     with pytest.raises(ConfigError, match="draws no pictures"):
-        Film(KernelEnvironment.load("cartpole", {}))
+        Film(KernelKind("cartpole").load({}))
     with pytest.raises(ConfigError, match="two players"):
-        Film(KernelEnvironment.load("hockey", {}))
+        Film(KernelKind("hockey").load({}))

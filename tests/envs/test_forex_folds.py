@@ -14,7 +14,7 @@ from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.kernel import Loaded
 from slipstream.environments.episodes import replay
-from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.envs.forex import kernel as forex
 from slipstream.market.folds import FoldPlan
 from slipstream.vector.kernel.copies import KernelVectorEnv
@@ -185,7 +185,7 @@ def test_moments_of_equity(folder: Path) -> None:
     low, high = loaded.data.segments[p.first_segment]
     actions = np.ones((high - low - 1, 1), np.int64)
     (track,) = replay(
-        KernelEnvironment.from_loaded("forex", KERNEL, loaded),
+        KernelEnvironment.of(KernelKind("forex"), KERNEL, loaded),
         "fold2/test",
         [actions],
         params=(p,),

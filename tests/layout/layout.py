@@ -82,7 +82,7 @@ FOLDERS: Mapping[str, str] = {
     "report.market": "markets",
     "report.portfolio": "markets",
     "runs": "training",
-    "runs.tournament": "games",
+    "runs.games": "games",
     "settings": "training",
     "settings.vectorized": "compat",
     "studies": "studies",

@@ -13,7 +13,7 @@ from live_markets import Make, table, week, write
 
 from slipstream.environments.environment import PriceWindow
 from slipstream.environments.episodes import Seen, run_episodes
-from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.kernel_environment import KernelKind
 from slipstream.live.account import JOURNAL
 from slipstream.live.journal import Journal
 from slipstream.live.paper import paper
@@ -59,7 +59,7 @@ def test_ranges_are_those_of_what_is_observed(
     prices = write(tmp_path, {one: table(week(420), 1.1, k) for k, one in enumerate(pairs)})
     section = {"data": {"folder": str(prices)}, "features": ["log_return_1", "rsi_14"]}
     section |= {"lookback": 2, **options}
-    environment = KernelEnvironment.load_window(name, section, PriceWindow())
+    environment = KernelKind(name).load_window(section, PriceWindow())
     passes, rows = len(environment.episode_names("window") or [""]), list[np.ndarray]()
 
     def act(seen: Seen) -> np.ndarray:

@@ -171,11 +171,11 @@ def test_a_kernel_is_compiled_not_stepped_by_processes(tmp_path):
 def test_evaluation_repeats_lost_episodes(flaky, tmp_path):
     """Scores with faults are those without: an episode is begun again from its first step."""
     from slipstream.environments.episodes import run_episodes
-    from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
+    from slipstream.environments.gymnasium_environment import GymnasiumKind
 
     found = []
     for every, backend in ((0, "serial"), (45, "process")):
-        environment = GymnasiumEnvironment.load(flaky, {"kwargs": {"every": every}})
+        environment = GymnasiumKind(flaky).load({"kwargs": {"every": every}})
         with environment.evaluation("test", 2, 1, backend) as env:
             tracks: list[list[Track]] = run_episodes(
                 env, lambda seen: np.full((2, 1), 1) * (seen.step[:, None] % 2), 5, 7
@@ -190,11 +190,11 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
 ):
     from dataclasses import replace
 
-    from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
+    from slipstream.environments.gymnasium_environment import GymnasiumKind
     from slipstream.vector.vector_env import member_indices
 
     seeds = member_indices([0], 8)
-    environment = GymnasiumEnvironment.load(flaky, {})
+    environment = GymnasiumKind(flaky).load({})
     assert environment.step_seconds is None and environment.tried().step_seconds > 0.0
     for seconds, wanted in ((1e-7, "serial"), (0.1, "process")):
         with replace(environment, step_seconds=seconds, stepping=Stepping(workers=2)).copies(

@@ -26,7 +26,7 @@ from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Spec
 from slipstream.environments.factory import kind_of, make_environment
 from slipstream.environments.gymnasium_environment import (
-    GymnasiumEnvironment,
+    GymnasiumKind,
     maker,
     wrappers_of,
 )
@@ -561,7 +561,7 @@ def make_batch(
     """
     config = resolve(target, {f"env.{name}": value for name, value in (settings or {}).items()})
     name, own = config.env_name, config.env_settings
-    if foreign and kind_of(name) is GymnasiumEnvironment:
+    if foreign and type(kind_of(name)) is GymnasiumKind:
         num_envs = check_count("num_envs", num_envs)
         if split != "train":
             raise ConfigError(f"{name} has no split {split!r}: only prices are split.")
@@ -604,11 +604,11 @@ def make_batch(
         seeds,
         indices,
         split=split,
-        backend=environment.chosen_backend(backend),
+        backend=environment.kind.chosen_backend(backend),
         stagger=False,
         at_end=HOLD if autoreset is AutoresetMode.DISABLED else RESET_KEEP_ALL,
     )
-    return KernelBatch(env, environment.short_name(name), autoreset)
+    return KernelBatch(env, environment.kind.short_name, autoreset)
 
 
 def chosen(indices: Any, num_envs: int) -> list[int]:

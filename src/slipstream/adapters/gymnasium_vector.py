@@ -15,7 +15,7 @@ from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import kind_of
 from slipstream.environments.gymnasium_environment import (
-    GymnasiumEnvironment,
+    GymnasiumKind,
     maker,
     wrappers_of,
 )
@@ -152,7 +152,7 @@ def make_vec(
         **options: of a kernel `split`, `statistics` (see `KernelVectorFace`) and the fields of its
             Config; of ``gym:ID`` its `kwargs` and `wrappers`, and options of `ForeignVectorFace`.
     """
-    if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
+    if isinstance(target, str) and type(kind_of(target)) is GymnasiumKind:
         wrappers = wrappers_of({"wrappers": options.pop("wrappers", ())})
         return ForeignVectorFace(
             [maker(target, wrappers)] * num_envs,

@@ -27,7 +27,7 @@ from slipstream.core.extras import require
 from slipstream.core.spec import Spec
 from slipstream.environments.factory import kind_of
 from slipstream.environments.gymnasium_environment import (
-    GymnasiumEnvironment,
+    GymnasiumKind,
     maker,
     wrappers_of,
 )
@@ -232,7 +232,7 @@ def make_vec(
     Raises:
         ResourceError: Stable-Baselines3 is not installed.
     """
-    if isinstance(target, str) and kind_of(target) is GymnasiumEnvironment:
+    if isinstance(target, str) and type(kind_of(target)) is GymnasiumKind:
         kwargs, wrappers = settings.pop("kwargs", None), settings.pop("wrappers", ())
         if settings or split != "train":
             given = sorted(settings) or "split"

@@ -42,7 +42,7 @@ def check(target: str | Path | Mapping[str, Any], *, steps: int = 1_000, **env: 
         KernelError: the first rule found broken, with file, line and remedy.
     """
     config = resolve(target, {f"env.{name}": value for name, value in env.items()})
-    kind_of(config.env_name).check_rules(config.env_name, config.env_settings, steps)
+    kind_of(config.env_name).check_rules(config.env_settings, steps)
 
 
 def make_vec(

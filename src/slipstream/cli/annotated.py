@@ -29,7 +29,7 @@ def annotated(config: RunConfig, head: Sequence[str] = (), leave_out: Sequence[s
         leave_out: dotted keys that are not written, such as ``training.out``.
     """
     models: dict[str, type[BaseModel]] = {
-        "env": kind_of(config.env_name).model(config.env_name),
+        "env": kind_of(config.env_name).model,
         "agent": type(config.agent),
         "training": type(config.training),
         "evaluation": type(config.evaluation),

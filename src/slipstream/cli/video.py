@@ -60,9 +60,9 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
 
     config = run.config
     kind = kind_of(config.env_name)
-    env_id = kind.short_name(config.env_name)
+    env_id = kind.short_name
     if opponent is None:
-        env = kind.renderer(config.env_name, config.env_settings)
+        env = kind.renderer(config.env_settings)
     else:
         two = opponent_of(config.env_name, opponent)
         env = Film(game_against(config.env_name, config.env_settings, 0, two))

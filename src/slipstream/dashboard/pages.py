@@ -86,7 +86,7 @@ def config_rows(values: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
         below = values.get(section)
         name = str(below.get("name")) if isinstance(below, Mapping) else ""
         if name in known:
-            own = kind_of(name).model(name) if section == "env" else load_config(name)[1]
+            own = kind_of(name).model if section == "env" else load_config(name)[1]
             models[section] = own
     found: list[tuple[str, str, bool]] = []
     for section, below in values.items():

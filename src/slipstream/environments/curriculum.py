@@ -220,7 +220,7 @@ def _params(
     try:
         for path, value in numbers.items():
             put(changed, path, value)
-        made = type(environment).load(environment.name, changed)
+        made = environment.kind.load(changed)
     except ConfigError as error:
         raise ConfigError(f"`curriculum`, phase `{phase.name}`: {error}") from error
     same = made.spec.players == environment.spec.players

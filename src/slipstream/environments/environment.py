@@ -1,10 +1,9 @@
 """What everything that trains, evaluates and searches knows of an environment.
 
-There are three kinds: `KernelEnvironment`, `GymnasiumEnvironment` and, of other libraries' vector
-environments, `VectorEnvironment`; and of the latter two those that a program made itself
-(`object_environment.py`). `factory.py` chooses by the
-name; nobody else asks which one it has, but asks the class. What a name means before anything is
-loaded, the class methods say.
+An `EnvironmentKind` is what a name means before anything is loaded, and `factory.kind_of` chooses
+it: `KernelKind`, `GymnasiumKind` or, of other libraries' vector environments, `VectorKind`; and of
+the latter two those that a program made itself (`object_environment.py`). It loads an
+`Environment`; what only some of these have is a `Part`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -24,7 +24,9 @@ from slipstream.core.kernel import Kernel
 from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Spec
 from slipstream.environments.machine_file import FastestWays, Identity, Way
+from slipstream.environments.self_play.opponents import Opponents
 from slipstream.market.folds import FoldPlan
+from slipstream.nets.policy import Policy
 from slipstream.vector.vector_env import VectorEnv
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
@@ -93,16 +95,11 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Environment(ABC):
-    """One environment, ready to be stepped in any number of copies that share its data.
+class EnvironmentKind(ABC):
+    """What the name of an environment means, before anything is loaded.
 
     Attributes:
         name: a kernel's name or path, or ``gym:ID``.
-        spec: its outside.
-        measured: how copies of a lone member are stepped fastest here, where the machine file says.
-        parts: what else it offers, apart from kinds that find themselves; see `part`.
-        step_seconds: of one copy of somebody else's rules, as measured here; `backend: auto` goes
-            by it. None: its first steps are still to be taken.
         compiled: its rules are a kernel, which threads step.
         backends: how its copies can be stepped; a further one is named here and made in `copies`.
         open_section: below this key of `env`, nobody knows beforehand which keys there are.
@@ -111,41 +108,47 @@ class Environment(ABC):
     """
 
     name: str
-    spec: Spec
-    measured: FastestWays | None = field(default=None, kw_only=True)
-    step_seconds: float | None = field(default=None, kw_only=True)
-    parts: tuple[Part, ...] = field(default=(), kw_only=True)
 
     compiled: ClassVar[bool] = False
     backends: ClassVar[tuple[str, ...]]
     open_section: ClassVar[str | None] = None
     leaves: ClassVar[bool] = True
-    resumable: ClassVar[bool]
+    resumable: ClassVar[bool] = False
 
-    # What a name means.
-
-    @classmethod
+    @property
     @abstractmethod
-    def known(cls, name: str) -> bool:
+    def known(self) -> bool:
         """Whether the name says by itself that an environment is meant."""
 
-    @classmethod
-    def rules(cls, name: str) -> Kernel | None:
-        """Load the kernel that a name means; None if it means none."""
-        return None
-
-    @classmethod
+    @property
     @abstractmethod
-    def model(cls, name: str) -> type[Config]:
-        """What may be written in the section `env`, besides the name."""
+    def model(self) -> type[Config]:
+        """Fields of the section `env`, besides the name."""
 
-    @classmethod
+    @property
     @abstractmethod
-    def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def short_name(self) -> str:
+        """The name as part of a file's name."""
+
+    @property
+    def divisible(self) -> bool:
+        """Whether its data can be divided into folds."""
+        return False
+
+    @property
+    @abstractmethod
+    def module(self) -> ModuleType | None:
+        """The user's module that defines it; None if slipstream or a library has it.
+
+        Raises:
+            ConfigError: only this process can make it.
+        """
+
+    @abstractmethod
+    def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """A name that holds everywhere, and complete settings."""
 
-    @classmethod
-    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+    def seated(self, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
         """A complete section with somebody in a game's second seat, where it leaves that open.
 
         Returns:
@@ -153,72 +156,87 @@ class Environment(ABC):
         """
         return settings, None
 
-    @classmethod
     @abstractmethod
-    def short_name(cls, name: str) -> str:
-        """As part of a file's name."""
+    def suggested(self, agent_name: str) -> Sections:
+        """Suggestions for the sections `agent` and `training`, if this agent is trained."""
 
-    @classmethod
-    @abstractmethod
-    def suggested(cls, name: str, agent_name: str) -> Sections:
-        """For the sections `agent` and `training`, where this agent is trained."""
-
-    @classmethod
-    def preset_note(cls, name: str, agent_name: str, resolved: Sections) -> str | None:
+    def preset_note(self, agent_name: str, resolved: Sections) -> str | None:
         """A sentence about suggestions that nobody would look for; None without any in force."""
         return None
 
-    @classmethod
-    def divisible(cls, name: str) -> bool:
-        """Whether its data can be divided into folds."""
-        return False
-
-    @classmethod
     @abstractmethod
-    def load(cls, name: str, settings: Mapping[str, Any]) -> Environment:
-        """Reads what the section `env` names, besides the name."""
+    def load(self, settings: Mapping[str, Any]) -> Environment:
+        """Load what the section `env` names, besides the name."""
 
-    @classmethod
     def load_folds(
-        cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
+        self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
     ) -> Environment:
-        """Loads an environment whose splits are a study's folds.
+        """Load an environment whose splits are a study's folds.
 
         Args:
-            name, settings: the section `env`.
+            settings: of the section `env`.
             plan: how markets are divided.
             known: environments of other settings, whose data may serve.
         """
-        return cls.load(name, settings)
+        return self.load(settings)
 
-    @classmethod
-    def load_window(
-        cls, name: str, settings: Mapping[str, Any], window: PriceWindow
-    ) -> Environment:
-        """Loads an environment with one window of (other) prices as its only test data.
+    def load_window(self, settings: Mapping[str, Any], window: PriceWindow) -> Environment:
+        """Load an environment with one window of (other) prices as its only test data.
 
         Raises:
             ConfigError: it has no prices to choose from.
         """
         raise ConfigError(
-            f"Chosen bars were asked for, but {cls.short_name(name)} has no prices to choose from; "
+            f"Chosen bars were asked for, but {self.short_name} has no prices to choose from; "
             "leave out --data, --symbols, --from and --to."
         )
 
-    @classmethod
     @abstractmethod
-    def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
-        """Runs a kernel under watch; refuses what is none."""
+    def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
+        """Run a kernel under watch; refuse what is none."""
 
-    @classmethod
-    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
+    @abstractmethod
+    def renderer(self, settings: Mapping[str, Any]) -> Any:
         """An object with Gymnasium's interface whose `render` returns pictures."""
-        raise ConfigError(
-            f"{cls.short_name(name)} is a kernel and draws no pictures; --video is for gym:ID "
-            "environments."
-        )
 
-    # Loaded.
+    def chosen_backend(self, backend: str) -> str:
+        """The backend that is meant.
+
+        Raises:
+            ConfigError: it is not one of `backends`.
+        """
+        if backend not in self.backends:
+            reason = _REASONS.get(backend, "there is no such backend")
+            raise ConfigError(
+                f"`{self.name}` cannot run on backend `{backend}`: {reason}. It runs on "
+                f"{' or '.join(self.backends)}."
+            )
+        return self.backends[1] if backend == "auto" else backend
+
+
+@dataclass(frozen=True)
+class Environment(ABC):
+    """One environment, ready to be stepped in any number of copies that share its data.
+
+    Attributes:
+        kind: what its name means.
+        spec: its outside.
+        measured: how copies of a lone member are stepped fastest here, where the machine file says.
+        parts: what else it offers, apart from kinds that find themselves; see `part`.
+        step_seconds: of one copy of somebody else's rules, as measured here; `backend: auto` goes
+            by it. None: its first steps are still to be taken.
+    """
+
+    kind: EnvironmentKind
+    spec: Spec
+    measured: FastestWays | None = field(default=None, kw_only=True)
+    step_seconds: float | None = field(default=None, kw_only=True)
+    parts: tuple[Part, ...] = field(default=(), kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """The name that it was loaded by."""
+        return self.kind.name
 
     def part(self, kind: type[PartT]) -> PartT | None:
         """Its part of one kind; None if it does not offer that."""
@@ -231,13 +249,8 @@ class Environment(ABC):
 
     @property
     @abstractmethod
-    def kind(self) -> str:
-        """In a word with its article, for sentences."""
-
-    @property
-    @abstractmethod
-    def most_copies(self) -> int:
-        """The most copies that a member is given where `num_envs` is left open."""
+    def most_copies(self) -> tuple[int, str]:
+        """The most copies of a member if `num_envs` is left open, and of what, such as "a game"."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -262,7 +275,7 @@ class Environment(ABC):
     @property
     def conditions(self) -> dict[str, Any]:
         """What a policy that is trained here takes along, plain values; see `Conditions`."""
-        return {"environment": self.short_name(self.name)}
+        return {"environment": self.kind.short_name}
 
     @property
     def observed_bytes(self) -> int | None:
@@ -275,6 +288,19 @@ class Environment(ABC):
     def data(self) -> tuple[Any, ...] | None:
         """The arrays that all copies share; None where they are its own business."""
         return None
+
+    @property
+    def opponent_names(self) -> Mapping[int, str]:
+        """Who the numbers in an evaluation's metric `opponent` mean; nobody where there is none."""
+        return {}
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        """Opponents in evaluations against whom all games from one side are the same game.
+
+        Neither they nor the game draw anything, and nor may the policy that meets them.
+        """
+        return frozenset()
 
     def prepared(self, stepping: Stepping) -> Environment:
         """A copy that is stepped as a run's config says."""
@@ -317,7 +343,7 @@ class Environment(ABC):
     def way(self, copies: int) -> Way | None:
         """How so many copies of a lone member are stepped where that was measured."""
         found = None if self.measured is None else self.measured.near(copies)
-        return found if found is not None and found.backend in self.backends else None
+        return found if found is not None and found.backend in self.kind.backends else None
 
     def check(
         self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None
@@ -376,6 +402,14 @@ class Environment(ABC):
             records: [M], as `records` gives them.
         """
 
+    def with_members(self, policy: Policy) -> tuple[Environment, Opponents | None]:
+        """The environment in which members are trained, and the opponents that they meet there.
+
+        Args:
+            policy: of the members, as it is trained: opponents may be its earlier weights.
+        """
+        return self, None
+
     def records(self, split: str) -> tuple[Any, ...]:
         """Params records of a split; nothing where there are no records.
 
@@ -411,17 +445,3 @@ class Environment(ABC):
     def endangers(self, copies: int) -> bool:
         """Whether rules that nobody checked would be stepped by this process itself: `auto`."""
         return False
-
-    def chosen_backend(self, backend: str) -> str:
-        """The backend that is meant.
-
-        Raises:
-            ConfigError: it is not one of `backends`.
-        """
-        if backend not in self.backends:
-            reason = _REASONS.get(backend, "there is no such backend")
-            raise ConfigError(
-                f"`{self.name}` cannot run on backend `{backend}`: {reason}. It runs on "
-                f"{' or '.join(self.backends)}."
-            )
-        return self.backends[1] if backend == "auto" else backend

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.environments.environment import Environment, PriceWindow
-from slipstream.environments.gymnasium_environment import GYMNASIUM, GymnasiumEnvironment
-from slipstream.environments.kernel_environment import KernelEnvironment, kernel_kind
+from slipstream.environments.environment import Environment, EnvironmentKind, PriceWindow
+from slipstream.environments.gymnasium_environment import GYMNASIUM, GymnasiumKind
+from slipstream.environments.kernel_environment import KernelKind
 from slipstream.environments.object_environment import OBJECT, object_kind
-from slipstream.environments.players import Players
-from slipstream.environments.vector_environment import VECTOR, VectorEnvironment
+from slipstream.environments.vector_environment import VECTOR, VectorKind
+
+PREFIXES: Mapping[str, Callable[[str], EnvironmentKind]] = {
+    GYMNASIUM: GymnasiumKind,
+    VECTOR: VectorKind,
+    OBJECT: object_kind,
+}
 
 
-def kind_of(name: str) -> type[Environment]:
-    """The class that a name means; nothing is loaded, and the name may turn out to be none.
+def kind_of(name: str) -> EnvironmentKind:
+    """What a name means; nothing is loaded, and the name may turn out to be none.
 
     Args:
         name: a kernel's name, a path ending in ``.py``, ``gym:ID``, ``vec:MODULE:FUNCTION``
             or what `register` returned, ``object:NAME``.
     """
-    if name.startswith(OBJECT):
-        return object_kind(name)
-    if name.startswith(VECTOR):
-        return VectorEnvironment
-    return GymnasiumEnvironment if name.startswith(GYMNASIUM) else KernelEnvironment
-
-
-def players_of(name: str) -> type[Players] | None:
-    """Load a kernel for its kind of environment as players; None if the name means no game."""
-    kind = kernel_kind(load_kernel(name)) if KernelEnvironment.known(name) else None
-    return kind if kind is not None and issubclass(kind, Players) else None
+    prefix, colon, _ = name.partition(":")
+    return PREFIXES.get(prefix + colon, KernelKind)(name)
 
 
 def make_environment(name: str, settings: Mapping[str, Any]) -> Environment:
@@ -43,7 +38,7 @@ def make_environment(name: str, settings: Mapping[str, Any]) -> Environment:
         settings: the section's other keys: the kernel's own Config, or a Gymnasium environment's
             ``kwargs``.
     """
-    return kind_of(name).load(name, settings)
+    return kind_of(name).load(settings)
 
 
 def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
@@ -75,7 +70,7 @@ def chosen_environment(name: str, settings: Mapping[str, Any], window: PriceWind
         ConfigError: the environment has no prices to choose from.
     """
     if window.asked:
-        return kind_of(name).load_window(name, settings, window)
+        return kind_of(name).load_window(settings, window)
     return resolve_environment(name, settings)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import multiprocessing
 import re
@@ -13,17 +14,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, Self
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.sources import is_own
 from slipstream.core.spec import Spec
 from slipstream.environments import suggested
-from slipstream.environments.environment import LONGEST, Environment, Sections, Stepping
+from slipstream.environments.environment import (
+    LONGEST,
+    Environment,
+    EnvironmentKind,
+    Sections,
+    Stepping,
+)
 from slipstream.environments.machine_file import Identity, Way
 from slipstream.files.files import plain
 from slipstream.vector.chosen import choose, first_steps, step_seconds
@@ -107,109 +117,9 @@ class GymnasiumEnvironment(Environment):
     source: str = ""
     warnings: tuple[str, ...] = ()
 
-    backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
-    open_section: ClassVar[str | None] = "kwargs"
-    resumable: ClassVar[bool] = False  # a copy takes its episode's actions again
+    kind: GymnasiumKind
     varied: ClassVar[bool] = False
-    kind: ClassVar[str] = "a Gymnasium environment"
-    most_copies: ClassVar[int] = FOREIGN_COPIES
-
-    @classmethod
-    def known(cls, name: str) -> bool:
-        return True
-
-    @classmethod
-    def model(cls, name: str) -> type[Config]:
-        return GymnasiumConfig
-
-    @classmethod
-    def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
-        for key in ("metrics", "wrappers", "training_wrappers"):
-            if not section[key]:  # a run without them is what it was before there were any
-                del section[key]
-        return name, section
-
-    @classmethod
-    def short_name(cls, name: str) -> str:
-        return _id(name)
-
-    @classmethod
-    def suggested(cls, name: str, agent_name: str) -> Sections:
-        return suggested.for_gymnasium(_id(name), agent_name)
-
-    @classmethod
-    def preset_note(cls, name: str, agent_name: str, resolved: Sections) -> str | None:
-        preset = suggested.gymnasium_preset(_id(name), agent_name) or {}
-        values = [
-            f"{section}.{key}={value}"
-            for section, fields in preset.items()
-            for key, value in fields.items()
-            if resolved[section][key] == value
-        ]
-        if not values:
-            return None
-        return f"Preset for {name} (your own settings win): {', '.join(values)}."
-
-    @classmethod
-    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        unknown = sorted(set(settings) - GymnasiumConfig.model_fields.keys())
-        if unknown:
-            raise ConfigError(
-                f"`env.{unknown[0]}` is not a key of {name}; it takes "
-                f"{', '.join(GymnasiumConfig.model_fields)} only."
-            )
-        kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
-        wrappers = wrappers_of(settings)
-        training = wrappers_of(settings, "training_wrappers")
-        made = cls.maker(name, wrappers)
-        with _told_when_slow(name, "constructor has"):
-            shown = with_mask_apart(make_gymnasium(made, kwargs))
-        try:
-            check_trainable(shown, name)
-            for other in _other_makers(made):
-                another = make_gymnasium(other, kwargs)
-                try:
-                    check_trainable(another, name)
-                finally:
-                    shut(another, name)
-            spec = foreign_spec(shown, name_of(made), names)
-            if training:
-                inside = make_gymnasium(cls.maker(name, wrappers, training), kwargs)
-                _check_training(with_mask_apart(inside), name, spec)
-            return cls(
-                name,
-                spec,
-                kwargs,
-                wrappers,
-                training,
-                source=_source(shown),
-                warnings=(
-                    *warnings_of(shown, name, wrappers, bool(spec.masked)),
-                    *carries_over(
-                        shown, lambda: with_mask_apart(make_gymnasium(made, kwargs)), name
-                    ),
-                ),
-            )
-        finally:
-            shut(shown, name)
-
-    @classmethod
-    def maker(cls, name: str, wrappers: Wrappers, training: Wrappers = ()) -> Any:
-        """What `make_gymnasium` makes a copy of."""
-        return maker(name, wrappers, training)
-
-    @classmethod
-    def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
-        raise ConfigError(
-            f"{name} is no kernel: `slipstream check` takes a kernel's .py file, or a YAML file "
-            "that names one."
-        )
-
-    @classmethod
-    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
-        made = cls.maker(name, wrappers_of(settings))
-        return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
+    most_copies: ClassVar[tuple[int, str]] = (FOREIGN_COPIES, "a Gymnasium environment")
 
     def copies(
         self,
@@ -251,7 +161,7 @@ class GymnasiumEnvironment(Environment):
                     return replace(self, step_seconds=step_seconds(env))
             pool = WorkerPool.current()
             crowd = None if pool is None else pool.beside()
-            made = self.maker(self.name, self.wrappers, self.training_wrappers)
+            made = self.kind.maker(self.wrappers, self.training_wrappers)
             seconds = first_steps(made, self.kwargs, self.spec, stepping.policy, crowd)
         return replace(self, step_seconds=seconds)
 
@@ -284,7 +194,7 @@ class GymnasiumEnvironment(Environment):
         evaluates: bool = False,
         **more: Any,
     ) -> VectorEnv:
-        chosen = self.chosen_backend(backend)
+        chosen = self.kind.chosen_backend(backend)
         if backend == "auto" and self._processes_pay(len(seeds)):
             with suppress(SlipstreamError):  # what only this process can make is stepped here
                 return self._in_processes(seeds, indices, evaluates, **more)
@@ -295,7 +205,7 @@ class GymnasiumEnvironment(Environment):
     def _serial(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
-        made = self.maker(self.name, self.wrappers, self.training_wrappers)
+        made = self.kind.maker(self.wrappers, self.training_wrappers)
         return ForeignEnv(made, seeds, indices, kwargs=self.kwargs, spec=self.spec, **more)
 
     def _processes_pay(self, copies: int) -> bool:
@@ -318,7 +228,7 @@ class GymnasiumEnvironment(Environment):
         elif workers is None and way is not None and way.backend == "process":
             workers = way.workers
         return ForeignEnv(
-            self.maker(self.name, self.wrappers, self.training_wrappers),
+            self.kind.maker(self.wrappers, self.training_wrappers),
             seeds,
             indices,
             kwargs=self.kwargs,
@@ -331,6 +241,120 @@ class GymnasiumEnvironment(Environment):
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
         return self  # copies cannot be told how to differ
+
+
+@dataclass(frozen=True)
+class GymnasiumKind(EnvironmentKind):
+    """The name ``gym:ID``.
+
+    Attributes:
+        loaded: what is loaded.
+    """
+
+    loaded: ClassVar[type[GymnasiumEnvironment]] = GymnasiumEnvironment
+    backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
+    open_section: ClassVar[str | None] = "kwargs"
+    known: ClassVar[bool] = True
+    model: ClassVar[type[Config]] = GymnasiumConfig
+
+    @property
+    def short_name(self) -> str:
+        return _id(self.name)
+
+    def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
+        for key in ("metrics", "wrappers", "training_wrappers"):
+            if not section[key]:  # a run without them is what it was before there were any
+                del section[key]
+        return self.name, section
+
+    def suggested(self, agent_name: str) -> Sections:
+        return suggested.for_gymnasium(_id(self.name), agent_name)
+
+    def preset_note(self, agent_name: str, resolved: Sections) -> str | None:
+        preset = suggested.gymnasium_preset(_id(self.name), agent_name) or {}
+        values = [
+            f"{section}.{key}={value}"
+            for section, fields in preset.items()
+            for key, value in fields.items()
+            if resolved[section][key] == value
+        ]
+        if not values:
+            return None
+        return f"Preset for {self.name} (your own settings win): {', '.join(values)}."
+
+    @property
+    def module(self) -> ModuleType | None:
+        named, _, identifier = self.name.partition(":")[2].rpartition(":")
+        entry = None if named else gymnasium.spec(identifier).entry_point
+        made_here = callable(entry) or str(entry).startswith("__main__:")
+        place = named or str(entry).partition(":")[0]
+        module = None if made_here else importlib.import_module(place)
+        own = module is not None and module.__file__ is not None and is_own(Path(module.__file__))
+        if made_here or (own and not named):
+            raise ConfigError(
+                f"{self.name} is registered by code of this process, which nodes do not run. Put "
+                "it into a module that registers it when it is imported, and name that: "
+                f"{GYMNASIUM}my_module:{identifier}."
+            )
+        return module if own else None
+
+    def load(self, settings: Mapping[str, Any]) -> GymnasiumEnvironment:
+        name = self.name
+        unknown = sorted(set(settings) - GymnasiumConfig.model_fields.keys())
+        if unknown:
+            raise ConfigError(
+                f"`env.{unknown[0]}` is not a key of {name}; it takes "
+                f"{', '.join(GymnasiumConfig.model_fields)} only."
+            )
+        kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
+        wrappers = wrappers_of(settings)
+        training = wrappers_of(settings, "training_wrappers")
+        made = self.maker(wrappers)
+        with _told_when_slow(name, "constructor has"):
+            shown = with_mask_apart(make_gymnasium(made, kwargs))
+        try:
+            check_trainable(shown, name)
+            for other in _other_makers(made):
+                another = make_gymnasium(other, kwargs)
+                try:
+                    check_trainable(another, name)
+                finally:
+                    shut(another, name)
+            spec = foreign_spec(shown, name_of(made), names)
+            if training:
+                inside = make_gymnasium(self.maker(wrappers, training), kwargs)
+                _check_training(with_mask_apart(inside), name, spec)
+            return self.loaded(
+                self,
+                spec,
+                kwargs,
+                wrappers,
+                training,
+                source=_source(shown),
+                warnings=(
+                    *warnings_of(shown, name, wrappers, bool(spec.masked)),
+                    *carries_over(
+                        shown, lambda: with_mask_apart(make_gymnasium(made, kwargs)), name
+                    ),
+                ),
+            )
+        finally:
+            shut(shown, name)
+
+    def maker(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
+        """What `make_gymnasium` makes a copy of."""
+        return maker(self.name, wrappers, training)
+
+    def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
+        raise ConfigError(
+            f"{self.name} is no kernel: `slipstream check` takes a kernel's .py file, or a YAML "
+            "file that names one."
+        )
+
+    def renderer(self, settings: Mapping[str, Any]) -> Any:
+        made = self.maker(wrappers_of(settings))
+        return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
 
 
 def _in_child() -> bool:

@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
-from slipstream.core.discover import list_kernels, load_kernel
+from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel, Loaded
+from slipstream.core.random import word
 from slipstream.core.reader import seal
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec, check_account
 from slipstream.environments.environment import (
     LONGEST,
     Environment,
+    EnvironmentKind,
     Part,
     PriceWindow,
     Sections,
 )
 from slipstream.environments.film import Film
 from slipstream.environments.machine_file import Identity
+from slipstream.environments.self_play.config import (
+    DEFAULTS,
+    kernel_with_seats,
+    seated,
+    self_play_of,
+)
+from slipstream.environments.self_play.opponents import Opponents, SnapshotPool, anchored
+from slipstream.environments.self_play.seat_env import seat_spec
+from slipstream.environments.self_play.self_play import SelfPlay
 from slipstream.environments.suggested import for_gymnasium
 from slipstream.experience.replay.kernel_fields import kept_bytes
 from slipstream.files.files import plain
 from slipstream.machine.cache import cannot_write, private_folder
+from slipstream.machine.reached import Reachable
 from slipstream.market.folds import FoldPlan
+from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import read_policy
 from slipstream.vector.contract import check_environment
 from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.kernel.loop import HOLD
@@ -80,142 +93,49 @@ class KernelEnvironment(Environment):
         kernel: the rules.
         loaded: the data.
         shares: what each member has of the records; None: all have all.
+        self_play: of a game of two of which one seat is shown; None: all seats are.
+        judge: what self-play is evaluated in, where the kernel suggests it; None: here.
     """
 
+    kind: KernelKind
     kernel: Kernel
     loaded: Loaded
     shares: Shares | None = None
-
-    compiled: ClassVar[bool] = True
-    backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
-    resumable: ClassVar[bool] = True
+    self_play: SelfPlay | None = None
+    judge: KernelEnvironment | None = None
 
     @classmethod
-    def from_loaded(
-        cls, name: str, kernel: Kernel, loaded: Loaded, config: Config | None = None
-    ) -> KernelEnvironment:
-        """Make the kernel's kind of environment, with the spec of its first training record.
+    def of(
+        cls, kind: KernelKind, kernel: Kernel, loaded: Loaded, config: Config | None = None
+    ) -> Self:
+        """With the spec of the first record that there is, which is training's.
 
         Args:
-            name, kernel, loaded: see the class.
-            config: what the section `env` holds; None leaves out what its kind adds.
+            kind, kernel, loaded: see the class.
+            config: whose `self_play` holds, where the kernel has one.
         """
         records = loaded.params.get("train") or next(iter(loaded.params.values()))
         spec = kernel.spec(records[0], loaded.data)
         check_account(spec, kernel.module.__file__ or kernel.name)
-        found = kernel_kind(kernel)(name, spec, kernel, loaded)
-        return found if config is None else found.configured(config)
-
-    @classmethod
-    def extended(cls, kernel: Kernel) -> Kernel:
-        """Return a kernel of this kind with what the kind adds to its Config."""
-        return kernel
-
-    def configured(self, config: Config) -> Self:
-        """Return a copy that follows what the kind adds to the section `env`."""
-        return self
+        asked = None if config is None else self_play_of(config)
+        if asked is None:
+            return cls(kind, spec, kernel, loaded)
+        seats = SelfPlay.of(asked, kind.short_name, spec, read_policy)
+        suggested = kernel.hook("EVALUATION")
+        judge = None
+        if suggested is not None and asked.evaluation is None and config is not None:
+            judge = kind.load(config.model_dump() | suggested | {"self_play": None})
+        return cls(kind, seat_spec(spec), kernel, loaded, self_play=seats, judge=judge)
 
     @property
     def varied(self) -> bool:
-        return True
-
-    @classmethod
-    def known(cls, name: str) -> bool:
-        return name.endswith(".py") or name in list_kernels()
-
-    @classmethod
-    def rules(cls, name: str) -> Kernel:
-        kernel = load_kernel(name)
-        return kernel_kind(kernel).extended(kernel)
-
-    @classmethod
-    def model(cls, name: str) -> type[Config]:
-        return cls.rules(name).Config
-
-    @classmethod
-    def section(cls, name: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        if name.endswith(".py"):
-            name = str(Path(name).resolve())
-        return name, _complete_section(name, cls.rules(name), settings)
-
-    @classmethod
-    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-        kind = kernel_kind(load_kernel(name))
-        return super().seated(name, settings) if kind is cls else kind.seated(name, settings)
-
-    @classmethod
-    def short_name(cls, name: str) -> str:
-        return Path(name).stem if name.endswith(".py") else name
-
-    @classmethod
-    def suggested(cls, name: str, agent_name: str) -> Sections:
-        module = cls.rules(name).module
-        if not hasattr(module, "SETTINGS"):  # copies follow from budget and records
-            return {"agent": for_gymnasium(name, agent_name)["agent"]}
-        by_agent: Mapping[str, Sections] = module.SETTINGS
-        return by_agent.get(agent_name, {})
-
-    @classmethod
-    def divisible(cls, name: str) -> bool:
-        return cls.rules(name).load_folds is not None
-
-    @classmethod
-    def load(cls, name: str, settings: Mapping[str, Any]) -> KernelEnvironment:
-        kernel = cls.rules(name)
-        config = kernel.configure(settings)
-        return cls.from_loaded(name, kernel, kernel.load(config), config)
-
-    @classmethod
-    def load_folds(
-        cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
-    ) -> KernelEnvironment:
-        kernel = cls.rules(name)
-        others = [e.loaded for e in known if isinstance(e, KernelEnvironment) and e.name == name]
-        config = kernel.configure(settings)
-        found = cls.from_loaded(name, kernel, _divided(kernel, config, plan, others), config)
-        market = found.spec.market
-        if market is None:
-            return found
-        if kernel.load_folds is None:
-            raise ConfigError(
-                f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
-                "out what an observation remembers. Define it as docs/extending-markets.md shows, "
-                "or train with `slipstream train`."
-            )
-        market = replace(market, benchmark="benchmark" in found.spec.trace)
-        return replace(found, spec=replace(found.spec, market=market))
-
-    @classmethod
-    def load_window(
-        cls, name: str, settings: Mapping[str, Any], window: PriceWindow
-    ) -> Environment:
-        kernel = cls.rules(name)
-        load_window = kernel.hook("load_window")
-        if load_window is None:
-            return super().load_window(name, settings, window)
-        carried = {
-            key: value
-            for key, value in (window.carried or {}).items()
-            if settings.get(key) is None  # left to the data
-        }
-        config = kernel.configure({**settings, **carried})
-        return cls.from_loaded(name, kernel, load_window(config, **window.asked))
-
-    @classmethod
-    def check_rules(cls, name: str, settings: Mapping[str, Any], steps: int) -> None:
-        check_environment(cls.rules(name), settings, steps=steps)
-
-    @classmethod
-    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Film:
-        return Film(cls.load(name, settings))
+        return self.self_play is None  # a batch of copies meets one line-up
 
     @property
-    def kind(self) -> str:
-        return "a kernel" if self.spec.market is None else "a market"
-
-    @property
-    def most_copies(self) -> int:
-        return KERNEL_COPIES if self.spec.market is None else MARKET_COPIES
+    def most_copies(self) -> tuple[int, str]:
+        if self.spec.market is None:
+            return KERNEL_COPIES, "a kernel"
+        return MARKET_COPIES, "a market"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -245,22 +165,42 @@ class KernelEnvironment(Environment):
 
     @property
     def observed_bytes(self) -> int | None:
-        return kept_bytes(self.kernel, self.loaded, self.spec)
+        return None if self.self_play else kept_bytes(self.kernel, self.loaded, self.spec)
 
     @property
     def data(self) -> tuple[Any, ...]:
         data: tuple[Any, ...] = self.loaded.data
         return data
 
-    def with_data(self, data: Any) -> Self:
+    @property
+    def opponent_names(self) -> Mapping[int, str]:
+        met = self.judge or self
+        players = getattr(met.kernel.module, "PLAYERS", ())
+        own = {-number: name for number, name in enumerate(players)}
+        seats = met.self_play
+        return own if seats is None else own | seats.evaluation.settled().short_names
+
+    @property
+    def repeated(self) -> frozenset[str]:
+        seats, kernel = (self.judge or self).self_play, self.kernel
+        if seats is None or any(word in Reachable.within(f) for f in (kernel.reset, kernel.step)):
+            return frozenset()
+        met = seats.evaluation.settled()
+        return frozenset(met.short_names[k] for k, one in met.networks.items() if not one.drawn)
+
+    def with_data(self, data: Any) -> KernelEnvironment:
         return replace(self, loaded=replace(self.loaded, data=data))
 
-    def without_rules(self) -> Self:
-        return replace(self, kernel=cast(Any, None), loaded=replace(self.loaded, data=None))
+    def without_rules(self) -> KernelEnvironment:
+        rules = cast(Any, None)
+        judge = None if self.judge is None else self.judge.without_rules()
+        loaded = replace(self.loaded, data=None)
+        return replace(self, kernel=rules, loaded=loaded, judge=judge)
 
-    def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> Self:
+    def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> KernelEnvironment:
+        judge = None if self.judge is None else self.judge.with_rules(kernel, arrays)
         loaded = replace(self.loaded, data=kernel.Data(*arrays))
-        return replace(self, kernel=kernel, loaded=loaded)
+        return replace(self, kernel=kernel, loaded=loaded, judge=judge)
 
     @property
     def identity(self) -> Identity:
@@ -286,10 +226,11 @@ class KernelEnvironment(Environment):
         stagger: bool = True,
     ) -> VectorEnv:
         own: dict[str, Any] = {} if self.shares is None else self.shares.dealt(len(seeds))
-        backend = self.chosen_backend(backend)
-        return KernelVectorEnv(
+        backend = self.kind.chosen_backend(backend)
+        env = KernelVectorEnv(
             self.kernel, self.loaded, seeds, indices, backend=backend, stagger=stagger, **own
         )
+        return env if self.self_play is None else self.self_play.seated(env)
 
     def evaluation(
         self,
@@ -299,6 +240,8 @@ class KernelEnvironment(Environment):
         backend: str = "auto",
         longest: int | None = LONGEST,
     ) -> VectorEnv:
+        if self.judge is not None:
+            return self.judge.evaluation(split, copies, members, backend, longest)
         total = members * copies
         spec = self.spec_of(self.records(split))
         more: dict[str, Any] = {}
@@ -306,20 +249,50 @@ class KernelEnvironment(Environment):
             more = self.shares.dealt(total, longest or 0)
         elif longest is not None and spec.market is None and spec.max_episode_steps is None:
             more = {"limits": np.full(total, longest)}
-        return KernelVectorEnv(
+        env = KernelVectorEnv(
             self.kernel,
             self.loaded,
             np.zeros(total, np.uint64),
             np.tile(np.arange(copies, dtype=np.uint64), members),  # of a market: its record
             split=self._split(split),
-            backend=self.chosen_backend(backend),
+            backend=self.kind.chosen_backend(backend),
             stagger=False,
             time_limit=spec.market is None,
             at_end=HOLD,
             **more,
         )
+        return env if self.self_play is None else self.self_play.evaluated(env)
 
-    def joined(self, records: Sequence[tuple[Any, ...]]) -> Self:
+    def with_members(self, policy: Policy) -> tuple[Environment, Opponents | None]:
+        if self.self_play is None:
+            return self, None
+        seats, opponents = self.self_play.with_members(policy)
+        return replace(self, self_play=seats), opponents
+
+    def against(
+        self,
+        opponents: Mapping[str, float],
+        deterministic: bool | None = None,
+        pool: SnapshotPool | None = None,
+    ) -> Self:
+        """The same game, whose evaluations meet other opponents; see `SelfPlayConfig`.
+
+        Args:
+            opponents: weight by name.
+            deterministic: their policies take the most likely action; as configured unless given.
+            pool: of the snapshots among them; the trained members' own unless given.
+
+        Raises:
+            ConfigError: one that is missing, of another game or shape; no game of two.
+        """
+        seats = self.self_play or SelfPlay.of(
+            DEFAULTS, self.kind.short_name, self.spec, read_policy
+        )
+        own = seats.against(opponents, deterministic)
+        own = own if pool is None else replace(own, pool=pool)
+        return replace(self, spec=seat_spec(own.spec), self_play=own, judge=None)
+
+    def joined(self, records: Sequence[tuple[Any, ...]]) -> KernelEnvironment:
         counts = [len(own) for own in records]
         limits = [self.spec_of(own).max_episode_steps or 0 for own in records]
         every = tuple(record for own in records for record in own)
@@ -347,10 +320,105 @@ class KernelEnvironment(Environment):
         )
 
     def spec_of(self, records: tuple[Any, ...]) -> Spec:
-        return self.kernel.spec(records[0], self.loaded.data)
+        spec = self.kernel.spec(records[0], self.loaded.data)
+        return spec if self.self_play is None else seat_spec(spec)
 
     def splits(self) -> tuple[str, ...]:
         return tuple(self.loaded.params)
+
+
+@dataclass(frozen=True)
+class KernelKind(EnvironmentKind):
+    """The name of a kernel, or the path of a user's file with one.
+
+    Attributes:
+        loaded: what is loaded.
+    """
+
+    loaded: ClassVar[type[KernelEnvironment]] = KernelEnvironment
+    compiled: ClassVar[bool] = True
+    backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
+    resumable: ClassVar[bool] = True
+
+    @property
+    def kernel(self) -> Kernel:
+        """The rules."""
+        return kernel_with_seats(self.name)
+
+    @property
+    def known(self) -> bool:
+        return self.name.endswith(".py") or self.name in list_kernels()
+
+    @property
+    def model(self) -> type[Config]:
+        return self.kernel.Config
+
+    @property
+    def short_name(self) -> str:
+        return Path(self.name).stem if self.name.endswith(".py") else self.name
+
+    @property
+    def divisible(self) -> bool:
+        return self.kernel.load_folds is not None
+
+    @property
+    def module(self) -> ModuleType | None:
+        return None if self.kernel.built_in else self.kernel.module
+
+    def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        name = str(Path(self.name).resolve()) if self.name.endswith(".py") else self.name
+        return name, _complete_section(name, self.kernel, settings)
+
+    def seated(self, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+        return seated(self.name, settings)
+
+    def suggested(self, agent_name: str) -> Sections:
+        by_agent: Mapping[str, Sections] | None = self.kernel.hook("SETTINGS")
+        if by_agent is None:  # copies follow from budget and records
+            return {"agent": for_gymnasium(self.name, agent_name)["agent"]}
+        return by_agent.get(agent_name, {})
+
+    def load(self, settings: Mapping[str, Any]) -> KernelEnvironment:
+        config = self.kernel.configure(settings)
+        return self.loaded.of(self, self.kernel, self.kernel.load(config), config)
+
+    def load_folds(
+        self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
+    ) -> KernelEnvironment:
+        kernel, config = self.kernel, self.kernel.configure(settings)
+        same = (e for e in known if isinstance(e, KernelEnvironment) and e.name == self.name)
+        loaded = _divided(kernel, config, plan, [other.loaded for other in same])
+        found = self.loaded.of(self, kernel, loaded, config)
+        market = found.spec.market
+        if market is None:
+            return found
+        if kernel.load_folds is None:
+            raise ConfigError(
+                f"`{kernel.name}` has prices and no `load_folds`: a study needs folds that leave "
+                "out what an observation remembers. Define it as docs/extending-markets.md shows, "
+                "or train with `slipstream train`."
+            )
+        market = replace(market, benchmark="benchmark" in found.spec.trace)
+        return replace(found, spec=replace(found.spec, market=market))
+
+    def load_window(self, settings: Mapping[str, Any], window: PriceWindow) -> Environment:
+        kernel = self.kernel
+        load_window = kernel.hook("load_window")
+        if load_window is None:
+            return super().load_window(settings, window)
+        carried = {
+            key: value
+            for key, value in (window.carried or {}).items()
+            if settings.get(key) is None  # left to the data
+        }
+        config = kernel.configure({**settings, **carried})
+        return self.loaded.of(self, kernel, load_window(config, **window.asked))
+
+    def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
+        check_environment(self.kernel, settings, steps=steps)
+
+    def renderer(self, settings: Mapping[str, Any]) -> Film:
+        return Film(self.load(settings))
 
 
 @dataclass(frozen=True)
@@ -395,14 +463,6 @@ class Timeline(Part):
         return found
 
 
-def kernel_kind(kernel: Kernel) -> type[KernelEnvironment]:
-    """The kind of environment that a kernel is: an application's if several players act in it."""
-    if "player" not in inspect.signature(kernel.observe).parameters:
-        return KernelEnvironment
-    games = importlib.import_module("slipstream.environments.self_play.environment")
-    return cast(type[KernelEnvironment], games.GameEnvironment)  # until it is a plugin
-
-
 def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Every field of the kernel's Config as plain values, what is on disk by absolute paths.
 
@@ -440,6 +500,10 @@ def _divided(kernel: Kernel, config: Config, plan: FoldPlan, known: Sequence[Loa
 
 def _anchored(settings: dict[str, Any]) -> dict[str, Any]:
     """Relative paths made absolute, so that a run can be resumed from anywhere."""
+    seats = settings.get("self_play")
+    for key in ("opponents", "evaluation"):
+        if seats is not None and seats[key] is not None:
+            seats[key] = anchored(seats[key])
     data = settings.get("data")
     if isinstance(data, dict) and isinstance(data.get("folder"), str):
         folder = data["folder"]

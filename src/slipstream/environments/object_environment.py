@@ -10,7 +10,7 @@ import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import cloudpickle
 import gymnasium
@@ -21,9 +21,13 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.environments import suggested
 from slipstream.environments.environment import LONGEST, Environment, Sections
-from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.environments.gymnasium_environment import (
+    FOREIGN_COPIES,
+    GymnasiumEnvironment,
+    GymnasiumKind,
+)
 from slipstream.environments.machine_file import Identity
-from slipstream.environments.vector_environment import VectorEnvironment
+from slipstream.environments.vector_environment import VectorEnvironment, VectorKind
 from slipstream.market.folds import FoldPlan
 from slipstream.vector.foreign.batched import Lent, LentCopies
 from slipstream.vector.foreign.making import Wrapped, Wrappers
@@ -88,10 +92,10 @@ def register(env: Given, name: str | None = None) -> str:
     return full
 
 
-def object_kind(name: str) -> type[GymnasiumEnvironment]:
-    """The class that a registered name means."""
+def object_kind(name: str) -> GymnasiumKind:
+    """The kind of a registered name."""
     entry = _KNOWN.get(name)
-    return ObjectEnvironment if entry is None or entry.lent is None else LentEnvironment
+    return ObjectKind(name) if entry is None or entry.lent is None else LentKind(name)
 
 
 def _entry(env: Any, name: str) -> _Entry:
@@ -166,25 +170,7 @@ def _known(name: str) -> _Entry:
 class ObjectEnvironment(GymnasiumEnvironment):
     """One named ``object:NAME``, whose copies are made by what the program gave."""
 
-    kind: ClassVar[str] = "an environment object"
-
-    @classmethod
-    def short_name(cls, name: str) -> str:
-        return name.removeprefix(OBJECT)
-
-    @classmethod
-    def suggested(cls, name: str, agent_name: str) -> Sections:
-        found = dict(suggested.for_gymnasium(name, agent_name))
-        copies = _KNOWN[name].num_envs if name in _KNOWN else None
-        training = {} if copies is None else {"num_envs": copies}
-        return {**found, "training": {**found["training"], **training}}
-
-    @classmethod
-    def maker(cls, name: str, wrappers: Wrappers, training: Wrappers = ()) -> Any:
-        if wrappers:
-            raise ConfigError(f"`env.wrappers` is for gym:ID; wrap {name} before you give it.")
-        makers = _known(name).makers
-        return [Wrapped(one, (), training) for one in makers] if training else makers
+    most_copies: ClassVar[tuple[int, str]] = (FOREIGN_COPIES, "an environment object")
 
     @property
     def identity(self) -> Identity | None:
@@ -211,30 +197,31 @@ class ObjectEnvironment(GymnasiumEnvironment):
 
 
 @dataclass(frozen=True)
+class ObjectKind(GymnasiumKind):
+    """The name of what makes copies."""
+
+    loaded: ClassVar[type[GymnasiumEnvironment]] = ObjectEnvironment
+
+    @property
+    def short_name(self) -> str:
+        return self.name.removeprefix(OBJECT)
+
+    def suggested(self, agent_name: str) -> Sections:
+        found = dict(suggested.for_gymnasium(self.name, agent_name))
+        copies = _KNOWN[self.name].num_envs if self.name in _KNOWN else None
+        training = {} if copies is None else {"num_envs": copies}
+        return {**found, "training": {**found["training"], **training}}
+
+    def maker(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
+        if wrappers:
+            raise ConfigError(f"`env.wrappers` is for gym:ID; wrap {self.name} before you give it.")
+        makers = _known(self.name).makers
+        return [Wrapped(one, (), training) for one in makers] if training else makers
+
+
+@dataclass(frozen=True)
 class LentEnvironment(VectorEnvironment):
     """One named ``object:NAME`` that cannot be made again; training and evaluation share it."""
-
-    short_name = ObjectEnvironment.short_name
-
-    @classmethod
-    def suggested(cls, name: str, agent_name: str) -> Sections:
-        return {"training": {"num_envs": _known(name).num_envs}}
-
-    @classmethod
-    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        if any(settings.values()):
-            raise ConfigError(f"{name} is made already: take all keys but the name out of `env`.")
-        none = np.zeros(_known(name).num_envs or 1, np.uint64)
-        return cls(name, _around(name, none, none).spec, step_seconds=0.0)  # stepped as it is
-
-    @classmethod
-    def load_folds(
-        cls, name: str, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
-    ) -> Self:
-        raise ConfigError(
-            f"{name} is one environment, and a study needs copies of its own for every trial: give "
-            "a function that makes one, slipstream.tune(lambda: MyEnv())."
-        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -261,6 +248,33 @@ class LentEnvironment(VectorEnvironment):
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
         return _around(self.name, seeds, indices, masked=self.spec.masked, **more)
+
+
+@dataclass(frozen=True)
+class LentKind(VectorKind):
+    """The name of copies that are made already."""
+
+    @property
+    def short_name(self) -> str:
+        return self.name.removeprefix(OBJECT)
+
+    def suggested(self, agent_name: str) -> Sections:
+        return {"training": {"num_envs": _known(self.name).num_envs}}
+
+    def load(self, settings: Mapping[str, Any]) -> LentEnvironment:
+        name = self.name
+        if any(settings.values()):
+            raise ConfigError(f"{name} is made already: take all keys but the name out of `env`.")
+        none = np.zeros(_known(name).num_envs or 1, np.uint64)
+        return LentEnvironment(self, _around(name, none, none).spec, step_seconds=0.0)
+
+    def load_folds(
+        self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
+    ) -> Environment:
+        raise ConfigError(
+            f"{self.name} is one environment, and a study needs copies of its own for every trial: "
+            "give a function that makes one, slipstream.tune(lambda: MyEnv())."
+        )
 
 
 def _around(name: str, seeds: Any, indices: Any, **more: Any) -> LentCopies:

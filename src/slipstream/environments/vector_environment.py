@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from types import ModuleType
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,11 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.process import OverdueError, time_limit
 from slipstream.environments.environment import Sections
-from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.environments.gymnasium_environment import (
+    FOREIGN_COPIES,
+    GymnasiumEnvironment,
+    GymnasiumKind,
+)
 from slipstream.environments.machine_file import Identity
 from slipstream.vector.foreign.batched import BatchedCopies
 from slipstream.vector.foreign.making import START_SECONDS, import_named, never_made
@@ -28,37 +33,10 @@ class VectorEnvironment(GymnasiumEnvironment):
     They are a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`, inside `BatchedCopies`.
     """
 
-    backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
-    leaves: ClassVar[bool] = False  # the other library decides when
-    kind: ClassVar[str] = "a vector environment of another library"
-
-    @classmethod
-    def short_name(cls, name: str) -> str:
-        return name.removeprefix(VECTOR).replace(":", ".")
-
-    @classmethod
-    def suggested(cls, name: str, agent_name: str) -> Sections:
-        return {}
-
-    @classmethod
-    def preset_note(cls, name: str, agent_name: str, resolved: Sections) -> str | None:
-        return None
-
-    @classmethod
-    def load(cls, name: str, settings: Mapping[str, Any]) -> Self:
-        for key in ("metrics", "wrappers", "training_wrappers"):
-            if settings.get(key):
-                raise ConfigError(
-                    f"`env.{key}` is for gym:ID; leave it out of {name}, whose function makes and "
-                    "wraps its copies itself."
-                )
-        kwargs, one = dict(settings.get("kwargs") or {}), np.zeros(1, np.uint64)
-        with _around(name, kwargs, one, one) as probe:
-            return cls(name, probe.spec, kwargs, step_seconds=0.0)  # it is stepped as it is
-
-    @classmethod
-    def renderer(cls, name: str, settings: Mapping[str, Any]) -> Any:
-        raise ConfigError(f"{name} draws no pictures; --video is for gym:ID environments.")
+    most_copies: ClassVar[tuple[int, str]] = (
+        FOREIGN_COPIES,
+        "a vector environment of another library",
+    )
 
     @property
     def identity(self) -> Identity | None:
@@ -72,6 +50,47 @@ class VectorEnvironment(GymnasiumEnvironment):
     ) -> VectorEnv:
         own = {"masked": self.spec.masked, **more}
         return _around(self.name, self.kwargs, seeds, indices, **own)
+
+
+@dataclass(frozen=True)
+class VectorKind(GymnasiumKind):
+    """The name ``vec:MODULE:FUNCTION``."""
+
+    loaded: ClassVar[type[GymnasiumEnvironment]] = VectorEnvironment
+    backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
+    leaves: ClassVar[bool] = False  # the other library decides when
+
+    @property
+    def short_name(self) -> str:
+        return self.name.removeprefix(VECTOR).replace(":", ".")
+
+    @property
+    def module(self) -> ModuleType | None:
+        raise ConfigError(
+            f"{self.name} makes its copies on this machine, all at once; nodes of a cluster make "
+            "their own. Leave --cluster out, or register the environment and name it "
+            "gym:my_module:ID."
+        )
+
+    def suggested(self, agent_name: str) -> Sections:
+        return {}
+
+    def preset_note(self, agent_name: str, resolved: Sections) -> str | None:
+        return None
+
+    def load(self, settings: Mapping[str, Any]) -> GymnasiumEnvironment:
+        for key in ("metrics", "wrappers", "training_wrappers"):
+            if settings.get(key):
+                raise ConfigError(
+                    f"`env.{key}` is for gym:ID; leave it out of {self.name}, whose function makes "
+                    "and wraps its copies itself."
+                )
+        kwargs, one = dict(settings.get("kwargs") or {}), np.zeros(1, np.uint64)
+        with _around(self.name, kwargs, one, one) as probe:  # it is stepped as it is
+            return VectorEnvironment(self, probe.spec, kwargs, step_seconds=0.0)
+
+    def renderer(self, settings: Mapping[str, Any]) -> Any:
+        raise ConfigError(f"{self.name} draws no pictures; --video is for gym:ID environments.")
 
 
 def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> VectorEnv:

@@ -326,7 +326,7 @@ def _bars(
     section = dict(facts["run"]["env"])
     name = str(section.pop("name"))
     window = PriceWindow(start=start, stop=stop, carried=carried_settings(facts))
-    found = kind_of(name).load_window(name, section, window)
+    found = kind_of(name).load_window(section, window)
     assert isinstance(found, KernelEnvironment)
     return found
 

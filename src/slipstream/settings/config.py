@@ -69,10 +69,10 @@ class RunConfig:
             raise ConfigError(unknown_section(unknown[0]))
         env_name, env = _named_section(values.get("env"), "env", None)
         kind = kind_of(env_name)
-        env_name, env = kind.section(env_name, env)
+        env_name, env = kind.section(env)
         agent_name, agent = _named_section(values.get("agent"), "agent", "ppo")
         agent_name, agent_config = load_config(agent_name)
-        suggested = kind.suggested(env_name, agent_name)
+        suggested = kind.suggested(agent_name)
         training = section_of(values, "training")
         training = {name: one for name, one in training.items() if name not in RETIRED}
         config = cls(
@@ -144,7 +144,7 @@ class RunConfig:
         Returns:
             The config, and a sentence that says who it is; None where nothing was open.
         """
-        env, sentence = kind_of(self.env_name).seated(self.env_name, self.env_settings)
+        env, sentence = kind_of(self.env_name).seated(self.env_settings)
         return replace(self, env_settings=env), sentence
 
     def as_mapping(self) -> dict[str, Any]:
@@ -176,12 +176,12 @@ class RunConfig:
     @property
     def preset_note(self) -> str | None:
         """A sentence about suggestions in force that nobody would look for; None without any."""
-        return kind_of(self.env_name).preset_note(self.env_name, self.agent_name, self.as_mapping())
+        return kind_of(self.env_name).preset_note(self.agent_name, self.as_mapping())
 
     @property
     def short_name(self) -> str:
         """The environment's name as part of a file name."""
-        name = kind_of(self.env_name).short_name(self.env_name)
+        name = kind_of(self.env_name).short_name
         return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
 
 
@@ -233,7 +233,7 @@ def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | 
     training = values.get("training")
     if "env" in values and isinstance(training, Mapping):
         env, _ = _named_section(values["env"], "env", None)
-        before, after = (kind_of(env).suggested(env, n).get("training", {}) for n in (old, new))
+        before, after = (kind_of(env).suggested(n).get("training", {}) for n in (old, new))
         untouched = {**validate(TrainingConfig, {}).model_dump(mode="json"), **before}
         same = {
             key: training[key]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from slipstream.agents.off_policy.config import VECTOR_STEP
 from slipstream.environments.environment import Environment
-from slipstream.environments.players import Players
+from slipstream.environments.self_play.config import SNAPSHOTS
+from slipstream.environments.self_play.ratings import lacking
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
 
@@ -41,7 +42,7 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
             "Speeds and scores do not compare with runs of other num_envs: their work differs."
         )
     training = config.training
-    processes = "process" in environment.backends and training.backend != "serial"
+    processes = "process" in environment.kind.backends and training.backend != "serial"
     if training.workers != "auto" and not processes:
         found.append("training.workers does nothing here: it needs worker processes.")
     plan, settings = EvaluationPlan.of(config, environment), config.evaluation
@@ -54,8 +55,10 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
             f"episodes count; the result is measured on {plan.final}. A number in "
             "evaluation.episodes is taken as it is."
         )
-    if (players := environment.part(Players)) is not None:
-        found += players.remarks
+    seats = config.env_settings.get("self_play") or {}
+    unrated = lacking() if SNAPSHOTS in seats.get("opponents", ()) else None
+    if unrated is not None:
+        found.append(unrated)
     if spec.market is None and spec.max_episode_steps is None:
         found.append(
             f"{config.short_name} declares no time limit: an evaluation cuts an episode that did "

@@ -12,7 +12,6 @@ from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import LONGEST, Environment
-from slipstream.environments.players import opponent_names
 from slipstream.experience.replay.plan import replay_bytes
 from slipstream.settings.config import RunConfig
 from slipstream.settings.mending import limited, mended, mends, size_of
@@ -47,13 +46,13 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> ChosenCopies
         ConfigError: no number of copies fits the agent's other sizes.
     """
     agent, spec, steps = config.agent, environment.spec, config.training.total_steps
-    most = environment.most_copies
+    most, what = environment.most_copies
     possible = [n for n in range(1, most + 1) if fits(agent, n)]
     if not possible:
         raise no_copies_fit(config, most, f"No number of copies up to {most} fits")
     length = agent.iteration_steps(most)
     bounds = {
-        f"the most for {environment.kind}": most,
+        f"the most for {what}": most,
         f"{MIN_ITERATIONS} iterations of {length} steps in a budget of {steps:,}": steps
         // (length * MIN_ITERATIONS),
     }
@@ -162,7 +161,7 @@ class EvaluationPlan:
         final = min(most, max(LEAST_EPISODES, int(allowed / 2) // length))
         if number < wanted:
             every = 1 / number
-        if lanes == most or not environment.leaves or opponent_names(environment):
+        if lanes == most or not environment.kind.leaves or environment.opponent_names:
             return cls(every, lanes, None, lanes, final, longest)
         return cls(every, lanes, max(length, each // lanes), most, final, longest)
 

@@ -34,7 +34,7 @@ def read_target(target: str) -> dict[str, Any]:
         return read_config(Path(target))
     if target == CRYPTO:
         return {"env": {"name": "portfolio"}}
-    if kind_of(target).known(target):
+    if kind_of(target).known:
         return {"env": {"name": target}}
     if is_there(Path(target)):
         raise ConfigError(

@@ -147,7 +147,7 @@ def _check_prices(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> No
     name = _env_name(values)
     if not given or name is None:
         return
-    if "data" not in kind_of(name).model(name).model_fields:
+    if "data" not in kind_of(name).model.model_fields:
         raise ConfigError(
             f"{name} reads no prices: leave --data-dir and --timeframe ({', '.join(given)}) out."
         )
@@ -161,7 +161,7 @@ def _env_name(values: Mapping[str, Any]) -> str | None:
 
 def _copies(values: Mapping[str, Any]) -> int:
     name = _env_name(values)
-    divisible = name is not None and kind_of(name).divisible(name)
+    divisible = name is not None and kind_of(name).divisible
     return MARKET_COPIES if divisible else GAME_COPIES
 
 

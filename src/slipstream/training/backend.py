@@ -29,7 +29,7 @@ def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunCon
     """
     wanted = config.training.backend
     if isinstance(wanted, str):
-        environment.chosen_backend(wanted)
+        environment.kind.chosen_backend(wanted)
         return config, None
     failed = []
     for name in wanted["try"]:
@@ -58,7 +58,7 @@ def as_measured(config: RunConfig, environment: Environment) -> tuple[Environmen
     if training.members > 1 or training.backend != "auto":
         return environment, None  # members share the cores by shards
     one_thread = config.agent.parts(copies) == 1 or config.agent.replay(copies) is not None
-    if environment.compiled and one_thread:
+    if environment.kind.compiled and one_thread:
         return environment, None  # trains them, but for updates from a replay
     identity = environment.identity
     if identity is None:

@@ -8,7 +8,7 @@ import numpy as np
 import portfolio_world as pw
 import pytest
 
-from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Prices, RunEvaluation
 from slipstream.report.market.account import chained
 from slipstream.report.page import render
@@ -222,7 +222,7 @@ def gathered_prices(close, fill):
 
 
 def gathered(passes, members, draws=3):
-    environment = KernelEnvironment.from_loaded("portfolio", passes.kernel, passes.loaded)
+    environment = KernelEnvironment.of(KernelKind("portfolio"), passes.kernel, passes.loaded)
     return gather(
         environment, RunEvaluation("run", {"test": members}), backend="serial", draws=draws
     )

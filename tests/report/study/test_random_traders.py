@@ -10,7 +10,7 @@ import pytest
 
 from slipstream.core.errors import CheckpointError
 from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.report.market.passes import Passes, percentile, random_returns
 from slipstream.report.portfolio.passes import PortfolioPasses
 from slipstream.report.study import replay
@@ -25,7 +25,7 @@ def environment_of(kernel, loaded):
     (first, *_) = [name for name in loaded.params if name in ("window", "train_window")]
     loaded = replace(loaded, params={**loaded.params, "holdout": loaded.params[first]})
     spec = kernel.spec(loaded.params["holdout"][0], loaded.data)
-    return KernelEnvironment(kernel.name, spec, kernel.fitted(loaded), loaded)
+    return KernelEnvironment(KernelKind(kernel.name), spec, kernel.fitted(loaded), loaded)
 
 
 class Fixed:

@@ -12,7 +12,7 @@ import pytest
 from slipstream.core.errors import DataError
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import resolve_environment
-from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.report.inputs import EQUAL_WEIGHT
 from slipstream.report.portfolio.passes import PortfolioPasses
 from slipstream.report.study import replay
@@ -97,7 +97,7 @@ def test_why_there_is_no_second_line(market, monkeypatch):
         found, why = replay.study_environment(folder_of(digest), {})
         return (None, why) if found is None else rebalanced_returns(found, days, "serial")
 
-    here[:] = [KernelEnvironment.from_loaded("portfolio", kernel, loaded)]
+    here[:] = [KernelEnvironment.of(KernelKind("portfolio"), kernel, loaded)]
     passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
     days, returns = daily_returns(passes, passes.rebalanced())
     found, why = told(days)

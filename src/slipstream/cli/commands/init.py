@@ -55,7 +55,7 @@ def _reads_prices(environment: str) -> bool:
     from slipstream.environments.factory import kind_of
     from slipstream.market.config import DataConfig
 
-    data = kind_of(environment).model(environment).model_fields.get("data")
+    data = kind_of(environment).model.model_fields.get("data")
     return data is not None and model_in(data.annotation) is DataConfig
 
 

@@ -92,7 +92,7 @@ def _folder(target: str) -> Path | None:
     from slipstream.files.register import place_of
     from slipstream.studies.record.folder import STUDIES
 
-    if kind_of(target).known(target) or Path(target).is_file():
+    if kind_of(target).known or Path(target).is_file():
         return None
     here = [place for place in (Path(target), Path(STUDIES) / target) if place.is_dir()]
     return here[0] if here else place_of(target)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.spec import MarketSpec
 from slipstream.environments.episodes import replay
-from slipstream.environments.kernel_environment import KernelEnvironment
+from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.files.track import Track
 from slipstream.report import inputs
 from slipstream.report.market.oracle import best_plan
@@ -57,7 +57,7 @@ class Passes:
     @cached_property
     def environment(self) -> KernelEnvironment:
         """The rules and their data."""
-        return KernelEnvironment.from_loaded(self.kernel.name, self.kernel, self.loaded)
+        return KernelEnvironment.of(KernelKind(self.kernel.name), self.kernel, self.loaded)
 
     @property
     def data(self) -> Any:

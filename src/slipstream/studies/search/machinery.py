@@ -89,8 +89,8 @@ class Pools:
         folds = self._source.folds(base)
         seen = environment.observed_bytes
         backend = base.training.chosen_backend
-        if "compiled" in environment.backends:  # others are measured
-            backend = environment.chosen_backend(backend)
+        if "compiled" in environment.kind.backends:  # others are measured
+            backend = environment.kind.chosen_backend(backend)
         prices = searched = partial(price_series, environment, HOLDOUT)
         if window := (facts.get("folds") or {}).get(DEVELOPMENT):
             searched = partial(price_series, environment, HOLDOUT, window)

@@ -92,7 +92,7 @@ def settings(base: RunConfig) -> dict[str, Setting]:
     for name in _TRAINING:
         info = TrainingConfig.model_fields[name]
         found[f"training.{name}"] = Setting(f"training.{name}", _takes(info))
-    model = kind_of(base.env_name).model(base.env_name)
+    model = kind_of(base.env_name).model
     return found | _below("env", model, model.given)
 
 
@@ -114,7 +114,7 @@ def setting(path: str, base: RunConfig) -> Setting:
             f"`{path}` names code, which trials do not record. Set it for the whole study, in the "
             "config."
         )
-    if head == "env" and rest.split(".")[0] in kind.model(base.env_name).given:
+    if head == "env" and rest.split(".")[0] in kind.model.given:
         raise ConfigError(
             f"`{path}` says what the task is: a study that varied it would choose the easiest "
             "task. Set it for the whole study, in the config."

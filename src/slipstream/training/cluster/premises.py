@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import json
 import platform
 import sys
@@ -17,16 +16,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import gymnasium
 from numpy.typing import NDArray
 
-from slipstream.core.discover import USER_MODULE, import_file, load_kernel
+from slipstream.core.discover import USER_MODULE, import_file
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.sources import is_own, source_files, source_hashes
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of
-from slipstream.environments.gymnasium_environment import GYMNASIUM
-from slipstream.environments.vector_environment import VectorEnvironment
 from slipstream.files import provenance
 from slipstream.settings.config import RunConfig
 from slipstream.training.cluster.cluster import ClusterWork, digest_of
@@ -111,7 +107,7 @@ class Premises:
         """
         self._compare_versions()
         if not kind_of(self.env).compiled:
-            kind_of(self.env).load(self.env, self.settings)  # says what is missing
+            kind_of(self.env).load(self.settings)  # says what is missing
         own = _hashes(modules_of(self.file or self.env, self.agent))
         changed = provenance.changed_facts({"sources": self.sources}, {"sources": own})
         if changed:
@@ -242,38 +238,10 @@ def _copy(source: str | Path, folder: Path) -> None:
 
 def modules_of(name: str, agent: str | None = None) -> list[ModuleType]:
     """The user's modules of an environment and an agent."""
-    found = [_module_of(name)]
+    found = [kind_of(name).module]
     if agent is not None and agent.endswith(".py"):
         found.append(import_file(Path(agent), "agent"))
     return [one for one in found if one is not None]
-
-
-def _module_of(name: str) -> ModuleType | None:
-    """The user's module that defines an environment; None: slipstream or a library has it.
-
-    Raises:
-        ConfigError: only this process can make it.
-    """
-    if kind_of(name) is VectorEnvironment:
-        raise ConfigError(
-            f"{name} makes its copies on this machine, all at once; nodes of a cluster make their "
-            "own. Leave --cluster out, or register the environment and name it gym:my_module:ID."
-        )
-    if kind_of(name).compiled:
-        kernel = load_kernel(name)
-        return None if kernel.built_in else kernel.module
-    named, _, identifier = name.partition(":")[2].rpartition(":")
-    entry = None if named else gymnasium.spec(identifier).entry_point
-    made_here = callable(entry) or str(entry).startswith("__main__:")
-    module = None if made_here else importlib.import_module(named or str(entry).partition(":")[0])
-    own = module is not None and module.__file__ is not None and is_own(Path(module.__file__))
-    if made_here or (own and not named):
-        raise ConfigError(
-            f"{name} is registered by code of this process, which nodes do not run. Put it into a "
-            f"module that registers it when it is imported, and name that: {GYMNASIUM}my_module:"
-            f"{identifier}."
-        )
-    return module if own else None
 
 
 def kernel_file(name: str) -> str | None:

@@ -226,7 +226,7 @@ class Pool:
         place = Place(member, self._source.environment(member.config))
         at = min(self._live.iteration(member), until)
         shape = shape_of(member, self._source)
-        if not place.environment.resumable:  # its copies are all begun anew at once
+        if not place.environment.kind.resumable:  # its copies are all begun anew at once
             shape += f"/{at}/{until}"
         load = (until - at + (member.test is not None)) * place.iteration_steps
         task, generation = Task(member, until), self._source.generation

@@ -90,7 +90,7 @@ class EnvironmentSource:
     def _make(self, config: RunConfig) -> Environment:
         """A config's environment; its arrays are those there already, where the same ones are."""
         name, settings = config.env_name, config.env_settings
-        found = trainable(kind_of(name).load_folds(name, settings, self._plan, self._read))
+        found = trainable(kind_of(name).load_folds(settings, self._plan, self._read))
         found = found.tried(config.training.stepping)
         if found.data is None:
             return found

@@ -66,7 +66,7 @@ class Population:
         self.scores = np.full(len(places), np.nan)
         self.iterations = np.array([state.iteration if state else 0 for state in states], np.int64)
         self._budgets = np.array([place.member.budget for place in places], np.float64)
-        self.resumable = first.environment.resumable
+        self.resumable = first.environment.kind.resumable
         if self.resumable or all(state is None for state in states):
             self._shard.reset()
         if any(state is not None for state in states):

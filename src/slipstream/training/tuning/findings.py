@@ -55,7 +55,7 @@ def iteration(found: Findings, copies: int) -> Iteration | None:
     A foreign environment's is put together: what acting and learning take without it, and the time
     that its copies were measured to take. A kernel's was trained on.
     """
-    if found.environment.compiled:
+    if found.environment.kind.compiled:
         trained = {n: one for (c, n), one in found.learned.items() if c == copies}
         if not trained:
             return None

@@ -19,7 +19,7 @@ from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, resolve_environment
-from slipstream.environments.gymnasium_environment import GymnasiumEnvironment
+from slipstream.environments.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.environments.machine_file import FastestWays, Way
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import check_memory, fits, resolve_num_envs
@@ -102,7 +102,9 @@ def measure_memory(config: RunConfig, seconds: float = 30.0) -> Findings:
     """Steps few copies and many, for what each takes; arguments and errors as for `tune`."""
     found = _findings(config, seconds, cells.Others())
     tuner = _Tuner(found, seconds, time.monotonic() + _COMPILING)
-    backend, counts = ("compiled", _KERNEL) if found.environment.compiled else ("serial", _FOREIGN)
+    backend, counts = (
+        ("compiled", _KERNEL) if found.environment.kind.compiled else ("serial", _FOREIGN)
+    )
     for copies in (counts[1], counts[-1]):
         tuner.step(cells.Cell(backend, copies, 1), _COMPILING)
     return found
@@ -150,7 +152,7 @@ def _try_out(config: RunConfig, seconds: float, others: cells.Others) -> float:
 
 def _compile(found: Findings) -> None:
     """What is compiled once is no part of the budget; what fails here fails again and says so."""
-    kernel = found.environment.compiled
+    kernel = found.environment.kind.compiled
     place = found.environment if kernel else FreeEnvironment.like(found.environment)
     with suppress(SlipstreamError, RuntimeError):
         _in_child(partial(cells.measure_learning, found.config, place, 0.0), _COMPILING)
@@ -159,7 +161,7 @@ def _compile(found: Findings) -> None:
 def _cells(found: Findings) -> Iterator[cells.Cell]:
     """In the order of what is most worth knowing: the config's own number of copies first."""
     own, cores = int(found.config.training.num_envs), usable_cores()
-    kernel = found.environment.compiled
+    kernel = found.environment.kind.compiled
     counts = _KERNEL if kernel else _FOREIGN
     for copies in dict.fromkeys([own, *counts]):
         if kernel:
@@ -167,7 +169,7 @@ def _cells(found: Findings) -> Iterator[cells.Cell]:
             yield from (cells.Cell("compiled", copies, n) for n in threads)
             continue
         yield cells.Cell("serial", copies, 1)
-        if "process" not in found.environment.backends or copies == 1:
+        if "process" not in found.environment.kind.backends or copies == 1:
             continue
         usual = cells.Cell("process", copies, min(copies, max(2, cores)))
         yield usual
@@ -225,13 +227,13 @@ class _Tuner:
         return self._each + (4.0 * cell.copies / max(rates) if rates else 0.0)
 
     def _learn(self, cell: cells.Cell, environment: Environment) -> None:
-        kernel = environment.compiled
+        kernel = environment.kind.compiled
         key = (cell.copies, cell.workers if kernel else 1)
         if key in self.found.learned or not fits(self.found.config.agent, cell.copies):
             return
         config = self.found.config.with_training(num_envs=cell.copies)
         place: Environment = FreeEnvironment.like(environment)
-        if environment.compiled:
+        if environment.kind.compiled:
             place = environment.with_measured(FastestWays("", {cell.copies: Way(*cell[::2])}))
         try:
             check_memory(config, place)
@@ -322,7 +324,7 @@ class FreeEnvironment(GymnasiumEnvironment):
     @classmethod
     def like(cls, environment: Environment) -> FreeEnvironment:
         """One with the same spaces."""
-        return cls(environment.name, environment.spec)
+        return cls(GymnasiumKind(environment.name), environment.spec)
 
     def _stepped(
         self, backend: str, seeds: NDArray[np.uint64], *how: Any, **more: Any
