@@ -13,9 +13,9 @@ from slipstream.environments.factory import (
     kind_of,
     make_environment,
 )
-from slipstream.environments.object_environment import Given
+from slipstream.environments.object_environment import Given, register
 from slipstream.experience.rollout import rollout_bytes
-from slipstream.settings.config import named, resolve
+from slipstream.settings.config import RunConfig, resolve
 from slipstream.vector.vector_env import VectorEnv, member_indices, whole
 
 # Libraries, and the files of `adapters/` that are their faces: each has a `make_vec`.
@@ -80,6 +80,12 @@ def make_vec(
     check_copies(num_envs, rollout_bytes(environment.spec, 1, 1, 1))
     # First episodes of random length are for learning: here every episode is whole.
     return environment.copies(*member_indices([whole(seed)], num_envs), backend, stagger=False)
+
+
+def named(target: Any) -> Any:
+    """A target as `resolve` takes it: environment objects by their names."""
+    known = isinstance(target, str | Path | Mapping | RunConfig)
+    return target if known else register(target)
 
 
 def make_face(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slipstream.api.environment import named
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
 from slipstream.environments.object_environment import OBJECT
@@ -19,7 +20,7 @@ from slipstream.jobs.process import let_go, place, start
 from slipstream.jobs.queue import STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import is_supervised, stop
 from slipstream.runs.run import CONFIG, Run
-from slipstream.settings.config import RunConfig, named, resolve
+from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.vectorized import VectorizedEnvConfig
 
 _SECONDS = 0.2  # between two looks of `wait`

@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.api.environment import named
 from slipstream.environments.object_environment import Given
 from slipstream.runs.listeners.notebook import listener_here
-from slipstream.settings.config import named
 from slipstream.settings.target import Overrides, parse_overrides
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slipstream.api.environment import named
 from slipstream.core.text import to_stderr
 from slipstream.environments.curriculum import check_curriculum
 from slipstream.environments.environment import Environment
@@ -20,7 +21,7 @@ from slipstream.runs.listeners.events import Listener
 from slipstream.runs.listeners.notebook import NotebookListener, listener_here
 from slipstream.runs.run import Run, free_path
 from slipstream.runs.wandb_tracker import check_tracker, tracked
-from slipstream.settings.config import RunConfig, named, resolve
+from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.remarks import remarks
 from slipstream.settings.sizing import check_memory, resolve_num_envs
 from slipstream.settings.target import Overrides, parse_overrides, passed_over

@@ -1,9 +1,12 @@
-"""What needs a library that an installation may lack."""
+"""Libraries that an installation may lack, and modules of the working folder."""
 
 from __future__ import annotations
 
+import importlib
+import os
 import shlex
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -55,3 +58,15 @@ def require(module: str, purpose: str, extra: str) -> Any:
             f"{purpose} needs {module.partition('.')[0]}, which cannot be loaded here ({error}). "
             f"Install it: {install(extra)}"
         ) from error
+
+
+def search_working_folder() -> None:
+    """From now on modules are found there, too, behind what is installed.
+
+    It stays so: environments that a module registers name their classes by modules that are
+    imported when the first of them is made.
+    """
+    with suppress(OSError):  # the working folder was deleted
+        if (folder := os.getcwd()) not in sys.path:
+            sys.path.append(folder)
+            importlib.invalidate_caches()

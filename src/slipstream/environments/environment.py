@@ -136,6 +136,11 @@ class EnvironmentKind(ABC):
         return False
 
     @property
+    def code(self) -> Mapping[str, str | None]:
+        """What it imports by a user's words: absolute paths with None, or words with a module."""
+        return {}
+
+    @property
     @abstractmethod
     def module(self) -> ModuleType | None:
         """The user's module that defines it; None if slipstream or a library has it.

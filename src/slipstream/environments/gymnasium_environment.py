@@ -284,6 +284,11 @@ class GymnasiumKind(EnvironmentKind):
         return f"Preset for {self.name} (your own settings win): {', '.join(values)}."
 
     @property
+    def code(self) -> Mapping[str, str | None]:
+        module = _id(self.name).rpartition(":")[0]
+        return {self.name: module} if module else {}
+
+    @property
     def module(self) -> ModuleType | None:
         named, _, identifier = self.name.partition(":")[2].rpartition(":")
         entry = None if named else gymnasium.spec(identifier).entry_point

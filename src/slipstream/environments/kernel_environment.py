@@ -362,6 +362,10 @@ class KernelKind(EnvironmentKind):
         return self.kernel.load_folds is not None
 
     @property
+    def code(self) -> Mapping[str, str | None]:
+        return {str(Path(self.name).resolve()): None} if self.name.endswith(".py") else {}
+
+    @property
     def module(self) -> ModuleType | None:
         return None if self.kernel.built_in else self.kernel.module
 

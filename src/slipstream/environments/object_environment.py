@@ -201,6 +201,7 @@ class ObjectKind(GymnasiumKind):
     """The name of what makes copies."""
 
     loaded: ClassVar[type[GymnasiumEnvironment]] = ObjectEnvironment
+    code: ClassVar[Mapping[str, str | None]] = {}
 
     @property
     def short_name(self) -> str:
@@ -253,6 +254,8 @@ class LentEnvironment(VectorEnvironment):
 @dataclass(frozen=True)
 class LentKind(VectorKind):
     """The name of copies that are made already."""
+
+    code: ClassVar[Mapping[str, str | None]] = {}
 
     @property
     def short_name(self) -> str:

@@ -65,6 +65,10 @@ class VectorKind(GymnasiumKind):
         return self.name.removeprefix(VECTOR).replace(":", ".")
 
     @property
+    def code(self) -> Mapping[str, str | None]:
+        return {self.name: self.name.removeprefix(VECTOR).rpartition(":")[0]}
+
+    @property
     def module(self) -> ModuleType | None:
         raise ConfigError(
             f"{self.name} makes its copies on this machine, all at once; nodes of a cluster make "

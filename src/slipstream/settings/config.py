@@ -16,7 +16,6 @@ from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
 from slipstream.environments.curriculum import NO_CURRICULUM, CurriculumConfig
 from slipstream.environments.factory import kind_of
-from slipstream.environments.object_environment import register
 from slipstream.files import yaml_file
 from slipstream.settings.sections import ADDED, RETIRED, EvaluationConfig, TrainingConfig
 from slipstream.settings.target import (
@@ -211,12 +210,6 @@ def resolve(
         override(values, path, value)
     refuse_retired(values)
     return replace(RunConfig.from_mapping(values), note=note)
-
-
-def named(target: Any) -> Any:
-    """What a user points at as `resolve` takes it: environment objects by their names."""
-    known = isinstance(target, str | Path | Mapping | RunConfig)
-    return target if known else register(target)
 
 
 def switch_agent(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | None:

@@ -16,13 +16,12 @@ from typing import Any
 
 from slipstream.core.discover import import_file
 from slipstream.core.errors import TrustError
+from slipstream.core.extras import search_working_folder
 from slipstream.core.reader import UnreadableError
 from slipstream.core.sources import is_own, source_files
-from slipstream.environments.gymnasium_environment import GYMNASIUM
-from slipstream.environments.vector_environment import VECTOR
+from slipstream.environments.factory import kind_of
 from slipstream.files import register
 from slipstream.files.files import sha256
-from slipstream.vector.foreign.making import search_working_folder
 
 _WRAPPERS = ("wrappers", "training_wrappers")  # keys of the section `env`
 _HOW = (
@@ -91,20 +90,13 @@ def names_code(setting: str) -> bool:
 
 def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     """What a config names as code: a file's absolute path and None, or words and their module."""
-    sections = {key: values.get(key) for key in ("env", "agent")}
-    for key, section in sections.items():
-        name = section.get("name") if isinstance(section, Mapping) else section
-        if not isinstance(name, str):
-            continue
-        prefix = next((one for one in (GYMNASIUM, VECTOR) if name.startswith(one)), None)
-        if key == "env" and prefix is not None:
-            module = name.removeprefix(prefix).rpartition(":")[0]
-            if module or prefix == VECTOR:
-                yield name, module
-        elif name.endswith(".py"):
-            path = Path(name).expanduser() if key == "agent" else Path(name)  # as they are imported
-            yield str(path.resolve()), None
-    env = sections["env"]
+    env, agent = values.get("env"), values.get("agent")
+    name = env.get("name") if isinstance(env, Mapping) else env
+    if isinstance(name, str):
+        yield from kind_of(name).code.items()
+    name = agent.get("name") if isinstance(agent, Mapping) else agent
+    if isinstance(name, str) and name.endswith(".py"):
+        yield str(Path(name).expanduser().resolve()), None
     lists = [env.get(key) for key in _WRAPPERS] if isinstance(env, Mapping) else []
     for one in (one for own in lists if isinstance(own, (list, tuple)) for one in own):
         name = one.get("name") if isinstance(one, Mapping) else one

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, resolve_environment
-from slipstream.environments.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.environments.machine_file import FastestWays, Way
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import check_memory, fits, resolve_num_envs
@@ -153,7 +152,11 @@ def _try_out(config: RunConfig, seconds: float, others: cells.Others) -> float:
 def _compile(found: Findings) -> None:
     """What is compiled once is no part of the budget; what fails here fails again and says so."""
     kernel = found.environment.kind.compiled
-    place = found.environment if kernel else FreeEnvironment.like(found.environment)
+    place = (
+        found.environment
+        if kernel
+        else FreeEnvironment(found.environment.kind, found.environment.spec)
+    )
     with suppress(SlipstreamError, RuntimeError):
         _in_child(partial(cells.measure_learning, found.config, place, 0.0), _COMPILING)
 
@@ -232,7 +235,7 @@ class _Tuner:
         if key in self.found.learned or not fits(self.found.config.agent, cell.copies):
             return
         config = self.found.config.with_training(num_envs=cell.copies)
-        place: Environment = FreeEnvironment.like(environment)
+        place: Environment = FreeEnvironment(environment.kind, environment.spec)
         if environment.kind.compiled:
             place = environment.with_measured(FastestWays("", {cell.copies: Way(*cell[::2])}))
         try:
@@ -318,15 +321,17 @@ class FreeVectorEnv(VectorEnv):
 
 
 @dataclass(frozen=True)
-class FreeEnvironment(GymnasiumEnvironment):
+class FreeEnvironment(Environment):
     """In place of a foreign environment, whatever it shows and takes."""
 
-    @classmethod
-    def like(cls, environment: Environment) -> FreeEnvironment:
-        """One with the same spaces."""
-        return cls(GymnasiumKind(environment.name), environment.spec)
+    varied: ClassVar[bool] = False
+    most_copies: ClassVar[tuple[int, str]] = (_FOREIGN[-1], "an environment")
 
-    def _stepped(
-        self, backend: str, seeds: NDArray[np.uint64], *how: Any, **more: Any
-    ) -> VectorEnv:
+    def copies(self, seeds: NDArray[np.uint64], *how: Any, **more: Any) -> VectorEnv:
         return FreeVectorEnv(self.spec, len(seeds))
+
+    def evaluation(self, split: str, copies: int, *how: Any, **more: Any) -> VectorEnv:
+        raise NotImplementedError("nothing is evaluated here")
+
+    def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
+        return self

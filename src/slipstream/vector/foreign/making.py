@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-import os
 import re
 import sys
 import traceback
@@ -20,6 +19,7 @@ from gymnasium import spaces
 
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
+from slipstream.core.extras import search_working_folder
 from slipstream.core.process import OverdueError, time_limit
 from slipstream.vector.forms import ObservationForm, is_image
 from slipstream.vector.leaves import ENDLESS, describe
@@ -93,18 +93,6 @@ def import_named(module: str) -> ModuleType:
     """A module that is installed, or that lies in the working folder, as `python -m` finds it."""
     search_working_folder()
     return importlib.import_module(module)
-
-
-def search_working_folder() -> None:
-    """From now on modules are found there, too, behind what is installed.
-
-    It stays so: environments that a module registers name their classes by modules that are
-    imported when the first of them is made.
-    """
-    with suppress(OSError):  # the working folder was deleted
-        if (folder := os.getcwd()) not in sys.path:
-            sys.path.append(folder)
-            importlib.invalidate_caches()
 
 
 def make_gymnasium(
