@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.worker import WorkerError
 from slipstream.core.discover import load_kernel
+from slipstream.core.fold_plan import FoldPlan
 from slipstream.files import table, yaml_file
-from slipstream.market.folds import FoldPlan
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 

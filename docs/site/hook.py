@@ -46,7 +46,7 @@ BESIDE = {
         "slipstream.vector.contract.check_environment",
     ),
     "A market of your own": (
-        "slipstream.market.folds.FoldPlan",
+        "slipstream.core.fold_plan.FoldPlan",
         "slipstream.market.folds.make_folds",
         "slipstream.market.folds.fold_facts",
         "slipstream.market.planted.crypto.PlantedCrypto",

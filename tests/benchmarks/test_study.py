@@ -26,7 +26,7 @@ from benchmarks.suites.study import (
     study_config,
 )
 from slipstream.core.errors import ConfigError
-from slipstream.market.folds import FoldPlan
+from slipstream.core.fold_plan import FoldPlan
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace

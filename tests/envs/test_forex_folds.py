@@ -12,11 +12,11 @@ from forex_folder import BAR, write_symbol
 
 from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.kernel import Loaded
 from slipstream.environments.episodes import replay
 from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.envs.forex import kernel as forex
-from slipstream.market.folds import FoldPlan
 from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import StepOut
 

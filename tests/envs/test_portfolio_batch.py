@@ -11,10 +11,10 @@ import pytest
 from portfolio_world import KERNEL
 
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.kernel import Loaded
 from slipstream.envs.portfolio import kernel as portfolio
 from slipstream.envs.portfolio.config import UnitOrders
-from slipstream.market.folds import FoldPlan
 from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.vector.contract import blank, check_environment, compare, random_actions
 from slipstream.vector.kernel.copies import KernelVectorEnv

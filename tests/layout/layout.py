@@ -47,6 +47,7 @@ FOLDERS: Mapping[str, str] = {
     "core.checker": "kernels",
     "core.discover": "kernels",
     "core.guard": "kernels",
+    "core.fold_plan": "training",
     "core.kernel": "kernels",
     "core.market_pass": "markets",
     "core.observed": "rl",

@@ -15,6 +15,7 @@ from live_markets import GATES, Make, momentum, save_study, table, week, write
 from slipstream import load_policy, portable
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.fold_plan import HOLDOUT
 from slipstream.environments.episodes import replay
 from slipstream.environments.evaluation import Evaluator
 from slipstream.files import checkpoint
@@ -22,7 +23,6 @@ from slipstream.live import gates
 from slipstream.live.deployment import Deployment, deploy
 from slipstream.live.gates import Gate, _figure, _holdout
 from slipstream.live.passes import Pass
-from slipstream.market.folds import HOLDOUT
 from slipstream.runs.policies import DeployedPolicy
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.population.source import EnvironmentSource

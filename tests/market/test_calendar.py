@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
+from slipstream.core.days import clock, validate_zone
 from slipstream.core.errors import ConfigError
 from slipstream.market import calendar as cal
-from slipstream.market.calendar import clock, validate_zone
 
 NEW_YORK = ZoneInfo("America/New_York")
 

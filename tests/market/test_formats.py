@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from vendors import HOUR, Truth, binance_months, second, truth, units
 
+from slipstream.core.days import DAY, NEW_YORK, local_time
 from slipstream.core.errors import DataError, ResourceError
-from slipstream.market.calendar import DAY, NEW_YORK, local_time
 from slipstream.market.checks.check import check, render
 from slipstream.market.checks.discover import describe_folder, propose
 from slipstream.market.config import DataConfig

@@ -16,8 +16,8 @@ import pytest
 from test_vendors import load, remedies, sampled
 from vendors import HOUR, Truth, truth
 
+from slipstream.core.days import DAY
 from slipstream.core.errors import DataError
-from slipstream.market.calendar import DAY
 from slipstream.market.checks.check import check
 from slipstream.market.checks.discover import describe_folder, propose
 from slipstream.market.config import DataConfig

@@ -30,9 +30,9 @@ from vendors import (
 )
 
 from slipstream.core.config import validate
+from slipstream.core.days import DAY
 from slipstream.core.errors import DataError
 from slipstream.files import yaml_file
-from slipstream.market.calendar import DAY
 from slipstream.market.checks.check import check
 from slipstream.market.checks.discover import describe_folder, propose
 from slipstream.market.config import DataConfig

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from slipstream.market.calendar import DAY, NEW_YORK, clock, in_weekend, local_time
+from slipstream.core.days import DAY, NEW_YORK, clock, local_time
+from slipstream.market.calendar import in_weekend
 
 HOUR = 3600
 PRICES = ("open", "high", "low", "close")

@@ -50,6 +50,19 @@ def date_text(second: float) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d")
 
 
+def stamp(second: int) -> str:
+    """Return the UTC minute of a moment: ``2023-03-24 12:35``."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def span(days: int, per_year: float) -> str:
+    """Return a span in words: "1.16 years", or below a year "42 trading days" (24/7: "42 days")."""
+    if days >= per_year:
+        return f"{days / per_year:.2f} years"
+    kind = "day" if per_year >= 365.0 else "trading day"
+    return f"{days} {kind}{'' if days == 1 else 's'}"
+
+
 def percent(value: float | None, digits: int = 1) -> str:
     """ "+2.0 %" of a fraction, always signed, never "-0.0"; "+1.7e+21 %" from a million on."""
     if value is None or not math.isfinite(value):

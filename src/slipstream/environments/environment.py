@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
+from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.kernel import Kernel
 from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Spec
 from slipstream.environments.machine_file import FastestWays, Identity, Way
 from slipstream.environments.self_play.opponents import Opponents
-from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
 from slipstream.vector.vector_env import VectorEnv
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config
 from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
+from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.random import word
 from slipstream.core.reader import seal
@@ -45,7 +46,6 @@ from slipstream.experience.replay.kernel_fields import kept_bytes
 from slipstream.files.files import plain
 from slipstream.machine.cache import cannot_write, private_folder
 from slipstream.machine.reached import Reachable
-from slipstream.market.folds import FoldPlan
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import read_policy
 from slipstream.vector.contract import check_environment

@@ -19,6 +19,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.fold_plan import FoldPlan
 from slipstream.environments import suggested
 from slipstream.environments.environment import LONGEST, Environment, Sections
 from slipstream.environments.gymnasium_environment import (
@@ -28,7 +29,6 @@ from slipstream.environments.gymnasium_environment import (
 )
 from slipstream.environments.machine_file import Identity
 from slipstream.environments.vector_environment import VectorEnvironment, VectorKind
-from slipstream.market.folds import FoldPlan
 from slipstream.vector.foreign.batched import Lent, LentCopies
 from slipstream.vector.foreign.making import Wrapped, Wrappers
 from slipstream.vector.kernel.loop import HOLD

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
+from slipstream.core.days import NEW_YORK_ROLL
+from slipstream.core.fold_plan import EVERYTHING, FOLD
 from slipstream.core.memory import LINE, zeros
 from slipstream.core.random import integer
 from slipstream.core.spec import MarketSpec
-from slipstream.market.calendar import NEW_YORK_ROLL, Calendar
-from slipstream.market.folds import EVERYTHING, FOLD
+from slipstream.market.calendar import Calendar
 
 _NAME_LENGTH = 32
 _WHOLE = 9007199254740992.0  # 2^53: from here on every float64 is a whole number

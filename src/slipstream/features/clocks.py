@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from slipstream.core.days import NEW_YORK
 from slipstream.market.bars import Bars, FloatArray
-from slipstream.market.calendar import NEW_YORK, minutes_since_midnight, weekday
+from slipstream.market.calendar import minutes_since_midnight, weekday
 
 
 def hour_sin(bars: Bars, n: int) -> FloatArray:

@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.text import nearest, plural
+from slipstream.core.text import nearest, plural, stamp
 from slipstream.features import clocks, prices
 from slipstream.features import indicators as ta
 from slipstream.market.bars import Bars, FloatArray
-from slipstream.market.finding import stamp
 
 Compute = Callable[[Bars, int], FloatArray]
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, SlipstreamError
-from slipstream.core.text import plural
+from slipstream.core.text import plural, stamp
 from slipstream.features.streams import HistoryError
 from slipstream.files.files import make_folder
 from slipstream.files.lock import take_lock
@@ -29,7 +29,6 @@ from slipstream.live.ranges import Outside
 from slipstream.live.store import Moment, Shape, Store
 from slipstream.live.training_prices import FeedComparison, TrainingPrices
 from slipstream.market.bars import Bars
-from slipstream.market.finding import stamp
 from slipstream.runs.policies import DeployedPolicy
 
 BARS, JOURNAL = "bars", "journal.db"

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from slipstream.core.days import validate_zone
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
 from slipstream.core.reader import UnreadableError, content
 from slipstream.live.exchange import Exchange
 from slipstream.live.store import Moment, Shape, moments_of
 from slipstream.market.bars import Bars, timeframe_name
-from slipstream.market.calendar import validate_zone
 from slipstream.market.finding import ACCEPTABLE
 from slipstream.market.symbols import pip
 from slipstream.runs.policies import DeployedPolicy

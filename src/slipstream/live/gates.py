@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from slipstream.core.days import DAY
 from slipstream.core.errors import DataError, SlipstreamError
+from slipstream.core.fold_plan import HOLDOUT
 from slipstream.environments.episodes import replay
 from slipstream.environments.evaluation import Evaluator
 from slipstream.files.status import LEDGER
 from slipstream.live.passes import passes_over
 from slipstream.live.store import Shape
 from slipstream.market.bars import Bars
-from slipstream.market.folds import HOLDOUT
 from slipstream.report.portfolio.passes import passes_of
 from slipstream.report.study.replay import daily_returns, study_environment
 from slipstream.runs.policies import DeployedPolicy
@@ -30,7 +31,7 @@ from slipstream.studies.statistics.overfitting import LEAST_DSR, MOST_PBO
 
 COSTS = 3.0
 CUTS, STRETCHES, STRETCH = 300, 10, 400  # cuts, and the stretches of so many bars they lie in
-_YEAR = 365 * 86_400
+_YEAR = 365 * DAY
 
 
 class Gate(NamedTuple):

@@ -14,13 +14,13 @@ import hashlib
 import time as clocks
 from collections.abc import Callable, Mapping
 
+from slipstream.core.days import DAY
 from slipstream.core.errors import ConfigError
+from slipstream.core.text import stamp
 from slipstream.live.account import Wanted
 from slipstream.live.broker import FILLED, REFUSED, AlpacaPaper
 from slipstream.live.journal import OPEN, OVERTAKEN, Intent, Journal
 from slipstream.live.limits import Limits, Situation, forbidden, forbidden_orders
-from slipstream.market.calendar import DAY
-from slipstream.market.finding import stamp
 
 NEVER_SENT = "never sent"
 _TRIES = 3  # orders of one bar and symbol

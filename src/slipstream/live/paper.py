@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.text import printable
+from slipstream.core.text import printable, stamp
 from slipstream.files import checkpoint
 from slipstream.files.files import make_folder
 from slipstream.files.interruption import Interrupted, Interruption
@@ -28,7 +28,6 @@ from slipstream.live.orders import Orders
 from slipstream.live.passes import LONGEST_GAP
 from slipstream.live.store import Shape
 from slipstream.live.terms import NO_BROKER, Terms
-from slipstream.market.finding import stamp
 from slipstream.runs.policies import DeployedPolicy, forced_sentences
 
 GRACE = 5.0  # seconds

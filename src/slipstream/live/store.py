@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.core.reader import UnreadableError, content
-from slipstream.core.text import plural
+from slipstream.core.text import plural, stamp
 from slipstream.files.files import AppendedFile, make_folder, write_bytes
 from slipstream.market.bars import NUMBERS, Bars, FloatArray, IntArray
 from slipstream.market.calendar import in_weekend
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import ACCEPTABLE, stamp
+from slipstream.market.finding import ACCEPTABLE
 from slipstream.market.market import Market, load_market, market_of
 from slipstream.market.symbols import MarketKind
 

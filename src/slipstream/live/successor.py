@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
 from slipstream.core.reader import is_there
 from slipstream.files import checkpoint
@@ -28,7 +29,6 @@ from slipstream.files.register import id_of
 from slipstream.files.status import DEPLOYMENT, LEDGER, LOG, Status
 from slipstream.live.account import BARS
 from slipstream.live.deployment import Deployment, deploy
-from slipstream.market.calendar import DAY
 from slipstream.report.portfolio.passes import passes_of
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.replay import daily_returns

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
-from slipstream.core.text import plural
+from slipstream.core.text import plural, stamp
 from slipstream.market.bars import Bars
-from slipstream.market.finding import stamp
 
 KEPT = 500  # bars of the training's end and of the file's end
 _MOST = 0.01  # share of bars that may differ

@@ -10,11 +10,11 @@ from pydantic import Field, field_validator
 
 from slipstream.core.bounds import Factor, SpreadPips
 from slipstream.core.config import Config
+from slipstream.core.days import validate_zone
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import did_you_mean
 from slipstream.market import symbols as names
 from slipstream.market.bars import timeframe_seconds
-from slipstream.market.calendar import validate_zone
 from slipstream.market.finding import ACCEPTABLE, CATALOGUE
 
 Point = Annotated[float, Field(ge=1e-12, le=1e6)]

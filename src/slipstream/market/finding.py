@@ -11,13 +11,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.core.text import plural, printable
+from slipstream.core.text import plural, printable, stamp
 from slipstream.market.bars import BoolArray, IntArray
 
 Effect = Literal["stops", "mends", "warns", "tells"]
@@ -350,11 +349,6 @@ def joined(findings: Iterable[Finding], everyone: tuple[str, ...]) -> list[str]:
 def first_times(time: IntArray, mask: BoolArray) -> tuple[int, ...]:
     """The first few moments at which `mask` holds."""
     return tuple(int(moment) for moment in time[np.flatnonzero(mask)[:_KEPT_TIMES]])
-
-
-def stamp(second: int) -> str:
-    """A moment for people: ``2023-03-24 12:35``, UTC."""
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _names(names: Iterable[str], everyone: tuple[str, ...]) -> str:

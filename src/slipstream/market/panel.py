@@ -23,11 +23,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.core.text import plural
+from slipstream.core.text import plural, stamp
 from slipstream.market.bars import NUMBERS, Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.market.calendar import in_weekend
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import stamp
 from slipstream.market.market import Market, load_market
 from slipstream.market.symbols import MarketKind
 

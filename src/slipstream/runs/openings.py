@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.days import DAY, DayRoll, day_number
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.market_pass import SymbolPass
 from slipstream.core.text import date_text
@@ -35,7 +36,6 @@ from slipstream.files.database import (
     open_to_write,
 )
 from slipstream.files.register import state_folder
-from slipstream.market.calendar import DAY, DayRoll, day_number
 from slipstream.market.planted.prices import is_planted
 
 FILE = "openings.db"

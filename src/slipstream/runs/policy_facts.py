@@ -10,11 +10,10 @@ import numpy as np
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import read_json
-from slipstream.core.text import percent, printable
+from slipstream.core.text import percent, printable, stamp
 from slipstream.files import checkpoint
 from slipstream.files.best_policies import BEST
 from slipstream.files.repository import commit_words
-from slipstream.market.finding import stamp
 from slipstream.nets.observations import LIMIT
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack

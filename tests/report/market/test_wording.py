@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.market.calendar import span
+from slipstream.core.text import span
 from slipstream.report.market import wording as wo
 from slipstream.report.statistics import Interval
 

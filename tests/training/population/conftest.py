@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.market.folds import FoldPlan
+from slipstream.core.fold_plan import FoldPlan
 from slipstream.settings.config import resolve
 from slipstream.training.population.member import Member
 from slipstream.training.population.source import EnvironmentSource

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.market.folds import FoldPlan
+from slipstream.core.fold_plan import FoldPlan
 from slipstream.nets import networks
 from slipstream.settings.config import resolve
 from slipstream.training.population.member import Member

@@ -82,7 +82,7 @@ def _conditions(config: Config) -> Conditions:
 def vary(loaded: Loaded, config: Config) -> Loaded | None:
     if loaded.provenance["bars"] != config.bars:
         return None
-    from slipstream.market.folds import FoldPlan
+    from slipstream.core.fold_plan import FoldPlan
 
     plan = FoldPlan(**loaded.provenance["folds"]["plan"])
     split = make_folds(config.bars, plan, embargo=2, min_train=10)

@@ -272,8 +272,8 @@ def _without_pips(section: dict[str, Any], env: dict[str, Any]) -> list[str]:
 
 
 def _file_line(one: FileDescription) -> str:
+    from slipstream.core.text import stamp
     from slipstream.market.bars import timeframe_name
-    from slipstream.market.finding import stamp
 
     if one.problem is not None:
         return f"{one.file}: cannot be read: {one.problem}"

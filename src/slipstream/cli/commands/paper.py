@@ -172,9 +172,9 @@ def paper(
 
 def _report(name: str, trust: bool) -> None:
     """Gates, then each pass beside `evaluate`; exit code 1 where a bit differs."""
+    from slipstream.core.text import stamp
     from slipstream.live.comparison import compare
     from slipstream.live.deployment import Deployment
-    from slipstream.market.finding import stamp
 
     found = Deployment.open(name)
     policy, passes, broker = compare(name, trust)  # refuses what is no account

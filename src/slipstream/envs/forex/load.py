@@ -14,6 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
+from slipstream.core.fold_plan import (
+    DEVELOPMENT,
+    EVERYTHING,
+    FOLD,
+    HOLDOUT,
+    FoldPlan,
+    test_split,
+    train_split,
+)
 from slipstream.core.kernel import Loaded
 from slipstream.envs._market import moment, name_of, passes, scale_of
 from slipstream.envs.forex.arrays import SymbolSegments, arrays_of, offsets_of, trained_variances
@@ -31,21 +40,7 @@ from slipstream.envs.forex.record import Data, Params, params_of, settings, star
 from slipstream.envs.forex.table import SymbolTable, calendar_bits, memory_of, tables_of
 from slipstream.features.registry import refuse_endless
 from slipstream.market.calendar import calendar
-from slipstream.market.folds import (
-    DEVELOPMENT,
-    EVERYTHING,
-    FOLD,
-    HOLDOUT,
-    RUNWAY,
-    FoldPlan,
-    FoldSplit,
-    Range,
-    fold_facts,
-    make_folds,
-    split_times,
-    test_split,
-    train_split,
-)
+from slipstream.market.folds import RUNWAY, FoldSplit, Range, fold_facts, make_folds, split_times
 from slipstream.market.market import Market, load_market
 from slipstream.market.reading.source import chosen_data
 from slipstream.market.symbols import MarketKind

@@ -11,23 +11,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.days import DAY, NEW_YORK, NEW_YORK_ROLL, DayRoll, day_number, local_time
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.envs.forex.config import Config, clock_minutes
 from slipstream.envs.forex.record import FLAT, NIGHT, ROLL
 from slipstream.features.registry import compute, longest_memory
 from slipstream.market.bars import Bars
 from slipstream.market.calendar import (
-    DAY,
     FRIDAY,
-    NEW_YORK,
-    NEW_YORK_ROLL,
     SATURDAY,
     Calendar,
-    DayRoll,
     calendar,
-    day_number,
     day_weekday,
-    local_time,
     swap_nights,
 )
 from slipstream.market.config import DataConfig

@@ -10,6 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
+from slipstream.core.fold_plan import (
+    DEVELOPMENT,
+    EVERYTHING,
+    FOLD,
+    HOLDOUT,
+    FoldPlan,
+    test_split,
+    train_split,
+)
 from slipstream.core.kernel import Loaded
 from slipstream.envs._market import codes_of, moment, names_of, scale_of
 from slipstream.envs.portfolio.arrays import (
@@ -37,19 +46,7 @@ from slipstream.envs.portfolio.record import (
 from slipstream.features.panel import panel_features, refuse_constant
 from slipstream.features.registry import longest_memory, refuse_endless
 from slipstream.market.calendar import calendar
-from slipstream.market.folds import (
-    DEVELOPMENT,
-    EVERYTHING,
-    FOLD,
-    HOLDOUT,
-    RUNWAY,
-    FoldPlan,
-    Range,
-    fold_facts,
-    make_folds,
-    test_split,
-    train_split,
-)
+from slipstream.market.folds import RUNWAY, Range, fold_facts, make_folds
 from slipstream.market.market import Market
 from slipstream.market.panel import load_panel, panel_of
 from slipstream.market.reading.source import chosen_data

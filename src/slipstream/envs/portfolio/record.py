@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.fold_plan import EVERYTHING, train_split
 from slipstream.envs._market import (
     FALL,
     PLACE,
@@ -23,7 +24,7 @@ from slipstream.envs._market import (
 )
 from slipstream.envs.portfolio.config import Config
 from slipstream.market.calendar import Calendar
-from slipstream.market.folds import EVERYTHING, RUNWAY, train_split
+from slipstream.market.folds import RUNWAY
 
 # Params.action_map
 SOFTMAX = 0

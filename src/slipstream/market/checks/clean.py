@@ -26,13 +26,14 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.text import plural
+from slipstream.core.days import DAY
+from slipstream.core.text import plural, stamp
 from slipstream.market import symbols
 from slipstream.market.bars import Bars, BoolArray, IntArray, timeframe_name
-from slipstream.market.calendar import DAY, in_weekend
+from slipstream.market.calendar import in_weekend
 from slipstream.market.checks.units import jump_findings, spread_findings, unit_findings
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import Finding, first_times, stamp
+from slipstream.market.finding import Finding, first_times
 from slipstream.market.reading.dialect import PRICES
 from slipstream.market.reading.source import parts_of
 from slipstream.market.reading.stamps import bar_length, latest, many_share, row_spacing

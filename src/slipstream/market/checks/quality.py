@@ -9,18 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.core.text import plural
+from slipstream.core.days import DAY, NEW_YORK, local_time
+from slipstream.core.text import plural, stamp
 from slipstream.market import symbols
 from slipstream.market.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
-from slipstream.market.calendar import (
-    DAY,
-    NEW_YORK,
-    calendar,
-    calendar_warning,
-    closed_seconds,
-    local_time,
-)
-from slipstream.market.finding import Finding, Severity, first_times, pasted, stamp
+from slipstream.market.calendar import calendar, calendar_warning, closed_seconds
+from slipstream.market.finding import Finding, Severity, first_times, pasted
 from slipstream.market.symbols import MarketKind
 
 _KEPT_SIZES = 8

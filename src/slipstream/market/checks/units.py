@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.core.text import plural
+from slipstream.core.text import plural, stamp
 from slipstream.market import symbols
 from slipstream.market.bars import FloatArray, IntArray
 from slipstream.market.config import DataConfig
-from slipstream.market.finding import Finding, Remedy, first_times, stamp
+from slipstream.market.finding import Finding, Remedy, first_times
 from slipstream.market.reading.dialect import rename
 from slipstream.market.reading.table import RawTable, Spread
 

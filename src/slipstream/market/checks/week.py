@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from slipstream.core.days import DAY, NEW_YORK, clock, day_number, local_time
 from slipstream.core.text import plural
 from slipstream.market import symbols
 from slipstream.market.bars import Bars, IntArray
-from slipstream.market.calendar import DAY, NEW_YORK, clock, day_number, in_weekend, local_time
+from slipstream.market.calendar import in_weekend
 from slipstream.market.checks.clean import kind_of
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import Finding, Remedy

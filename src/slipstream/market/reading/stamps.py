@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from slipstream.core.days import DAY, clock
 from slipstream.core.errors import DataError
 from slipstream.market.bars import BoolArray, IntArray
-from slipstream.market.calendar import DAY, clock
 from slipstream.market.finding import RemedyError
 
 _DATES = ("%Y-%m-%d", "%Y.%m.%d", "%Y/%m/%d", "%Y%m%d", "%d.%m.%Y")

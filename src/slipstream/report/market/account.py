@@ -12,9 +12,10 @@ from typing import cast
 
 import numpy as np
 
+from slipstream.core.days import DayRoll, day_number
 from slipstream.core.spec import MarketSpec
 from slipstream.files.track import Track
-from slipstream.market.calendar import DayRoll, day_number, day_weekday
+from slipstream.market.calendar import day_weekday
 from slipstream.report import inputs
 from slipstream.report import statistics as st
 from slipstream.report.inputs import Comparison, Prices, RunEvaluation

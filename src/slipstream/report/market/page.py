@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slipstream.core.text import NOTHING, percent
-from slipstream.market.calendar import span
+from slipstream.core.text import NOTHING, percent, span
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.market import sections, wording
 from slipstream.report.market.account import SplitView, total

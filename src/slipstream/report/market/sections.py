@@ -8,9 +8,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from slipstream.core.text import percent
+from slipstream.core.text import percent, span
 from slipstream.files.track import Track
-from slipstream.market.calendar import span
 from slipstream.report import learning
 from slipstream.report.canvas import MONTHS
 from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, RunEvaluation, Stress

@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from slipstream.core.text import percent
-from slipstream.market.calendar import span
+from slipstream.core.text import percent, span
 from slipstream.market.symbols import FIAT, pair_in, pip
 from slipstream.report.numbers import interval as text_of
 from slipstream.report.numbers import number, share

@@ -12,6 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from slipstream.core.days import DAY
 from slipstream.report.canvas import (
     BLUE,
     DASHES,
@@ -231,7 +232,7 @@ def equity(title: str, lines: Lines, each: str, first: str = "") -> Figure:
         first: name of the first line where it is the one that counts, instead of the mean.
     """
     figure, (axes,) = canvas(title, 3.6)
-    when = dates(np.append(lines.time[:1] - 86_400, lines.time))
+    when = dates(np.append(lines.time[:1] - DAY, lines.time))
 
     def growth(returns: Floats) -> Floats:
         return np.append(0.0, np.cumprod(1.0 + returns) - 1.0)

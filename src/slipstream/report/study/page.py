@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.text import percent
-from slipstream.market.calendar import span
+from slipstream.core.text import percent, span
 from slipstream.report.market.page import sharpe_figures
 from slipstream.report.numbers import interval, number, share
 from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, picture, write

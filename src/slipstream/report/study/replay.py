@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import SlipstreamError
+from slipstream.core.fold_plan import HOLDOUT
 from slipstream.environments.environment import Environment
 from slipstream.environments.evaluation import Evaluator
 from slipstream.files import checkpoint
 from slipstream.files.track import Track
-from slipstream.market.folds import HOLDOUT
 from slipstream.nets.policy_file import unpack
 from slipstream.report.market.passes import (
     RANDOM_DRAWS,

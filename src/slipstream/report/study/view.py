@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError
 from slipstream.files.table import read
 from slipstream.report.provenance import machine_columns, origin
@@ -21,7 +22,6 @@ from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths
 from slipstream.training.population.member import DailyReturns
 
-DAY = 86_400
 _Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold
 
 

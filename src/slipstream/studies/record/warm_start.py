@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import date_text, plural
-from slipstream.market.calendar import DAY
 from slipstream.runs.openings import PriceSeries, searched_by
 from slipstream.settings.config import RunConfig
 from slipstream.settings.target import read_config

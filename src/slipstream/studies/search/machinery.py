@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slipstream.core.fold_plan import DEVELOPMENT, HOLDOUT
 from slipstream.core.spec import Spec
-from slipstream.market.folds import DEVELOPMENT, HOLDOUT
 from slipstream.runs.openings import PriceSeries, price_series
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig

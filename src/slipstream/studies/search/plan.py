@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from slipstream.core.config import Config
+from slipstream.core.fold_plan import DEVELOPMENT, EVERYTHING, FOLD, HOLDOUT, test_split
 from slipstream.core.random import seed_of
 from slipstream.core.spec import MarketSpec
-from slipstream.market.folds import DEVELOPMENT, EVERYTHING, FOLD, HOLDOUT, test_split
 from slipstream.settings.config import RunConfig, resolve
 from slipstream.settings.mending import limited, mends, size_of
 from slipstream.studies.config import StudyConfig

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.market.calendar import span
+from slipstream.core.days import DAY
+from slipstream.core.text import span
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS as FEWEST_FOR_BOUND
 from slipstream.studies.statistics.bootstrap import LEVEL
 
@@ -38,7 +39,7 @@ _EULER = 0.5772156649015329
 LEAST_DSR, MOST_PBO = 0.95, 0.2  # what a deployment asks of a study
 _MOST_DAYS = 10**7
 _NORMAL = NormalDist()
-_YEAR = 365.25 * 86_400  # seconds
+_YEAR = 365.25 * DAY  # seconds
 
 
 @dataclass(frozen=True)

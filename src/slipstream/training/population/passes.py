@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.days import DayRoll, day_number
 from slipstream.core.errors import KernelError
+from slipstream.core.fold_plan import FOLD, test_split
 from slipstream.core.random import seed_of
 from slipstream.core.spec import MarketSpec
 from slipstream.environments import evaluation
 from slipstream.environments.episodes import Seen, run_episodes
 from slipstream.environments.kernel_environment import Timeline
 from slipstream.machine import render
-from slipstream.market.calendar import DayRoll, day_number
-from slipstream.market.folds import FOLD, test_split
 from slipstream.nets.modes import decide_box, decide_choices
 from slipstream.nets.policy import Policy
 from slipstream.settings.sizing import EvaluationPlan

@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.fold_plan import FoldPlan, train_split
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, trainable
 from slipstream.environments.kernel_environment import Timeline
-from slipstream.market.folds import FoldPlan, train_split
 from slipstream.nets.actions import ActionMap
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import kept_bytes

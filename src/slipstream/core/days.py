@@ -1,0 +1,141 @@
+"""Days of a timeline: time zones with daylight saving, and where a trading day ends."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+
+DayRoll = Literal["17:00 America/New_York", "00:00 UTC"]
+NEW_YORK_ROLL: DayRoll = "17:00 America/New_York"
+UTC_ROLL: DayRoll = "00:00 UTC"
+
+DAY = 86400  # seconds
+NEW_YORK = "America/New_York"
+ROLL_SECOND = 17 * 3600  # of the day, in New York
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """A zone's offsets over some range of time.
+
+    Attributes:
+        transitions: UTC seconds at which the offset changes, int64 [k].
+        offsets: seconds east of UTC before, between and after them, int64 [k + 1].
+    """
+
+    transitions: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    def local(self, time: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Wall-clock seconds (as if they were UTC) at UTC seconds `time`."""
+        return time + self.offsets[np.searchsorted(self.transitions, time, side="right")]
+
+    def utc(self, local: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """UTC seconds of wall-clock seconds, and which of those the clock skipped in spring.
+
+        In autumn an hour happens twice. The first row with such a label is taken as the first
+        pass; a label that already occurred is taken as the second.
+        """
+        before, after = self.offsets[:-1], self.offsets[1:]
+        side = np.searchsorted(self.transitions + before, local, side="right")
+        skipped = np.zeros(len(local), dtype=np.bool_)
+        inside = side > 0
+        skipped[inside] = (
+            local[inside] < (self.transitions + np.maximum(before, after))[side[inside] - 1]
+        )
+        second = np.searchsorted(self.transitions + np.minimum(before, after), local, side="right")
+        twice = second > side
+        if twice.any():
+            rows = np.flatnonzero(twice)
+            _, first = np.unique(local[rows], return_index=True)
+            repeated = np.ones(len(rows), dtype=np.bool_)
+            repeated[first] = False
+            side[rows[repeated]] = second[rows[repeated]]
+        return local - self.offsets[side], skipped
+
+
+def day_number(time: NDArray[np.int64], roll: DayRoll = NEW_YORK_ROLL) -> NDArray[np.int64]:
+    """Trading-day number of each bar, int64 [n].
+
+    The number is that of the calendar date on which the trading day ends (days since 1970-01-01):
+    with a roll at 17:00 New York, Sunday 17:00 already belongs to Monday.
+    """
+    if roll == UTC_ROLL:
+        return time // DAY
+    if roll == NEW_YORK_ROLL:
+        return (local_time(time, NEW_YORK) + DAY - ROLL_SECOND) // DAY
+    raise ConfigError(f"`day_roll` must be '{NEW_YORK_ROLL}' or '{UTC_ROLL}', got {roll!r}.")
+
+
+def local_time(time: NDArray[np.int64], zone: str = NEW_YORK) -> NDArray[np.int64]:
+    """Wall-clock seconds in `zone`, as if they were UTC, int64 [n]."""
+    return clock(zone, time).local(np.asarray(time, dtype=np.int64))
+
+
+def clock(zone: str, time: NDArray[np.int64]) -> Clock:
+    """The zone's clock over the range of `time` (seconds, UTC or local), two days of margin."""
+    if len(time) == 0:
+        return _clock(zone, 0, 0)
+    return _clock(zone, int(time.min()) // DAY - 2, int(time.max()) // DAY + 3)
+
+
+def validate_zone(zone: str) -> str:
+    """Returns `zone` if it names one; raises ConfigError otherwise."""
+    _split(zone)
+    return zone
+
+
+@lru_cache(maxsize=64)
+def _clock(zone: str, first_day: int, last_day: int) -> Clock:
+    info, shift = _split(zone)
+
+    def offset(second: int) -> int:
+        moment = datetime.fromtimestamp(second, UTC).astimezone(info)
+        delta = moment.utcoffset()
+        return (int(delta.total_seconds()) if delta is not None else 0) + shift
+
+    transitions: list[int] = []
+    low = first_day * DAY
+    offsets = [offset(low)]
+    for day in range(first_day + 1, last_day + 1):
+        high = day * DAY
+        here = offset(high)
+        if here != offsets[-1]:
+            left, right = low, high
+            while right - left > 1:
+                middle = (left + right) // 2
+                left, right = (middle, right) if offset(middle) == offsets[-1] else (left, middle)
+            transitions.append(right)
+            offsets.append(here)
+        low = high
+    return Clock(np.array(transitions, dtype=np.int64), np.array(offsets, dtype=np.int64))
+
+
+@lru_cache(maxsize=64)
+def _split(zone: str) -> tuple[ZoneInfo, int]:
+    """A zone and extra seconds: brokers keep New York plus seven hours, which has no IANA name."""
+    try:
+        return ZoneInfo(zone), 0
+    except (KeyError, ValueError, OSError):
+        pass
+    match = re.fullmatch(r"([A-Za-z_/]+)([+-])(\d{1,2})(?::(\d{2}))?", zone.strip())
+    if match:
+        base, sign, hours, minutes = match.groups()
+        seconds = int(hours) * 3600 + int(minutes or 0) * 60
+        try:
+            return ZoneInfo(base), seconds if sign == "+" else -seconds
+        except (KeyError, ValueError, OSError):
+            pass
+    raise ConfigError(
+        f"`time_zone` must name a zone such as UTC, America/New_York, Etc/GMT+5 or "
+        f"America/New_York+7 (a zone plus hours), got {zone!r}."
+    )
