@@ -185,7 +185,7 @@ def test_moments_of_equity(folder: Path) -> None:
     low, high = loaded.data.segments[p.first_segment]
     actions = np.ones((high - low - 1, 1), np.int64)
     (track,) = replay(
-        KernelEnvironment.of(KernelKind("forex"), KERNEL, loaded),
+        KernelEnvironment.from_loaded(KernelKind("forex"), KERNEL, loaded),
         "fold2/test",
         [actions],
         params=(p,),

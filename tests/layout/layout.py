@@ -83,7 +83,7 @@ FOLDERS: Mapping[str, str] = {
     "report.market": "markets",
     "report.portfolio": "markets",
     "runs": "training",
-    "runs.games": "games",
+    "runs.tournament": "games",
     "settings": "training",
     "settings.vectorized": "compat",
     "studies": "studies",

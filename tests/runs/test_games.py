@@ -18,7 +18,6 @@ from slipstream.runs.games import (
     play,
     player_of,
     read_games,
-    round_robin,
     wilson,
     write_games,
 )
@@ -182,15 +181,6 @@ def test_a_game_must_say_who_won(tmp_path):
         slipstream.evaluate_games(run, games=2)
 
 
-def test_the_same_game_again_makes_no_rating_surer(other_game):
-    pytest.importorskip("openskill")
-    names = [str(other_game.path), str(other_game.best.folder_of(0))]
-    assert round_robin(names, 200, 0) == round_robin(names, 2, 0)
-    with_random = [str(other_game.path), "random"]
-    few, many = (round_robin(with_random, games, 0)[0].uncertainty for games in (2, 50))
-    assert many < few
-
-
 def test_what_cannot_be_played_is_refused(other_game):
     assert bots("cartpole") == [] and bots("gym:CartPole-v1") == []
     assert bots("tictactoe") == ["random"]
@@ -201,19 +191,3 @@ def test_what_cannot_be_played_is_refused(other_game):
         play("tictactoe", one, Player("random"), 0, 0)
     with pytest.raises(ConfigError, match="no game for two"):
         play("cartpole", one, Player("weak"), 1, 0)
-
-
-@pytest.mark.long
-def test_round_robin_ranks_the_stronger_first(runs):
-    pytest.importorskip("openskill")
-    names = [str(runs[0].path), "strong", "idle"]
-    places = round_robin(names, 12, 0)
-    assert places[0].name == "strong" and {p.name for p in places} == {"run0", "strong", "idle"}
-    assert places == round_robin(names, 12, 0)
-    with pytest.raises(ConfigError, match="two or more"):
-        round_robin(names[:1], 12, 0)
-    folders = [str(run.best.folder_of(0)) for run in runs]
-    places = round_robin(folders, 4, 0)
-    assert {p.name for p in places} == {"run0/member-000", "run1/member-000"}
-    with pytest.raises(ConfigError, match="bots alone"):
-        round_robin(["strong", "weak"], 12, 0)

@@ -12,7 +12,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, chosen_environment
-from slipstream.environments.self_play.config import SNAPSHOTS
+from slipstream.environments.players import SNAPSHOTS
 from slipstream.files import checkpoint
 from slipstream.files.status import CURRENT, LEDGER
 from slipstream.nets.policy import Policy

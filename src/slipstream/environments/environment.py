@@ -25,8 +25,6 @@ from slipstream.core.kernel import Kernel
 from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Spec
 from slipstream.environments.machine_file import FastestWays, Identity, Way
-from slipstream.environments.self_play.opponents import Opponents
-from slipstream.nets.policy import Policy
 from slipstream.vector.vector_env import VectorEnv
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
@@ -119,6 +117,11 @@ class EnvironmentKind(ABC):
     @abstractmethod
     def known(self) -> bool:
         """Whether the name says by itself that an environment is meant."""
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The rules, loaded; None if they are no kernel."""
+        return None
 
     @property
     @abstractmethod
@@ -294,19 +297,6 @@ class Environment(ABC):
         """The arrays that all copies share; None where they are its own business."""
         return None
 
-    @property
-    def opponent_names(self) -> Mapping[int, str]:
-        """Who the numbers in an evaluation's metric `opponent` mean; nobody where there is none."""
-        return {}
-
-    @property
-    def repeated(self) -> frozenset[str]:
-        """Opponents in evaluations against whom all games from one side are the same game.
-
-        Neither they nor the game draw anything, and nor may the policy that meets them.
-        """
-        return frozenset()
-
     def prepared(self, stepping: Stepping) -> Environment:
         """A copy that is stepped as a run's config says."""
         return self
@@ -406,14 +396,6 @@ class Environment(ABC):
         Args:
             records: [M], as `records` gives them.
         """
-
-    def with_members(self, policy: Policy) -> tuple[Environment, Opponents | None]:
-        """The environment in which members are trained, and the opponents that they meet there.
-
-        Args:
-            policy: of the members, as it is trained: opponents may be its earlier weights.
-        """
-        return self, None
 
     def records(self, split: str) -> tuple[Any, ...]:
         """Params records of a split; nothing where there are no records.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from slipstream.environments.environment import LONGEST, Environment
 from slipstream.environments.episodes import Seen, run_episodes
+from slipstream.environments.players import opponent_names
 from slipstream.files.track import Track, counted, values
 from slipstream.machine import draws
 from slipstream.nets.policy import Policy
@@ -57,7 +58,7 @@ class Evaluator:
         self.episodes = environment.episodes(split, games)
         self._lanes, self._steps = min(lanes or self.episodes, self.episodes), steps
         self._names = environment.episode_names(split)
-        self._opponents = environment.opponent_names
+        self._opponents = opponent_names(environment)
         self.metrics: dict[str, NDArray[np.float64]] = {}  # [M] by name, of the last `values`
         self._env: VectorEnv = environment.evaluation(
             split, min(copies, self._lanes), members, backend, longest

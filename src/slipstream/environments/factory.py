@@ -8,8 +8,9 @@ from typing import Any
 from slipstream.core.errors import ConfigError
 from slipstream.environments.environment import Environment, EnvironmentKind, PriceWindow
 from slipstream.environments.gymnasium_environment import GYMNASIUM, GymnasiumKind
-from slipstream.environments.kernel_environment import KernelKind
+from slipstream.environments.kernel_environment import KernelKind, environment_of
 from slipstream.environments.object_environment import OBJECT, object_kind
+from slipstream.environments.players import Players
 from slipstream.environments.vector_environment import VECTOR, VectorKind
 
 PREFIXES: Mapping[str, Callable[[str], EnvironmentKind]] = {
@@ -28,6 +29,14 @@ def kind_of(name: str) -> EnvironmentKind:
     """
     prefix, colon, _ = name.partition(":")
     return PREFIXES.get(prefix + colon, KernelKind)(name)
+
+
+def players_of(name: str) -> type[Players] | None:
+    """Load a kernel for the class of its environments as players; None if it is no game."""
+    kind = kind_of(name)
+    kernel = kind.kernel if kind.known else None
+    found = None if kernel is None else environment_of(kernel)
+    return found if found is not None and issubclass(found, Players) else None
 
 
 def make_environment(name: str, settings: Mapping[str, Any]) -> Environment:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
-from slipstream.core.discover import list_kernels
+from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.core.random import word
 from slipstream.core.reader import seal
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec, check_account
@@ -32,22 +33,10 @@ from slipstream.environments.environment import (
 )
 from slipstream.environments.film import Film
 from slipstream.environments.machine_file import Identity
-from slipstream.environments.self_play.config import (
-    DEFAULTS,
-    kernel_with_seats,
-    seated,
-    self_play_of,
-)
-from slipstream.environments.self_play.opponents import Opponents, SnapshotPool, anchored
-from slipstream.environments.self_play.seat_env import seat_spec
-from slipstream.environments.self_play.self_play import SelfPlay
 from slipstream.environments.suggested import for_gymnasium
 from slipstream.experience.replay.kernel_fields import kept_bytes
 from slipstream.files.files import plain
 from slipstream.machine.cache import cannot_write, private_folder
-from slipstream.machine.reached import Reachable
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import read_policy
 from slipstream.vector.contract import check_environment
 from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.kernel.loop import HOLD
@@ -93,43 +82,50 @@ class KernelEnvironment(Environment):
         kernel: the rules.
         loaded: the data.
         shares: what each member has of the records; None: all have all.
-        self_play: of a game of two of which one seat is shown; None: all seats are.
-        judge: what self-play is evaluated in, where the kernel suggests it; None: here.
     """
 
     kind: KernelKind
     kernel: Kernel
     loaded: Loaded
     shares: Shares | None = None
-    self_play: SelfPlay | None = None
-    judge: KernelEnvironment | None = None
 
     @classmethod
-    def of(
+    def from_loaded(
         cls, kind: KernelKind, kernel: Kernel, loaded: Loaded, config: Config | None = None
-    ) -> Self:
-        """With the spec of the first record that there is, which is training's.
+    ) -> KernelEnvironment:
+        """Make what a kernel is, with the spec of its first training record.
 
         Args:
             kind, kernel, loaded: see the class.
-            config: whose `self_play` holds, where the kernel has one.
+            config: the section `env`; None leaves out what is not the kernel's own.
         """
         records = loaded.params.get("train") or next(iter(loaded.params.values()))
         spec = kernel.spec(records[0], loaded.data)
         check_account(spec, kernel.module.__file__ or kernel.name)
-        asked = None if config is None else self_play_of(config)
-        if asked is None:
-            return cls(kind, spec, kernel, loaded)
-        seats = SelfPlay.of(asked, kind.short_name, spec, read_policy)
-        suggested = kernel.hook("EVALUATION")
-        judge = None
-        if suggested is not None and asked.evaluation is None and config is not None:
-            judge = kind.load(config.model_dump() | suggested | {"self_play": None})
-        return cls(kind, seat_spec(spec), kernel, loaded, self_play=seats, judge=judge)
+        found = environment_of(kernel)(kind, spec, kernel, loaded)
+        return found if config is None else found.configured(config)
+
+    # What a subclass adds to the section `env` of kernels.
+
+    @classmethod
+    def extended(cls, kernel: Kernel) -> Kernel:
+        """Return a kernel with further keys in its Config."""
+        return kernel
+
+    @classmethod
+    def seated(
+        cls, kernel: Kernel, settings: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], str | None]:
+        """As `EnvironmentKind.seated`, of an extended kernel."""
+        return settings, None
+
+    def configured(self, config: Config) -> Self:
+        """Return a copy that follows the further keys."""
+        return self
 
     @property
     def varied(self) -> bool:
-        return self.self_play is None  # a batch of copies meets one line-up
+        return True
 
     @property
     def most_copies(self) -> tuple[int, str]:
@@ -165,42 +161,22 @@ class KernelEnvironment(Environment):
 
     @property
     def observed_bytes(self) -> int | None:
-        return None if self.self_play else kept_bytes(self.kernel, self.loaded, self.spec)
+        return kept_bytes(self.kernel, self.loaded, self.spec)
 
     @property
     def data(self) -> tuple[Any, ...]:
         data: tuple[Any, ...] = self.loaded.data
         return data
 
-    @property
-    def opponent_names(self) -> Mapping[int, str]:
-        met = self.judge or self
-        players = getattr(met.kernel.module, "PLAYERS", ())
-        own = {-number: name for number, name in enumerate(players)}
-        seats = met.self_play
-        return own if seats is None else own | seats.evaluation.settled().short_names
-
-    @property
-    def repeated(self) -> frozenset[str]:
-        seats, kernel = (self.judge or self).self_play, self.kernel
-        if seats is None or any(word in Reachable.within(f) for f in (kernel.reset, kernel.step)):
-            return frozenset()
-        met = seats.evaluation.settled()
-        return frozenset(met.short_names[k] for k, one in met.networks.items() if not one.drawn)
-
-    def with_data(self, data: Any) -> KernelEnvironment:
+    def with_data(self, data: Any) -> Self:
         return replace(self, loaded=replace(self.loaded, data=data))
 
-    def without_rules(self) -> KernelEnvironment:
-        rules = cast(Any, None)
-        judge = None if self.judge is None else self.judge.without_rules()
-        loaded = replace(self.loaded, data=None)
-        return replace(self, kernel=rules, loaded=loaded, judge=judge)
+    def without_rules(self) -> Self:
+        return replace(self, kernel=cast(Any, None), loaded=replace(self.loaded, data=None))
 
-    def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> KernelEnvironment:
-        judge = None if self.judge is None else self.judge.with_rules(kernel, arrays)
+    def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> Self:
         loaded = replace(self.loaded, data=kernel.Data(*arrays))
-        return replace(self, kernel=kernel, loaded=loaded, judge=judge)
+        return replace(self, kernel=kernel, loaded=loaded)
 
     @property
     def identity(self) -> Identity:
@@ -227,10 +203,9 @@ class KernelEnvironment(Environment):
     ) -> VectorEnv:
         own: dict[str, Any] = {} if self.shares is None else self.shares.dealt(len(seeds))
         backend = self.kind.chosen_backend(backend)
-        env = KernelVectorEnv(
+        return KernelVectorEnv(
             self.kernel, self.loaded, seeds, indices, backend=backend, stagger=stagger, **own
         )
-        return env if self.self_play is None else self.self_play.seated(env)
 
     def evaluation(
         self,
@@ -240,8 +215,6 @@ class KernelEnvironment(Environment):
         backend: str = "auto",
         longest: int | None = LONGEST,
     ) -> VectorEnv:
-        if self.judge is not None:
-            return self.judge.evaluation(split, copies, members, backend, longest)
         total = members * copies
         spec = self.spec_of(self.records(split))
         more: dict[str, Any] = {}
@@ -249,7 +222,7 @@ class KernelEnvironment(Environment):
             more = self.shares.dealt(total, longest or 0)
         elif longest is not None and spec.market is None and spec.max_episode_steps is None:
             more = {"limits": np.full(total, longest)}
-        env = KernelVectorEnv(
+        return KernelVectorEnv(
             self.kernel,
             self.loaded,
             np.zeros(total, np.uint64),
@@ -261,38 +234,8 @@ class KernelEnvironment(Environment):
             at_end=HOLD,
             **more,
         )
-        return env if self.self_play is None else self.self_play.evaluated(env)
 
-    def with_members(self, policy: Policy) -> tuple[Environment, Opponents | None]:
-        if self.self_play is None:
-            return self, None
-        seats, opponents = self.self_play.with_members(policy)
-        return replace(self, self_play=seats), opponents
-
-    def against(
-        self,
-        opponents: Mapping[str, float],
-        deterministic: bool | None = None,
-        pool: SnapshotPool | None = None,
-    ) -> Self:
-        """The same game, whose evaluations meet other opponents; see `SelfPlayConfig`.
-
-        Args:
-            opponents: weight by name.
-            deterministic: their policies take the most likely action; as configured unless given.
-            pool: of the snapshots among them; the trained members' own unless given.
-
-        Raises:
-            ConfigError: one that is missing, of another game or shape; no game of two.
-        """
-        seats = self.self_play or SelfPlay.of(
-            DEFAULTS, self.kind.short_name, self.spec, read_policy
-        )
-        own = seats.against(opponents, deterministic)
-        own = own if pool is None else replace(own, pool=pool)
-        return replace(self, spec=seat_spec(own.spec), self_play=own, judge=None)
-
-    def joined(self, records: Sequence[tuple[Any, ...]]) -> KernelEnvironment:
+    def joined(self, records: Sequence[tuple[Any, ...]]) -> Self:
         counts = [len(own) for own in records]
         limits = [self.spec_of(own).max_episode_steps or 0 for own in records]
         every = tuple(record for own in records for record in own)
@@ -320,8 +263,7 @@ class KernelEnvironment(Environment):
         )
 
     def spec_of(self, records: tuple[Any, ...]) -> Spec:
-        spec = self.kernel.spec(records[0], self.loaded.data)
-        return spec if self.self_play is None else seat_spec(spec)
+        return self.kernel.spec(records[0], self.loaded.data)
 
     def splits(self) -> tuple[str, ...]:
         return tuple(self.loaded.params)
@@ -329,21 +271,16 @@ class KernelEnvironment(Environment):
 
 @dataclass(frozen=True)
 class KernelKind(EnvironmentKind):
-    """The name of a kernel, or the path of a user's file with one.
+    """The name of a kernel, or the path of a user's file with one."""
 
-    Attributes:
-        loaded: what is loaded.
-    """
-
-    loaded: ClassVar[type[KernelEnvironment]] = KernelEnvironment
     compiled: ClassVar[bool] = True
     backends: ClassVar[tuple[str, ...]] = ("auto", "compiled", "serial")
     resumable: ClassVar[bool] = True
 
     @property
     def kernel(self) -> Kernel:
-        """The rules."""
-        return kernel_with_seats(self.name)
+        kernel = load_kernel(self.name)
+        return environment_of(kernel).extended(kernel)
 
     @property
     def known(self) -> bool:
@@ -374,7 +311,8 @@ class KernelKind(EnvironmentKind):
         return name, _complete_section(name, self.kernel, settings)
 
     def seated(self, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-        return seated(self.name, settings)
+        kernel = self.kernel
+        return environment_of(kernel).seated(kernel, settings)
 
     def suggested(self, agent_name: str) -> Sections:
         by_agent: Mapping[str, Sections] | None = self.kernel.hook("SETTINGS")
@@ -384,7 +322,7 @@ class KernelKind(EnvironmentKind):
 
     def load(self, settings: Mapping[str, Any]) -> KernelEnvironment:
         config = self.kernel.configure(settings)
-        return self.loaded.of(self, self.kernel, self.kernel.load(config), config)
+        return KernelEnvironment.from_loaded(self, self.kernel, self.kernel.load(config), config)
 
     def load_folds(
         self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
@@ -392,7 +330,7 @@ class KernelKind(EnvironmentKind):
         kernel, config = self.kernel, self.kernel.configure(settings)
         same = (e for e in known if isinstance(e, KernelEnvironment) and e.name == self.name)
         loaded = _divided(kernel, config, plan, [other.loaded for other in same])
-        found = self.loaded.of(self, kernel, loaded, config)
+        found = KernelEnvironment.from_loaded(self, kernel, loaded, config)
         market = found.spec.market
         if market is None:
             return found
@@ -416,7 +354,7 @@ class KernelKind(EnvironmentKind):
             if settings.get(key) is None  # left to the data
         }
         config = kernel.configure({**settings, **carried})
-        return self.loaded.of(self, kernel, load_window(config, **window.asked))
+        return KernelEnvironment.from_loaded(self, kernel, load_window(config, **window.asked))
 
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
         check_environment(self.kernel, settings, steps=steps)
@@ -467,6 +405,14 @@ class Timeline(Part):
         return found
 
 
+def environment_of(kernel: Kernel) -> type[KernelEnvironment]:
+    """The class of a kernel's environments: an application's if several players act in it."""
+    if "player" not in inspect.signature(kernel.observe).parameters:
+        return KernelEnvironment
+    games = importlib.import_module("slipstream.environments.self_play.environment")
+    return cast(type[KernelEnvironment], games.GameEnvironment)  # until it is a plugin
+
+
 def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Every field of the kernel's Config as plain values, what is on disk by absolute paths.
 
@@ -504,10 +450,6 @@ def _divided(kernel: Kernel, config: Config, plan: FoldPlan, known: Sequence[Loa
 
 def _anchored(settings: dict[str, Any]) -> dict[str, Any]:
     """Relative paths made absolute, so that a run can be resumed from anywhere."""
-    seats = settings.get("self_play")
-    for key in ("opponents", "evaluation"):
-        if seats is not None and seats[key] is not None:
-            seats[key] = anchored(seats[key])
     data = settings.get("data")
     if isinstance(data, dict) and isinstance(data.get("folder"), str):
         folder = data["folder"]

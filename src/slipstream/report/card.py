@@ -14,7 +14,6 @@ from slipstream.core.text import printable
 from slipstream.files import checkpoint
 from slipstream.files.files import write_text
 from slipstream.market.reading.source import resolve_folder
-from slipstream.report.game.outcomes import whole_games
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.numbers import Measured, interval, student_quantile
 from slipstream.report.page import Page
@@ -114,11 +113,11 @@ def card(one: Subject, licence: str) -> str:
 def _of_run(run: Run) -> Subject:
     found = evaluate_run(run, count=False)
     scores = {} if found.market is not None else dict([_mean_interval(found)])
-    if found.game is not None:
-        scores |= dict(map(whole_games, found.game.played))
-    market, limits = found.market is not None, list(_limits(run, found))
-    page, told = build_page(found), (found.notes, limits, found.provenance)
-    return Subject(run.path, _handed_on(run, found), run.config, page, market, scores, *told)
+    market, page = found.market is not None, build_page(found)
+    told = (found.notes, [*_limits(run, found), *page.limits], found.provenance)
+    return Subject(
+        run.path, _handed_on(run, found), run.config, page, market, {**scores, **page.scores}, *told
+    )
 
 
 def _of_study(deployed: DeployedPolicy) -> Subject:
@@ -180,9 +179,6 @@ def _limits(run: Run, found: RunEvaluation) -> Iterator[str]:
         )
     if found.market is not None:
         yield _LATER
-    elif found.outcomes:
-        names = " and ".join(one.opponent for one in found.outcomes)
-        yield f"How it does against anybody but {names}."
 
 
 def _command(provenance: Mapping[str, str]) -> dict[str, str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
 from slipstream.core.spec import MarketSpec
+from slipstream.environments.environment import Environment
 from slipstream.files.track import Track
 from slipstream.report.statistics import Floats, Ints
+from slipstream.runs.policies import DeployedPolicy
+from slipstream.runs.run import Run
 
 
 class Window(TypedDict, total=False):
@@ -131,41 +134,6 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Outcomes:
-    """How games of two ended against one opponent.
-
-    Attributes:
-        opponent: by name.
-        won, drawn, lost: fresh games of the policy that is shown.
-        steps: [k], of the validations; shares: [k, 3], won, drawn and lost of the same member in
-            them, NaN where it was not met.
-        alike: all fresh games of a side are the same one.
-    """
-
-    opponent: str
-    won: int
-    drawn: int
-    lost: int
-    steps: Floats
-    shares: Floats
-    alike: bool = False
-
-
-@dataclass(frozen=True)
-class League:
-    """A training against snapshots of the learner's own.
-
-    Attributes:
-        players: P names; won: [P, P], shares of games that the row won, NaN where none were played.
-        rating: [k, 3], steps of a validation, mean and deviation of the learner's rating in it.
-    """
-
-    players: tuple[str, ...]
-    won: Floats
-    rating: Floats
-
-
-@dataclass(frozen=True)
 class Game:
     """What only the report of an environment without prices shows.
 
@@ -176,8 +144,6 @@ class Game:
         sampled: returns of the shown member's policy when its actions are drawn; empty where the
             policy has nothing to draw from.
         longest: steps after which nothing but the evaluation ended an episode; None: no such bound.
-        played: rows of `games.json`, what `slipstream evaluate --games` found.
-        league: of a training against snapshots.
     """
 
     chosen: tuple[Chosen, ...]
@@ -186,8 +152,6 @@ class Game:
     budget: int = 0
     sampled: Floats = field(default_factory=lambda: np.empty(0))
     longest: int | None = None
-    played: tuple[Mapping[str, Any], ...] = ()
-    league: League | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +161,8 @@ class RunEvaluation:
     Attributes:
         title: headline of the page, such as the run's name.
         tracks: episodes by split and member; the order of the splits is the order of the page.
+        source: the run or policy; None for tracks alone.
+        environment: that its tracks are from; None for tracks alone.
         market: None for environments without prices.
         prices: needed with `market`.
         holdout: the split whose figures are the headline.
@@ -209,7 +175,6 @@ class RunEvaluation:
         stress: of the hold-out (market only).
         random_policy: returns of a uniformly random policy's episodes (without prices).
         game: how policies were chosen (without prices); None where there was no training.
-        outcomes: of a game of two, by opponent; empty for others.
         curves: learning curves.
         episodes: length and metrics of training episodes over steps.
         machine: what looks at the machine found, by column of `metrics.csv`.
@@ -225,6 +190,8 @@ class RunEvaluation:
 
     title: str
     tracks: Mapping[str, Sequence[Sequence[Track]]]
+    source: Run | DeployedPolicy | None = None
+    environment: Environment | None = None
     market: MarketSpec | None = None
     prices: Prices | None = None
     holdout: str = "test"
@@ -237,7 +204,6 @@ class RunEvaluation:
     stress: Stress | None = None
     random_policy: Floats = field(default_factory=lambda: np.empty(0))
     game: Game | None = None
-    outcomes: tuple[Outcomes, ...] = ()
     curves: tuple[Curve, ...] = ()
     episodes: tuple[Curve, ...] = ()
     machine: Mapping[str, Floats] = field(default_factory=dict)

@@ -84,6 +84,7 @@ class Page:
         warnings: what must be known before the result is believed.
         sentences: the result in full.
         sections: all else.
+        scores, limits: of a model card: figures by label, and sentences on what none is about.
     """
 
     title: str
@@ -93,6 +94,8 @@ class Page:
     warnings: Sequence[str] = ()
     sentences: Sequence[str] = ()
     sections: Sequence[Section] = field(default_factory=tuple)
+    scores: Mapping[str, str] = field(default_factory=dict)
+    limits: Sequence[str] = ()
 
     @property
     def pictures(self) -> list[Picture]:

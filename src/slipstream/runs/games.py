@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.config import model_in
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import is_there, read_json
 from slipstream.core.text import did_you_mean
-from slipstream.environments.environment import LONGEST
-from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
-from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig, is_game
-from slipstream.environments.self_play.opponents import SnapshotPool, short_name
-from slipstream.environments.self_play.ratings import load_model, rated
+from slipstream.environments.environment import LONGEST, Environment
+from slipstream.environments.factory import kind_of, players_of
+from slipstream.environments.players import SNAPSHOTS, Players, short_name
 from slipstream.files import register
 from slipstream.files.best_policies import BEST
 from slipstream.files.checkpoint import STATE
@@ -37,9 +32,8 @@ from slipstream.vector.vector_env import VectorEnv, blank
 
 COPIES = 1_024  # at once; their number changes nothing but speed
 ALIKE = "all games of a side are the same one, as neither the game nor the players draw anything"
-_SIDES = ("left", "right")
 _FILE = "games.json"
-_POOL = "opponents.pool."  # in a checkpoint
+_OPPONENTS = "opponents."  # in a checkpoint
 _SHARE: list[Any] = [(int, float)]  # with both ends of its interval
 _SHAPE: dict[str, Any] = {
     "games": [
@@ -60,14 +54,14 @@ class Player:
         policy: whose games are counted; the second player needs none.
         run: of the policy; member: of the run, None for the best one.
         place: of a policy on disk; None for a bot.
-        pool: of a run's snapshots, where those play.
+        past: snapshots of a run, if those play.
     """
 
     name: str
     policy: Policy | None = None
     run: Run | None = None
     place: str | None = None
-    pool: SnapshotPool | None = None
+    past: Any = None
     member: int | None = None
 
 
@@ -166,16 +160,8 @@ def learner_of(
 
 def bots(env_name: str) -> list[str]:
     """Opponents that need no training: a game's own, else `random`; none where it is no game."""
-    if not (KernelKind(env_name).known and is_game(env_name)):
-        return []
-    fields = KernelKind(env_name).model.model_fields
-    seat = model_in(fields["opponents"].annotation) if _has_bots(env_name) else None
-    return [name for name in seat.model_fields if name != "agent"] if seat else [RANDOM]
-
-
-def _has_bots(env_name: str) -> bool:
-    """Whether a kernel acts in the second seat by itself, by its keys `opponents` and `side`."""
-    return {"opponents", "side"} <= set(KernelKind(env_name).model.model_fields)
+    players = players_of(env_name)
+    return [] if players is None else players.bots(env_name)
 
 
 def snapshots_of(run: Run) -> Player:
@@ -186,16 +172,16 @@ def snapshots_of(run: Run) -> Player:
     """
     member, found = run.best.highest, run.load_checkpoint()
     tensors = {} if found is None else found[0]
-    own = {k: v[member : member + 1] for k, v in tensors.items() if k.startswith(_POOL)}
-    if not own:
+    state = {k: v[member : member + 1] for k, v in tensors.items() if k.startswith(_OPPONENTS)}
+    state = {name.removeprefix(_OPPONENTS): rows for name, rows in state.items()}
+    game = _game(run.config.env_name)
+    past = game.past(run.config.env_settings, best_policy(run, member), state)
+    if past is None:
         raise ConfigError(
             f"{run.path} was not trained against snapshots of its own, and has none: name another "
             "opponent."
         )
-    seats = SelfPlayConfig.model_validate(run.config.env_settings["self_play"])
-    pool = SnapshotPool(best_policy(run, member), seats.model_copy(update={"deterministic": True}))
-    pool.load_state_dict({k.removeprefix(_POOL): value for k, value in own.items()})
-    return Player(SNAPSHOTS, pool=pool)
+    return Player(SNAPSHOTS, past=past)
 
 
 def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
@@ -216,7 +202,7 @@ def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
     if text in known:
         return Player(text)
     if not is_there(Path(text).expanduser()) and register.place_of(text, RUN) is None:
-        game = KernelKind(env_name).short_name
+        game = kind_of(env_name).short_name
         raise ConfigError(
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
             f"a run; {did_you_mean(text, known)}"
@@ -255,13 +241,8 @@ def exploiting(config: RunConfig, place: str, drawn: bool) -> dict[str, Any]:
         place: of the policy on disk.
         drawn: it draws its actions.
     """
-    values, met = config.as_mapping(), {place: 1.0}
-    values["env"]["self_play"] = {
-        **{"opponents": met, "evaluation": met},
-        "deterministic": not drawn,
-    }
-    if _has_bots(config.env_name):
-        values["env"] |= {"opponents": {"agent": 1.0}, "side": "both"}
+    values = config.as_mapping()
+    values["env"] |= _game(config.env_name).answering(config.env_name, place, drawn)
     values["training"]["out"] = None
     return {name: section for name, section in values.items() if name != "curriculum"}
 
@@ -274,11 +255,17 @@ def check_game(env_name: str, games: int = 1) -> None:
     """
     if games < 1:
         raise ConfigError(f"--games {games}: give 1 or more.")
-    if not bots(env_name):
+    _game(env_name)
+
+
+def _game(env_name: str) -> type[Players]:
+    players = players_of(env_name)
+    if players is None:
         raise ConfigError(
             f"`{env_name}` is no game for two: `slipstream evaluate RUN` without --games and "
             "--opponent scores its policies."
         )
+    return players
 
 
 def play(
@@ -324,7 +311,8 @@ def play(
             continue
         environment = game_against(env_name, base, seat, two, drawn)
         _check_fit(environment, one)
-        alike = bool(environment.repeated)
+        players = environment.part(Players)
+        alike = players is not None and bool(players.repeated)
         size = min(copies, len(own))
         with environment.evaluation("train", size, 1, backend, LONGEST) as env:
             for first in range(0, len(own), size):
@@ -335,33 +323,17 @@ def play(
 
 def game_against(
     env_name: str, settings: Mapping[str, Any], seat: int, two: Player, drawn: bool = False
-) -> KernelEnvironment:
+) -> Environment:
     """The game as a policy plays it that has `seat` in it and `two`, `drawn` or not, beside it.
-
-    Where a kernel draws no seats itself, they follow from the episode: seat 0 in even ones.
 
     Raises:
         ConfigError: `two` does not fit the game, or the game does not say who won.
     """
-    changed = {**settings, "self_play": None}
-    bot = two.place is None and two.pool is None
-    trained = not bot or not _has_bots(env_name)
-    if _has_bots(env_name):
-        who = "agent" if trained else two.name
-        changed |= {"opponents": {who: 1.0}, "side": _SIDES[seat]}
-    environment = KernelKind(env_name).load(changed)
-    if trained:
-        met = {two.place or two.name: 1.0}
-        environment = environment.against(met, deterministic=not drawn, pool=two.pool)
-    if "won" not in [metric.name for metric in environment.spec.metrics]:
-        raise ConfigError(
-            f"`{environment.kind.short_name}` does not say who won: name a metric in its "
-            "Spec, winner='...', above 0 where player 0 did and below 0 where player 1 did."
-        )
-    return environment
+    met, game = two.place or two.name, _game(env_name)
+    return game.facing(env_name, settings, seat, met, drawn, two.past)
 
 
-def _check_fit(environment: KernelEnvironment, player: Player) -> None:
+def _check_fit(environment: Environment, player: Player) -> None:
     policy, spec = player.policy, environment.spec
     assert policy is not None
     here, theirs = spec.observation_shape, policy.observation_shape
@@ -423,96 +395,3 @@ def read_games(run: Run) -> list[dict[str, Any]]:
     if found is None or ("policy" in found and found["policy"] != _weights_of(run)):
         return []
     return list(found["games"])
-
-
-@dataclass(frozen=True)
-class PlayerRating:
-    """One player's row of the table.
-
-    Attributes:
-        name: the run's directory, or the bot.
-        rating, uncertainty: mean and deviation of the skill that openskill's Plackett-Luce model
-            (Weng and Lin 2011) believes in after all games; 25 and 8.3 before the first.
-        won, lost: shares of its games.
-    """
-
-    name: str
-    rating: float
-    uncertainty: float
-    won: float
-    lost: float
-
-
-def round_robin(
-    names: Sequence[str], games: int, seed: int, trust: bool = False
-) -> list[PlayerRating]:
-    """Everybody against everybody, from both sides; the best first.
-
-    Two bots do not meet. Games count in an order drawn from `seed`, for a rating depends on it;
-    those that are all alike count once from each side.
-
-    Args:
-        names: directories of runs of one game or folders in their `best`, and names of its bots.
-        games: of every pair.
-        seed: of the games.
-        trust: see `Run.open`.
-
-    Raises:
-        ConfigError: fewer than two players, none with a policy, or one of another game.
-    """
-    if len(set(names)) != len(names) or len(names) < 2:
-        raise ConfigError("Give two or more different players: directories of runs, or bots.")
-    kernel_name = _game_of(names, trust)
-    players = [opponent_of(kernel_name, name, trust) for name in names]
-    short = [player.name for player in players]
-    if len(set(short)) < len(short):
-        players = [replace(player, name=name) for player, name in zip(players, names, strict=True)]
-    tables: dict[tuple[int, int], Games] = {}
-    for i, j in itertools.combinations(range(len(players)), 2):
-        one, two = (i, j) if players[i].policy is not None else (j, i)
-        if players[one].policy is not None:
-            tables[one, two] = play(kernel_name, players[one], players[two], games, seed)
-    return _rated(players, tables, seed)
-
-
-def _game_of(names: Sequence[str], trust: bool) -> str:
-    """The kernel that the first run among them plays, or the run of the first member's folder."""
-    for name in names:
-        found = run_of(name, trust)
-        if found is not None:
-            kernel_name = found[0].config.env_name
-            if bots(kernel_name):
-                return kernel_name
-            raise ConfigError(f"{name} plays `{kernel_name}`, which is no game for two.")
-    raise ConfigError(
-        f"None of {', '.join(names)} is the directory of a run or a folder in its `best`: bots "
-        "alone have nothing to be compared with. Give the directory of at least one run."
-    )
-
-
-def _rated(
-    players: Sequence[Player], tables: dict[tuple[int, int], Games], seed: int
-) -> list[PlayerRating]:
-    model = load_model()
-    ratings = [model.rating(name=player.name) for player in players]
-    # The same game again is no news: one from each side counts where all are alike.
-    count = {pair: len(t.result[:2] if t.alike else t.result) for pair, t in tables.items()}
-    order = [(pair, g) for pair, games in count.items() for g in range(games)]
-    np.random.default_rng(seed).shuffle(order)
-    for (one, two), g in order:
-        result = int(tables[one, two].result[g])
-        ratings[one], ratings[two] = rated(model, ratings[one], ratings[two], result)
-    found = []
-    for i, player in enumerate(players):
-        results = [t.result for (one, _), t in tables.items() if one == i]
-        results += [-t.result for (_, two), t in tables.items() if two == i]
-        own = np.concatenate(results)
-        won, lost = float((own == 1).mean()), float((own == -1).mean())
-        found.append(PlayerRating(player.name, ratings[i].mu, ratings[i].sigma, won, lost))
-    return sorted(found, key=lambda place: -place.rating)
-
-
-def as_json(ranked: Sequence[PlayerRating], games: int, seed: int) -> str:
-    """The table as a file's text."""
-    values = {"games": games, "seed": seed, "table": [asdict(place) for place in ranked]}
-    return json.dumps(values, indent=2) + "\n"

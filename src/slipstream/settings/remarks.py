@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from slipstream.agents.off_policy.config import VECTOR_STEP
 from slipstream.environments.environment import Environment
-from slipstream.environments.self_play.config import SNAPSHOTS
-from slipstream.environments.self_play.ratings import lacking
+from slipstream.environments.players import Players
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
 
@@ -55,10 +54,8 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
             f"episodes count; the result is measured on {plan.final}. A number in "
             "evaluation.episodes is taken as it is."
         )
-    seats = config.env_settings.get("self_play") or {}
-    unrated = lacking() if SNAPSHOTS in seats.get("opponents", ()) else None
-    if unrated is not None:
-        found.append(unrated)
+    if (players := environment.part(Players)) is not None:
+        found += players.remarks
     if spec.market is None and spec.max_episode_steps is None:
         found.append(
             f"{config.short_name} declares no time limit: an evaluation cuts an episode that did "

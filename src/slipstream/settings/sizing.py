@@ -12,6 +12,7 @@ from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import LONGEST, Environment
+from slipstream.environments.players import opponent_names
 from slipstream.experience.replay.plan import replay_bytes
 from slipstream.settings.config import RunConfig
 from slipstream.settings.mending import limited, mended, mends, size_of
@@ -161,7 +162,7 @@ class EvaluationPlan:
         final = min(most, max(LEAST_EPISODES, int(allowed / 2) // length))
         if number < wanted:
             every = 1 / number
-        if lanes == most or not environment.kind.leaves or environment.opponent_names:
+        if lanes == most or not environment.kind.leaves or opponent_names(environment):
             return cls(every, lanes, None, lanes, final, longest)
         return cls(every, lanes, max(length, each // lanes), most, final, longest)
 

@@ -18,9 +18,7 @@ from slipstream.core.spec import Spec
 from slipstream.environments.curriculum import Curriculum, write_params
 from slipstream.environments.environment import LONGEST, Environment
 from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.environments.self_play.config import SNAPSHOTS
-from slipstream.environments.self_play.ratings import GAMES, lacking
+from slipstream.environments.players import Opponents, Players
 from slipstream.files.bulk import read_chunks, write_chunks
 from slipstream.files.interruption import StoppedError
 from slipstream.files.track import Track
@@ -30,6 +28,8 @@ from slipstream.runs.listeners.recent_episodes import RecentEpisodes
 from slipstream.training.collector import REPLAY, make_collector
 from slipstream.training.learner import learner_of
 from slipstream.vector.vector_env import member_indices
+
+RATED = 32  # games of a member in a validation that rate it, at most as many as its own episodes
 
 
 class Shard:
@@ -90,7 +90,10 @@ class Shard:
         seed_rows, index_rows = member_indices(own, num_envs)
         # A lone member's copies may be cut into ranges, but where worker processes step them.
         alone = total == 1 and run_tasks is not None and backend != "process"
-        environment, self._opponents = environment.with_members(self.agent.policy)
+        players = environment.part(Players)
+        self._opponents: Opponents | None = None
+        if players is not None:
+            environment, self._opponents = players.trained(self.agent.policy)
         self._environment = environment
         slices = self._slices(self.agent.parts if alone else 1)
         self._curriculum, trained_on = curriculum, environment
@@ -109,7 +112,7 @@ class Shard:
         self._steps = np.zeros(len(own), np.int64)
         self.seconds_update = 0.0
         self._measured: dict[str, NDArray[np.float64]] = {}
-        self._pool_games: list[list[Track]] = []  # of the last validation, until they are rated
+        self._rehearsed: list[list[Track]] = []  # of the last validation, until they are rated
         self._hashes: dict[str, str] = {}  # of the files that the last checkpoint named
 
     def _slices(self, parts: int) -> list[slice]:
@@ -204,24 +207,22 @@ class Shard:
             )
         try:
             values = self._evaluators[key].values(self.agent.policy)
-            self._pool_games = [] if split == "test" else self._against_pool(lanes or games, seed)
+            self._rehearsed = [] if split == "test" else self._rehearse(lanes or games, seed)
         except StoppedError:
             return None
         self._measured = self._evaluators[key].metrics
         return values
 
-    def _against_pool(self, most: int, seed: int) -> list[list[Track]]:
-        """Games of each member against its snapshots, all equally often; none without ratings."""
-        known = self._opponents
-        if known is None or known.ratings is None or known.pool is None or lacking() is not None:
+    def _rehearse(self, most: int, seed: int) -> list[list[Track]]:
+        """Play the games that rate each member; none without ratings."""
+        met = None if self._opponents is None else self._opponents.rehearsal()
+        if met is None:
             return []
-        assert isinstance(self._environment, KernelEnvironment)
-        met = self._environment.against({SNAPSHOTS: 1.0}, True, known.pool.evenly())
         evaluator = Evaluator(
             met,
             "train",
             members=len(self.members),
-            games=min(GAMES, most),
+            games=min(RATED, most),
             seed=seed,
             backend=self._backend,
             longest=self._longest,
@@ -236,13 +237,10 @@ class Shard:
         Ratings follow here, when all shards have played: a validation that a signal cut short is
         done again, and counts once.
         """
-        if self._pool_games:
-            assert self._opponents is not None and self._opponents.ratings is not None
-            self._measured = {
-                **self._measured,
-                **self._opponents.ratings.learn(self._pool_games),
-            }
-            self._pool_games = []
+        if self._rehearsed:
+            assert self._opponents is not None
+            self._measured = {**self._measured, **self._opponents.rate(self._rehearsed)}
+            self._rehearsed = []
         return self._measured
 
     def policy(

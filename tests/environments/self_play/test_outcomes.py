@@ -9,6 +9,7 @@ from slipstream.environments.self_play.opponents import LineUp
 from slipstream.files.track import Track
 from slipstream.report.game.outcomes import outcomes as outcomes_of
 from slipstream.report.game.outcomes import sections
+from slipstream.report.game.page import outcomes_of as met_in
 from slipstream.report.run.report import evaluate_run
 from slipstream.runs.games import read_games
 
@@ -101,7 +102,7 @@ def test_a_page_has_a_table_and_a_curve_for_each(tmp_path):
     evaluation = evaluate_run(found)
     assert {"won", "catches"} <= {curve.name for curve in evaluation.episodes}
     assert "opponent" not in {curve.name for curve in evaluation.episodes}
-    outcomes = evaluation.outcomes
+    outcomes = met_in(evaluation.environment, evaluation)
     assert [one.opponent for one in outcomes] == ["idle", "weak"]
     assert sum(one.won + one.drawn + one.lost for one in outcomes) == 12
     for one in outcomes:
@@ -121,5 +122,6 @@ def test_who_was_trained_meets_the_others_of_a_line_up():
 
 
 def test_its_fresh_games_are_those(run):
-    fresh = evaluate_run(run).outcomes
+    found = evaluate_run(run)
+    fresh = met_in(found.environment, found)
     assert [one.opponent for one in fresh] == ["random"]

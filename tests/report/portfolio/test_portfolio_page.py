@@ -222,7 +222,9 @@ def gathered_prices(close, fill):
 
 
 def gathered(passes, members, draws=3):
-    environment = KernelEnvironment.of(KernelKind("portfolio"), passes.kernel, passes.loaded)
+    environment = KernelEnvironment.from_loaded(
+        KernelKind("portfolio"), passes.kernel, passes.loaded
+    )
     return gather(
         environment, RunEvaluation("run", {"test": members}), backend="serial", draws=draws
     )

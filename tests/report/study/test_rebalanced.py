@@ -97,7 +97,7 @@ def test_why_there_is_no_second_line(market, monkeypatch):
         found, why = replay.study_environment(folder_of(digest), {})
         return (None, why) if found is None else rebalanced_returns(found, days, "serial")
 
-    here[:] = [KernelEnvironment.of(KernelKind("portfolio"), kernel, loaded)]
+    here[:] = [KernelEnvironment.from_loaded(KernelKind("portfolio"), kernel, loaded)]
     passes = PortfolioPasses(kernel, loaded, "holdout", "serial")
     days, returns = daily_returns(passes, passes.rebalanced())
     found, why = told(days)

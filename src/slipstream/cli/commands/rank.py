@@ -25,7 +25,7 @@ def rank(
 ) -> None:
     """Plays everybody against everybody and rates them (TrueSkill-like, by openskill)."""
     from slipstream.files.files import write_text
-    from slipstream.runs.games import as_json, round_robin
+    from slipstream.runs.tournament import as_json, round_robin
 
     ranked = round_robin(runs, games, seed, trust)
     rows = []

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import Field, create_model, field_serializer
 
 from slipstream.core.bounds import Count, Share, Weight
 from slipstream.core.config import Config, searched
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.kernel import Kernel
-
-SNAPSHOTS = "snapshots"
-RANDOM = "random"
+from slipstream.environments.players import RANDOM, SNAPSHOTS
 
 Opponents = Annotated[dict[str, Weight], Field(min_length=1)]
 
@@ -73,25 +70,33 @@ class SelfPlayConfig(Config):
         False, description="opponents take their most likely action, else they draw it"
     )
 
+    @field_serializer("opponents", "evaluation", when_used="json")
+    def _anchored(self, opponents: Mapping[str, float] | None) -> dict[str, float] | None:
+        """Make the names of files absolute, so that a run can be resumed from anywhere."""
+        return None if opponents is None else {_anchor(name): w for name, w in opponents.items()}
+
     @property
     def by_results(self) -> bool:
         """Whether something follows from who won."""
         return self.sampling == "pfsp" or self.snapshot_win_rate is not None
 
 
+def is_file(name: str) -> bool:
+    """Whether a name is something on disk, or looks like it."""
+    return name.endswith(".onnx") or Path(name).expanduser().exists()
+
+
+def _anchor(name: str) -> str:
+    own = name not in (SNAPSHOTS, RANDOM) and is_file(name)
+    return str(Path(name).expanduser().resolve()) if own else name
+
+
 DEFAULTS = SelfPlayConfig.model_validate({})
 
 
-def kernel_with_seats(name: str) -> Kernel:
-    """`load_kernel`, whose Config knows `self_play` where several players act."""
-    return _extended(load_kernel(name))
-
-
-@functools.cache
-def _extended(kernel: Kernel) -> Kernel:
-    """The same object for the same kernel: what is compiled for it is found by it."""
-    if "player" not in inspect.signature(kernel.observe).parameters:
-        return kernel
+@functools.cache  # the same object for the same kernel: what is compiled for it is found by it
+def extended(kernel: Kernel) -> Kernel:
+    """Return the kernel of a game with the key `self_play` in its Config."""
     return kernel._replace(Config=_with_self_play(kernel.Config))
 
 
@@ -107,19 +112,14 @@ def _with_self_play(model: type[Config]) -> type[Config]:
     )
 
 
-def is_game(name: str) -> bool:
-    """Whether several players act in a kernel."""
-    return "self_play" in kernel_with_seats(name).Config.model_fields
-
-
-def seated(name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+def seated(kernel: Kernel, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
     """A section `env` with somebody in a game's second seat, where it leaves that open.
 
     That is whom the kernel's module suggests in its constant `OPPONENTS`, else the learner's own
     past.
 
     Args:
-        name: of the kernel.
+        kernel: as `extended` returns it.
         settings: complete.
 
     Returns:
@@ -128,8 +128,7 @@ def seated(name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], s
     Raises:
         KernelError: the constant is no part of a section `env`.
     """
-    kernel = kernel_with_seats(name)
-    if not is_game(name) or settings.get("self_play") is not None:
+    if settings.get("self_play") is not None:
         return settings, None
     loaded = kernel.load(kernel.configure(settings))
     if kernel.spec(loaded.params["train"][0], loaded.data).players != 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,15 +16,17 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.memory import zeros
 from slipstream.core.spec import Spec
 from slipstream.core.text import did_you_mean
-from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
+from slipstream.environments.environment import Environment
+from slipstream.environments.players import RANDOM, SNAPSHOTS, short_name
+from slipstream.environments.self_play.config import SelfPlayConfig, is_file
 from slipstream.environments.self_play.networks import (
     SeatNetworks,
     images,
     networks_of,
 )
 from slipstream.environments.self_play.onnx_file import read_onnx
-from slipstream.environments.self_play.ratings import Ratings
-from slipstream.files.best_policies import BEST
+from slipstream.environments.self_play.ratings import Ratings, lacking
+from slipstream.files.track import Track
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.vector.vector_env import Episodes
@@ -113,18 +115,6 @@ class LineUp:
         return self.names.index(RANDOM) if RANDOM in self.names else -1
 
 
-def short_name(text: str) -> str:
-    """What a run, a policy's folder or an ONNX file is called; before a member's name its run's."""
-    path = Path(text).absolute()
-    own = path.parent.name == BEST
-    return f"{path.parents[1].name}/{path.name}" if own else path.name.removesuffix(".onnx")
-
-
-def is_file(name: str) -> bool:
-    """Whether a name is something on disk, or looks like it."""
-    return name.endswith(".onnx") or Path(name).expanduser().exists()
-
-
 def opponent_network(
     name: str, spec: Spec, game: str, drawn: bool, read_policy: Callable[[str], Policy]
 ) -> SeatNetworks:
@@ -174,14 +164,6 @@ def _unknown(where: str, name: str) -> ConfigError:
         ".onnx. Players of a game's own are no networks and have keys of their own in `env` "
         "(hockey: `env.opponents`)."
     )
-
-
-def anchored(opponents: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of what is on disk made absolute, so that a run can be resumed from anywhere."""
-    return {
-        str(Path(name).expanduser().resolve()) if name not in _KNOWN and is_file(name) else name: w
-        for name, w in opponents.items()
-    }
 
 
 _KNOWN = (SNAPSHOTS, RANDOM)
@@ -354,6 +336,7 @@ class Opponents:
 
     Attributes:
         ratings: of the members by games against their pools; None where there are none.
+        evenly: makes an environment of games against a pool.
         results: float64 [M, RECENT], 1, 0 or -1 of the last games; NaN before them.
         played: int64 [M], games so far.
         iterations, episodes, games: int64 [M], since the last snapshot; of `games` the result is
@@ -367,6 +350,7 @@ class Opponents:
         self.results = np.full((members, RECENT), np.nan)
         self.played, self.iterations, self.episodes, self.games = np.zeros((4, members), np.int64)
         self.points = np.zeros(members)
+        self.evenly: Callable[[SnapshotPool], Environment] | None = None
         rates = pool is not None and decided
         self.ratings = Ratings(members, config.slots) if rates else None
 
@@ -415,6 +399,17 @@ class Opponents:
             enough = self.games >= config.gate_episodes
             due |= enough & (self.points >= config.snapshot_win_rate * self.games)
         return due
+
+    def rehearsal(self) -> Environment | None:
+        """Games of each member against its snapshots, all equally often; none without ratings."""
+        if self.pool is None or self.ratings is None or self.evenly is None or lacking():
+            return None
+        return self.evenly(self.pool.evenly())
+
+    def rate(self, games: Sequence[Sequence[Track]]) -> dict[str, NDArray[np.float64]]:
+        """Rate the members by games of a rehearsal."""
+        assert self.ratings is not None
+        return self.ratings.learn(games)
 
     def metrics(self) -> dict[str, NDArray[np.float64]]:
         """Shares of recent games [M] by name, NaN before the first; and snapshots taken."""

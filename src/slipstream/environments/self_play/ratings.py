@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from slipstream.core.extras import install, require
 from slipstream.files.track import Track
 
-GAMES = 32  # of a member against its pool in a validation, at most as many as its own episodes
 MEAN, DEVIATION = 25.0, 25.0 / 3.0  # of who has not played yet: openskill's own
 
 

@@ -8,7 +8,8 @@ from functools import partial
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.spec import Spec
-from slipstream.environments.self_play.config import RANDOM, SNAPSHOTS, SelfPlayConfig
+from slipstream.environments.players import RANDOM, SNAPSHOTS
+from slipstream.environments.self_play.config import SelfPlayConfig
 from slipstream.environments.self_play.networks import SeatNetworks
 from slipstream.environments.self_play.opponents import (
     LineUp,

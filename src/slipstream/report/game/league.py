@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from slipstream.environments.self_play.config import SNAPSHOTS
+from slipstream.environments.players import SNAPSHOTS
+from slipstream.environments.self_play.opponents import SnapshotPool
 from slipstream.report.canvas import BLUE, canvas, count_axis
-from slipstream.report.inputs import League
 from slipstream.report.learning import numbers_of
 from slipstream.report.page import Section, Table, picture
+from slipstream.report.statistics import Floats
 from slipstream.runs.games import Player, play, snapshots_of
 from slipstream.runs.policies import best_policy
 from slipstream.runs.run import Run
@@ -19,6 +21,20 @@ from slipstream.runs.run import Run
 _MOST = 5  # snapshots in the matrix: the oldest, the newest, and some between
 _GAMES = 20  # of each pair
 _Z = 1.96
+
+
+@dataclass(frozen=True)
+class League:
+    """A training against snapshots of the learner's own.
+
+    Attributes:
+        players: P names; won: [P, P], shares of games that the row won, NaN where none were played.
+        rating: [k, 3], steps of a validation, mean and deviation of the learner's rating in it.
+    """
+
+    players: tuple[str, ...]
+    won: Floats
+    rating: Floats
 
 
 def league_of(run: Run) -> League | None:
@@ -38,8 +54,8 @@ def league_of(run: Run) -> League | None:
 
 def _matrix(run: Run) -> tuple[tuple[str, ...], np.ndarray]:
     """Names of players, old to new and the chosen policy last; shares [P, P] that rows won."""
-    pool, member, settings = snapshots_of(run).pool, run.best.highest, run.config
-    assert pool is not None
+    pool, member, settings = snapshots_of(run).past, run.best.highest, run.config
+    assert isinstance(pool, SnapshotPool)
     serial = pool.serial[0, :-1]
     slots = np.flatnonzero(serial >= 0)[np.argsort(serial[serial >= 0])]
     slots = slots[np.unique(np.linspace(0, len(slots) - 1, _MOST).round().astype(int))]
@@ -56,7 +72,7 @@ def _matrix(run: Run) -> tuple[tuple[str, ...], np.ndarray]:
     seed, backend = settings.evaluation.test_seed, settings.training.chosen_backend
     for two, one in itertools.combinations(range(len(players)), 2):
         pool.shares[0] = np.arange(len(serial)) >= slots[two]  # this one alone is met
-        met = Player(SNAPSHOTS, pool=pool)
+        met = Player(SNAPSHOTS, past=pool)
         result = play(settings.env_name, players[one], met, _GAMES, seed, backend=backend).result
         won[one, two], won[two, one] = (result > 0).mean(), (result < 0).mean()
     return tuple(player.name for player in players), won

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from slipstream.environments.evaluation import by_opponent
 from slipstream.files.table import Columns
 from slipstream.files.track import Track
 from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
-from slipstream.report.inputs import Outcomes
 from slipstream.report.learning import numbers_of
 from slipstream.report.numbers import share
 from slipstream.report.page import KeyFigure, Section, Table, picture
@@ -21,6 +20,27 @@ from slipstream.report.statistics import Floats
 from slipstream.runs.games import ALIKE, share_of
 
 _COLOURS = {"won": BLUE, "drawn": GREY, "lost": VERMILION}
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """How games of two ended against one opponent.
+
+    Attributes:
+        opponent: by name.
+        won, drawn, lost: fresh games of the policy that is shown.
+        steps: [k], of the validations; shares: [k, 3], won, drawn and lost of the same member in
+            them, NaN where it was not met.
+        alike: all fresh games of a side are the same one.
+    """
+
+    opponent: str
+    won: int
+    drawn: int
+    lost: int
+    steps: Floats
+    shares: Floats
+    alike: bool = False
 
 
 def outcomes(

@@ -1,302 +1,77 @@
-"""The page of a run without prices: what the chosen policy does on episodes that chose nothing."""
+"""The page of a game of two: the page of its run, and whom its policy beats how often."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-
-from slipstream.core.text import NOTHING
-from slipstream.files.track import Track
-from slipstream.report import learning
+from slipstream.environments.environment import Environment
+from slipstream.environments.players import Players
 from slipstream.report.game import league, outcomes
-from slipstream.report.inputs import Chosen, Game, Outcomes, RunEvaluation
-from slipstream.report.numbers import Measured, interval, number, share, spread
-from slipstream.report.page import KeyFigure, Page, Section, Table, picture
-from slipstream.report.provenance import closing
-from slipstream.report.statistics import Floats
+from slipstream.report.game.league import League
+from slipstream.report.game.outcomes import Outcomes
+from slipstream.report.inputs import RunEvaluation
+from slipstream.report.numbers import share
+from slipstream.report.page import Page
+from slipstream.report.run.page import run_page
+from slipstream.runs.games import read_games
+from slipstream.runs.run import Run
 
-COLLAPSED = 0.2  # of the chosen policy's lead over a random one is lost by the last policy
 
-
-def game_page(run: RunEvaluation) -> Page:
-    """Builds the page."""
-    split = run.holdout if run.holdout in run.tracks else list(run.tracks)[-1]
-    tracks, game = run.tracks[split], run.game
-    returns = [np.array([track.ret for track in own]) for own in tracks]
-    agents = [Measured.of(own) for own in returns]
-    agent, count = agents[run.member], len(returns[run.member])
-    random = Measured.of(run.random_policy) if len(run.random_policy) else None
-    headline = verdict(agents, run.member, random, count, _kind(run))
-    warnings, sentences = [], _over_members(run, agents)
-    if run.outcomes:
-        headline = _against_opponents(run.outcomes)
-    games = outcomes.sections(run.outcomes, () if game is None else game.played)
-    marked = []
-    if game is not None:
-        warnings += _collapse(run, game, agents, random)
-        warnings += _cuts(game, [track.length for track in tracks[run.member]])
-        chosen = _which_policy(game, game.chosen[run.member], agent, count)
-        sentences = [*chosen, *sentences, _sampling(agent, game.sampled)]
-        marked = [(one.steps, one.score) for one in game.chosen]
-        games += league.sections(game.league)
-    first = None
-    if run.curves:
-        drawn = learning.learning(run.curves, marked, run.member)
-        first = picture("learning_curve", "Score over training", drawn)
-    drawn = learning.episode_returns(returns[run.member], run.random_policy)
-    distribution = picture("episode_returns", "Distribution of episode returns", drawn)
-    shown = [*_sweep(run, tracks), _members(run, tracks)]
-    return Page(
-        title=run.title,
-        headline=headline,
-        figures=_figures(run, agents, random, count),
-        picture=first,
-        warnings=warnings,
-        sentences=sentences,
-        sections=[Section("Result", (), shown, [distribution]), *games, *closing(run)],
+def game_page(environment: Environment, found: RunEvaluation) -> Page | None:
+    """Build the page; None if nobody was met in a second seat."""
+    met = outcomes_of(environment, found)
+    if not met:
+        return None
+    if not isinstance(found.source, Run):
+        return with_games(run_page(found), met)
+    return with_games(
+        run_page(found), met, read_games(found.source), league.league_of(found.source)
     )
 
 
-def _kind(run: RunEvaluation) -> str:
-    """What the members are, where there is little room."""
-    return "seeds" if run.same_settings else "members"
+def outcomes_of(environment: Environment, found: RunEvaluation) -> tuple[Outcomes, ...]:
+    """Return the fresh games of the shown policy by opponent, and its validations."""
+    players, source = environment.part(Players), found.source
+    if players is None or source is None:
+        return ()
+    validated = source.evaluations() if isinstance(source, Run) else {}
+    tracks, repeated = found.tracks[found.holdout][found.member], players.repeated
+    alike = () if source.config.evaluation.drawn else repeated
+    return outcomes.outcomes(validated, found.number(found.member), tracks, players.names, alike)
 
 
-def _figures(
-    run: RunEvaluation, agents: list[Measured], random: Measured | None, count: int
-) -> list[KeyFigure]:
-    """The row of the first screen."""
-    game, agent = run.game, agents[run.member]
-    found = [outcomes.won(one) for one in run.outcomes]
-    found.append(_figure("Mean return", agent, f"{count} fresh episodes"))
-    if len(agents) > 1:
-        means = interval([one.mean for one in agents], max(agent.digits - 1, 0))
-        found.append(KeyFigure(f"All {len(agents)} {_kind(run)}", means, "mean returns"))
-    if game is not None:
-        shown = game.chosen[run.member]
-        found.append(KeyFigure("Chosen at step", number(shown.steps, 0), f"of {game.steps:,}"))
-        last = _last_policy(shown)
-        if last is not None:
-            found.append(_figure("Last policy", last, f"step {game.steps:,}"))
-    if random is not None:
-        found.append(_figure("Random policy", random))
-    return found
-
-
-def _figure(label: str, measured: Measured, note: str = "") -> KeyFigure:
-    value, _, error = str(measured).partition(" ± ")
-    return KeyFigure(label, value, ", ".join(filter(None, (error and f"± {error}", note))))
-
-
-def _members(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> Table:
-    """A row for each member, for the shown one with drawn actions, and for a random policy."""
-    game, rows, alone = run.game, [], len(tracks) == 1
-    names = _settings(run)
-    for index, own in enumerate(tracks):
-        chosen = None if game is None else game.chosen[index]
-        label = "agent" if alone else f"member {run.number(index)}"
-        cells = [] if chosen is None else [f"{chosen.settings[name]:g}" for name in names]
-        length = number(float(np.mean([track.length for track in own])), 0)
-        returns = np.array([track.ret for track in own])
-        rows.append([label, *cells, *_returns(returns), length, *_choice(chosen)])
-    others = {"random policy": run.random_policy}
-    if game is not None:
-        label = "actions drawn" if alone else f"member {run.number(run.member)}, drawn"
-        others = {label: game.sampled, **others}
-    ends = [""] if game is None else ["", "", ""]
-    rows += [
-        [label, *[""] * len(names), *_returns(returns), *ends]
-        for label, returns in others.items()
-        if len(returns)
-    ]
-    count = len(tracks[0])
-    columns = ("", *names, "mean", "lowest", "median", "highest", "length")
-    if game is not None:
-        columns = (*columns, "chosen at", "last policy")
-    note = "mean and last policy ± standard error" if count > 1 else ""
-    caption = f"Returns of {count} fresh episodes"
-    return Table(caption, columns, rows, emphasis=run.member, note=note)
-
-
-def _sweep(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> list[Table]:
-    """A row for each setting, averaged over its seeds; nothing where all members have the same."""
-    names, game = _settings(run), run.game
-    if not names or game is None:
-        return []
-    groups: dict[tuple[float, ...], list[int]] = {}
-    for index, chosen in enumerate(game.chosen):
-        groups.setdefault(tuple(chosen.settings[name] for name in names), []).append(index)
-    means = np.array([np.mean([track.ret for track in own]) for own in tracks])
-    best = max(groups, key=lambda group: float(means[groups[group]].mean()))
-    rows = []
-    for group, indices in groups.items():
-        over, members = Measured.of(means[indices]), [game.chosen[index] for index in indices]
-        known = np.array([one.last for one in members if one.last is not None])
-        rows.append(
-            [
-                *(f"{value:g}" for value in group),
-                number(len(indices), 0),
-                str(over),
-                number(float(means[indices].min()), over.digits),
-                number(float(means[indices].max()), over.digits),
-                str(Measured.of(known)) if len(known) == len(indices) else NOTHING,
-                number(float(np.median([one.steps for one in members])), 0),
-            ]
-        )
-    note = "one seed each: what differs between rows may be chance"
-    if len(rows) < len(tracks):
-        note = "mean over seeds ± standard error between them"
-    ends = ("last policies", "chosen at (median)")
-    columns = (*names, "seeds", "mean", "lowest", "highest", *ends)
-    shown = list(groups).index(best)
-    return [Table("Settings, averaged over seeds", columns, rows, emphasis=shown, note=note)]
-
-
-def _settings(run: RunEvaluation) -> tuple[str, ...]:
-    """Settings in which the members differ."""
-    return tuple(run.game.chosen[0].settings) if run.game is not None else ()
-
-
-def _choice(chosen: Chosen | None) -> list[str]:
-    if chosen is None:
-        return []
-    return [number(chosen.steps, 0), str(_last_policy(chosen) or NOTHING)]
-
-
-def _returns(returns: Floats) -> list[str]:
-    """Cells of returns: mean with its error, lowest, median, highest."""
-    mean = Measured.of(returns)
-    digits = max(mean.digits - 1, 0)  # a single episode's figures, less sure than their mean
-    rest = (returns.min(), np.median(returns), returns.max())
-    return [str(mean), *(number(float(value), digits) for value in rest)]
-
-
-def verdict(
-    agents: Sequence[Measured], shown: int, random: Measured | None, count: int, kind: str = "seeds"
-) -> str:
-    """The verdict: how the shown one of the members does, and how many of them learned.
+def with_games(
+    page: Page,
+    met: Sequence[Outcomes],
+    played: Sequence[Mapping[str, Any]] = (),
+    pool: League | None = None,
+) -> Page:
+    """Add games to the page of a run.
 
     Args:
-        agents: of all members; shown: which of them is.
-        random: of a random policy.
-        count: episodes of each.
-        kind: what the members are.
+        page: of the run.
+        met: fresh games by opponent.
+        played: rows of `games.json`, from `slipstream evaluate --games`.
+        pool: of a training against snapshots.
     """
-    agent = agents[shown]
-    lead = f"Mean return {agent} on {count} fresh episodes"
-    if len(agents) > 1:
-        lead += f" by the best of {len(agents)} {kind}"
-    learned = 0 if random is None else sum(one.above(random) for one in agents)
-    if random is None:
-        return f"{lead}."
-    if 0 < learned < len(agents):
-        beat = "beats" if learned == 1 else "beat"
-        return f"{lead}; {learned} of {len(agents)} {beat} a random policy, which gets {random}."
-    if agent.above(random):
-        return f"{lead}; a random policy gets {random}."
-    return f"{lead}: not shown to beat a random policy, which gets {random}."
+    result, *rest = page.sections
+    names = " and ".join(one.opponent for one in met)
+    return replace(
+        page,
+        headline=_headline(met),
+        figures=[*map(outcomes.won, met), *page.figures],
+        sections=[result, *outcomes.sections(met, played), *league.sections(pool), *rest],
+        scores=dict(map(outcomes.whole_games, played)),
+        limits=[f"How it does against anybody but {names}."],
+    )
 
 
-def _against_opponents(found: Sequence[Outcomes]) -> str:
-    """The verdict of a game of two: "Wins 85 % of 100 fresh games against weak, 40 % of ..."."""
+def _headline(met: Sequence[Outcomes]) -> str:
+    """Return the verdict: "Wins 85 % of 100 fresh games against weak, 40 % of ..."."""
     parts = []
-    for one in found:
+    for one in met:
         games = one.won + one.drawn + one.lost
         parts.append(f"{share(one.won / games)} of {games} fresh games against {one.opponent}")
     return f"Wins {', '.join(parts)}."
-
-
-def _last_policy(chosen: Chosen) -> Measured | None:
-    """What the last policy scores on the fresh episodes."""
-    return None if chosen.last is None else Measured(chosen.last, chosen.last_error)
-
-
-def has_collapsed(agent: Measured, last: Measured | None, random: Measured | None) -> bool:
-    """Whether training lost, after the chosen policy, a good part of what had been learned."""
-    if last is None or not agent.above(last):
-        return False
-    lead = agent.mean - (random.mean if random is not None else 0.0)
-    return agent.mean - last.mean > COLLAPSED * lead > 0.0
-
-
-def _collapse(
-    run: RunEvaluation, game: Game, agents: Sequence[Measured], random: Measured | None
-) -> list[str]:
-    """A warning for members whose last policy is far worse than the one that is shown."""
-    lasts = [_last_policy(one) for one in game.chosen]
-    fallen = [
-        index
-        for index, (agent, last) in enumerate(zip(agents, lasts, strict=True))
-        if has_collapsed(agent, last, random)
-    ]
-    if not fallen:
-        return []
-    if len(agents) == 1:
-        return [
-            f"Training collapsed: the last policy, of step {game.steps:,}, scores {lasts[0]}. The "
-            f"figures are of step {game.chosen[0].steps:,}, which was chosen."
-        ]
-    ends = ", ".join(str(lasts[index]) for index in fallen)
-    which = ", ".join(str(run.number(index)) for index in fallen)
-    some = f"members {which}" if len(fallen) > 1 else f"member {which}"
-    return [
-        f"Training collapsed for {len(fallen)} of {len(agents)} members: the last policies of "
-        f"{some} score {ends} on the fresh episodes. The figures are of earlier policies, which "
-        "were chosen."
-    ]
-
-
-def _which_policy(game: Game, shown: Chosen, agent: Measured, episodes: int) -> list[str]:
-    """Says which policy is shown, and why its figures are of episodes that did not choose it."""
-    tried = f"the best of {game.validations} validations" if game.validations > 1 else "validated"
-    score = number(shown.score, max(agent.digits, 1))
-    lines = [
-        f"Shown is the policy of step {shown.steps:,} of {game.steps:,}: {tried}, with a mean "
-        f"return of {score}. That figure chose it, so it may be too good; all others are of "
-        f"{episodes} episodes that chose nothing."
-    ]
-    last = _last_policy(shown)
-    if game.steps < game.budget:
-        lines.append(f"Training stands at step {game.steps:,} of {game.budget:,}.")
-    if shown.steps == game.steps:
-        lines.append("It is also the last policy.")
-    elif last is not None:
-        lines.append(f"The last policy, of step {game.steps:,}, scores {last} on them.")
-    return lines
-
-
-def _sampling(agent: Measured, sampled: Floats) -> str:
-    """Says why the training curve differs from the evaluations."""
-    if not len(sampled):
-        return (
-            "While training, some actions are random, so that the agent explores; evaluations take "
-            "the best one. The two curves differ for that reason."
-        )
-    text = (
-        "While training, actions are drawn from the policy, so that it explores; evaluations take "
-        "the most likely action. The two curves differ for that reason"
-    )
-    drawn = Measured.of(sampled)
-    return (
-        f"{text}: the policy shown scores {drawn} with drawn actions, {agent} with the likeliest."
-    )
-
-
-def _over_members(run: RunEvaluation, agents: Sequence[Measured]) -> list[str]:
-    """Says how far the members are apart."""
-    if len(agents) < 2:
-        return []
-    means = spread([agent.mean for agent in agents], max(agent.digits for agent in agents))
-    return [f"Over {len(agents)} {run.kind} the mean return is {means}. {run.shown_is}"]
-
-
-def _cuts(game: Game, lengths: Sequence[int]) -> list[str]:
-    """Says how many episodes nothing but the evaluation ended."""
-    cut = 0 if game.longest is None else sum(length >= game.longest for length in lengths)
-    if not cut:
-        return []
-    return [
-        f"{cut} of {len(lengths)} episodes did not end by themselves and were cut after "
-        f"{game.longest:,} steps (evaluation.max_steps): their returns are not whole."
-    ]

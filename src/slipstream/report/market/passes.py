@@ -57,7 +57,7 @@ class Passes:
     @cached_property
     def environment(self) -> KernelEnvironment:
         """The rules and their data."""
-        return KernelEnvironment.of(KernelKind(self.kernel.name), self.kernel, self.loaded)
+        return KernelEnvironment.from_loaded(KernelKind(self.kernel.name), self.kernel, self.loaded)
 
     @property
     def data(self) -> Any:

@@ -15,16 +15,14 @@ from slipstream.environments.environment import LONGEST, Environment, PriceWindo
 from slipstream.environments.episodes import Seen, run_episodes
 from slipstream.environments.evaluation import NUMBERS, Evaluator
 from slipstream.environments.factory import carried_settings, chosen_environment
+from slipstream.environments.players import opponent_names
 from slipstream.files.track import values
-from slipstream.report.game.league import league_of
-from slipstream.report.game.outcomes import outcomes
 from slipstream.report.inputs import Chosen, Comparison, Game, RunEvaluation, Window
 from slipstream.report.learning import curves, episode_curves
 from slipstream.report.market.passes import RANDOM_DRAWS, Passes, stress
 from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
-from slipstream.runs.games import read_games
 from slipstream.runs.openings import look
 from slipstream.runs.policies import (
     DeployedPolicy,
@@ -76,10 +74,11 @@ def evaluate_run(
         reads = run.count_test_read() if count else max(run.test_reads, 1)
     market = environment.spec.market is not None
     unseen = _all_new(run, environment) if "window" in splits else "test" in splits
-    seats = NUMBERS if environment.opponent_names else ()  # whose means say nothing
+    seats = NUMBERS if opponent_names(environment) else ()  # whose means say nothing
     found = RunEvaluation(
         title=f"{run.path.name}: {run.config.short_name}",
         tracks=evaluate_best(run, environment, record=market),
+        source=run,
         unseen=unseen,
         numbers=tuple(members),
         member=members.index(run.best.highest),
@@ -99,14 +98,7 @@ def evaluate_run(
     found = gather(environment, found, backend=backend, draws=draws, plan=plan)
     if found.market is not None:
         return found
-    shown = members[found.member]
-    tracks = found.tracks[found.holdout][found.member]
-    alike = () if run.config.evaluation.drawn else environment.repeated
-    met = outcomes(run.evaluations(), shown, tracks, environment.opponent_names, alike)
-    own = game(run, environment, members, shown)
-    played = tuple(read_games(run)) if met else ()
-    league = league_of(run) if met else None
-    return replace(found, outcomes=met, game=replace(own, played=played, league=league))
+    return replace(found, game=game(run, environment, members, members[found.member]))
 
 
 def evaluate_deployed(
@@ -134,17 +126,14 @@ def evaluate_deployed(
     found = RunEvaluation(
         title=f"{deployed.title}: {deployed.config.short_name}",
         tracks=deployed.evaluate(environment, record=market),
+        source=deployed,
         unseen=new or not market,
         notes=(*notes, *deployed.remarks(environment)),
         provenance=origin({}, work, deployed.config.hash, digest),
     )
     plan = EvaluationPlan.of(deployed.config, environment)
     backend = deployed.config.training.chosen_backend
-    found = gather(environment, found, backend=backend, draws=draws, plan=plan)
-    tracks = found.tracks[found.holdout][0]
-    alike = () if deployed.config.evaluation.drawn else environment.repeated
-    met = outcomes({}, 0, tracks, environment.opponent_names, alike)
-    return replace(found, outcomes=met)
+    return gather(environment, found, backend=backend, draws=draws, plan=plan)
 
 
 def gather(
@@ -168,6 +157,7 @@ def gather(
     holdout = "test" if "test" in run.tracks else list(run.tracks)[-1]
     run = replace(
         run,
+        environment=environment,
         notes=(*environment.notes, *run.notes),
         accepted=tuple(environment.provenance.get("accepted", ())),
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
-from slipstream.report.game.page import game_page
 from slipstream.report.inputs import RunEvaluation, Window
 from slipstream.report.market.page import market_page
 from slipstream.report.page import Page, write
 from slipstream.report.portfolio.page import portfolio_page
 from slipstream.report.run.evaluation import evaluate_deployed, evaluate_run
+from slipstream.report.run.page import run_page
 from slipstream.runs.policies import DeployedPolicy
 from slipstream.runs.run import EPISODES, Run
 
@@ -19,7 +20,9 @@ from slipstream.runs.run import EPISODES, Run
 def build_page(run: RunEvaluation) -> Page:
     """The page of a run, with or without prices; its `lines` suit a terminal too."""
     if run.market is None:
-        return game_page(run)
+        games: Any = importlib.import_module("slipstream.report.game.page")  # until it is a plugin
+        own: Page | None = games.game_page(run.environment, run) if run.environment else None
+        return own or run_page(run)
     return portfolio_page(run) if run.is_portfolio else market_page(run)
 
 

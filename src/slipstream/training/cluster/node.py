@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from slipstream.core.errors import DataError
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of
-from slipstream.environments.self_play.config import kernel_with_seats
 from slipstream.training.cluster.cluster import Shared, digest_of
 from slipstream.training.cluster.premises import Premises
 
@@ -40,8 +39,7 @@ class NodeService(ABC):
         self.notes = self._premises.compare(arrays)
         file, name = self._premises.file, self._premises.env
         # Loaded here and now: Ray may take the folder away when another node of this machine goes.
-        compiled = kind_of(file or name).compiled
-        self._kernel = kernel_with_seats(file or name) if compiled else None
+        self._kernel = kind_of(file or name).kernel
         self._first = arrays
         self._data: dict[str, Arrays] = {}  # by their digests, as this process uses them
         self._leaving = threading.Event()
