@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.util
 import json
 import os
 import stat
@@ -16,7 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
+from slipstream.core.errors import ConfigError, DataError, ResourceError, SlipstreamError
+from slipstream.core.extras import pip_install
 
 SEAL = "sha256"  # a file's last key: see `seal`
 TEXT_LIMIT = 1 << 20  # bytes of what people write: configs, kernels
@@ -42,6 +44,24 @@ def is_there(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def resolve_folder(folder: str) -> Path:
+    """Return the path of a folder; ``package:NAME/sub`` is found without importing NAME."""
+    if not folder.startswith("package:"):
+        return Path(folder).expanduser()
+    package, _, inside = folder.removeprefix("package:").partition("/")
+    try:
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    except (ImportError, ValueError):
+        spec = None
+    locations = list(spec.submodule_search_locations or []) if spec is not None else []
+    if not locations:
+        raise DataError(
+            f"`folder: {folder}` needs the Python package {package!r}, which is not installed: "
+            f"`{pip_install(package.replace('_', '-'))}`, or name a folder."
+        )
+    return Path(locations[0]) / inside
 
 
 def regular_file(path: Path, limit: int | None = None) -> os.stat_result:

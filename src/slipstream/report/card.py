@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.reader import is_there, read_text
+from slipstream.core.reader import is_there, read_text, resolve_folder
 from slipstream.core.text import printable
 from slipstream.files import checkpoint
 from slipstream.files.files import write_text
-from slipstream.market.reading.source import resolve_folder
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.numbers import Measured, interval, student_quantile
 from slipstream.report.page import Page

@@ -29,7 +29,7 @@ def demo(
     It takes two minutes on two cores, most of the first time compiling.
     """
     from slipstream import api
-    from slipstream.market.reading.source import resolve_folder
+    from slipstream.core.reader import resolve_folder
 
     config = resolve_folder("package:slipstream/demo/demo.yaml")
     with closing(console()) as progress:

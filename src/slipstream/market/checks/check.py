@@ -16,6 +16,7 @@ import numpy as np
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError, SlipstreamError
+from slipstream.core.reader import resolve_folder
 from slipstream.core.text import did_you_mean, plural, printable, stamp
 from slipstream.market.bars import Bars, timeframe_name, timeframe_seconds
 from slipstream.market.checks.clean import Inspected, clean, kind_of
@@ -23,7 +24,7 @@ from slipstream.market.checks.quality import hole_findings, quality_findings
 from slipstream.market.checks.week import Proof, among_others, prove, week_findings
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import ALL, CATALOGUE, Finding, Remedy, RemedyError, advice, joined
-from slipstream.market.reading.source import find_files, price_files, resolve_folder
+from slipstream.market.reading.source import find_files, price_files
 from slipstream.market.reading.table import RawTable, read
 
 _BY_SYMBOL = ("price_scale", "point")  # keys of `data` that hold one value, or one by symbol

@@ -9,6 +9,7 @@ import numpy as np
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
+from slipstream.core.reader import resolve_folder
 from slipstream.market import symbols
 from slipstream.market.bars import timeframe_name
 from slipstream.market.checks.check import check, complete, merged
@@ -166,7 +167,7 @@ def describe_folder(
     Raises:
         DataError: the folder is missing or holds no data files.
     """
-    root = source.resolve_folder(str(path))
+    root = resolve_folder(str(path))
     if not root.exists():
         raise DataError(
             f"Data folder {str(root)!r} does not exist: name a folder with price files."

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.core.reader import UnreadableError, content
+from slipstream.core.reader import UnreadableError, content, resolve_folder
 from slipstream.files.files import sha256
 from slipstream.market.bars import Bars, FloatArray, IntArray
-from slipstream.market.reading.source import SUFFIXES, resolve_folder
+from slipstream.market.reading.source import SUFFIXES
 
 if TYPE_CHECKING:  # whoever asks whether files are planted loads no panel
     from slipstream.market.panel import Panel

@@ -8,7 +8,6 @@ The same holds for numbered parts, for ``X_train`` and ``X_test``, and for files
 from __future__ import annotations
 
 import glob
-import importlib.util
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ from typing import Any
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
-from slipstream.core.extras import pip_install
+from slipstream.core.reader import resolve_folder
 from slipstream.core.text import did_you_mean
 from slipstream.market.config import DataConfig
 from slipstream.market.finding import RemedyError
@@ -42,24 +41,6 @@ _SPLITS = re.compile(
 _SIDE = re.compile(r"bid|ask", re.IGNORECASE)
 _ANY_SIDE = "[BbAa][IiSs][DdKk]"
 _LENGTH = re.compile(r"[-_. ](?:\d+[a-z]+|[MHDW]\d+)$", re.IGNORECASE)  # -1h, _M15
-
-
-def resolve_folder(folder: str) -> Path:
-    """The path that `folder` means; ``package:NAME/sub`` is found without importing NAME."""
-    if not folder.startswith("package:"):
-        return Path(folder).expanduser()
-    package, _, inside = folder.removeprefix("package:").partition("/")
-    try:
-        spec = importlib.util.find_spec(package) if package.isidentifier() else None
-    except (ImportError, ValueError):
-        spec = None
-    locations = list(spec.submodule_search_locations or []) if spec is not None else []
-    if not locations:
-        raise DataError(
-            f"`folder: {folder}` needs the Python package {package!r}, which is not installed: "
-            f"`{pip_install(package.replace('_', '-'))}`, or name a folder."
-        )
-    return Path(locations[0]) / inside
 
 
 def find_files(config: DataConfig) -> dict[str, Path]:

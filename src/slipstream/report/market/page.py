@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.core.text import NOTHING, percent, span
+from slipstream.report import wording
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.market import sections, wording
+from slipstream.report.market import sections
 from slipstream.report.market.account import SplitView, total
-from slipstream.report.numbers import band, interval, number, share, spread
+from slipstream.report.numbers import band, number, share, spread
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.provenance import closing
-from slipstream.report.statistics import Interval, sharpe, sharpe_interval
+from slipstream.report.statistics import sharpe, sharpe_interval
 from slipstream.studies.outcome import sentences
 from slipstream.studies.statistics.overfitting import smallest_confirmable
 
@@ -31,7 +32,7 @@ def market_page(run: RunEvaluation) -> Page:
     """Builds the page; the hold-out comes first everywhere."""
     splits = views(run)
     held = splits[0]
-    terms = wording.round_trips({t.symbol: (t.pips, t.basis_points) for t in run.round_trips})
+    terms = sections.round_trips({t.symbol: (t.pips, t.basis_points) for t in run.round_trips})
     if not run.financing:
         terms.append("Swaps are 0: financing not modelled.")
     timing = wording.random_traders(held.place, len(held.draws))
@@ -121,7 +122,7 @@ def figures(held: SplitView) -> list[KeyFigure]:
     looked = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
     bars = f"{held.name}, {span(found.days, yearly)}{looked}"
     shown = [KeyFigure("Return after costs", percent(found.total_return), bars)]
-    shown += sharpe_figures(found.sharpe, found.interval, found.days, yearly)
+    shown += wording.sharpe_figures(found.sharpe, found.interval, found.days, yearly)
     if held.place is not None:
         idle = never_traded(held)
         alike = "its decisions, shuffled" if run.is_portfolio else "the same holding times"
@@ -132,26 +133,6 @@ def figures(held: SplitView) -> list[KeyFigure]:
     trip = f"; round trip {band(points)} bp" if points else ""
     costs = share(found.costs / float(held.agent.equity[0]), 1)
     return [*shown, KeyFigure("Costs", costs, f"of the start{trip}")]
-
-
-def sharpe_figures(
-    ratio: float | None, bounds: tuple[float, float] | None, days: int, per_year: float
-) -> list[KeyFigure]:
-    """The annual Sharpe ratio with its interval, and the smallest that so many days can confirm.
-
-    As everywhere on a page, a ratio is "n/a" without a deviation, and an interval with too few
-    days.
-    """
-    value, note = number(ratio), f"95 % interval {interval(bounds)}"
-    if isinstance(bounds, Interval):
-        note += f", by {bounds.by}"
-    if ratio is None or bounds is None:
-        note = "equity never moved" if ratio is None else "too few days for an interval"
-    smallest, by = number(smallest_confirmable(days, per_year)), f"by {span(days, per_year)}"
-    return [
-        KeyFigure("Annual Sharpe ratio", value, note),
-        KeyFigure("Smallest Sharpe that could be confirmed", smallest, by),
-    ]
 
 
 def caveats(held: SplitView) -> list[str]:

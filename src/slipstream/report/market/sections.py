@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
@@ -10,10 +11,11 @@ import numpy as np
 
 from slipstream.core.text import percent, span
 from slipstream.files.track import Track
-from slipstream.report import learning
+from slipstream.market.symbols import FIAT, pair_in, pip
+from slipstream.report import learning, wording
 from slipstream.report.canvas import MONTHS
 from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, RunEvaluation, Stress
-from slipstream.report.market import figures, wording
+from slipstream.report.market import figures
 from slipstream.report.market.account import (
     Account,
     Performance,
@@ -36,10 +38,6 @@ from slipstream.report.statistics import (
 )
 
 DEEPEST = "Deepest drawdown, of daily closes"
-DRAWDOWN = (
-    "Drawdown: the deepest, of daily closes. The metric `max_drawdown`, which constraints limit, "
-    "is of the closes of bars."
-)
 _MOST_PICTURES = 8  # of positions; more symbols than that are in the tables only
 ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer show noise only
 
@@ -97,7 +95,9 @@ def _members(held: SplitView) -> Table:
         cells = [number(size, 2) for size in sizes]
         rows.append([f"member {run.number(index)}", *_result(p), *cells])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
-    note = f"{DRAWDOWN} Exposure: mean of its size. Net: mean with its sign, shorts below 0."
+    note = (
+        f"{wording.DRAWDOWN} Exposure: mean of its size. Net: mean with its sign, shorts below 0."
+    )
     intervals = {f"member {run.number(k)}": p.interval for k, p in enumerate(of)}
     if market is not None:
         name, account = market
@@ -141,7 +141,7 @@ def against(
     sentences = [*(rules or _rules(held)), *_slope(held), *_promise(held)]
     shown = [_baselines(held)]
     if stress:
-        sentences += [wording.breaks_even(stress.break_even), *costs]
+        sentences += [breaks_even(stress.break_even), *costs]
         shown.append(_stress(stress))
     pictures = []
     if len(held.draws):
@@ -211,7 +211,7 @@ def _baselines(held: SplitView) -> Table:
     rows += [each[name] for name in held.bound]
     money = f"costs, {held.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
-    note = f"{DRAWDOWN} {methods({name: one.interval for name, one in found.items()})}"
+    note = f"{wording.DRAWDOWN} {methods({name: one.interval for name, one in found.items()})}"
     return Table("Same bars, same costs", columns, rows, emphasis=0, note=note)
 
 
@@ -314,8 +314,8 @@ def calendar(held: SplitView) -> Section:
         each = by_symbol(held.tracks, held.market, held.prices.time)
         shown.append(_slices("By symbol", "Sharpe", each))
     shown += [_slices("By weekday", "t value", weekdays), _hours(hours)]
-    sentences = wording.largest_by_chance("weekday", [one.score for one in weekdays])
-    sentences += wording.largest_by_chance("hour", [one.score for one in hours])
+    sentences = largest_by_chance("weekday", [one.score for one in weekdays])
+    sentences += largest_by_chance("hour", [one.score for one in hours])
     days = figures.daily_distribution(held.name, mine)
     pictures = [picture("daily_returns", "Distribution of daily returns", days)]
     if mine.days >= 2 * ROLLING_DAYS:
@@ -405,3 +405,37 @@ def training(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
     )
     title = "Training, and the splits it has seen"
     return Section(title, (sentence,) if seen else (), (), pictures)
+
+
+def breaks_even(multiple: float | None) -> str:
+    """Says at which costs nothing is left."""
+    if multiple is None:
+        return "These decisions lose even without any costs."
+    if math.isinf(multiple):
+        return "These decisions keep a gain at any cost multiple up to 100 (or never trade)."
+    return f"Nothing is left at {number(multiple, 2)} times the costs."
+
+
+def largest_by_chance(what: str, scores: Sequence[float | None]) -> list[str]:
+    """What the largest of several t values means: it was looked for among as many tries."""
+    known = [abs(score) for score in scores if score is not None and not math.isnan(score)]
+    if len(known) < 2:
+        return []
+    alone = math.erfc(max(known) / math.sqrt(2.0))
+    among = 1.0 - (1.0 - alone) ** len(known)
+    return [
+        f"By {what} the largest t value is {number(max(known), 2)}, of {len(known)} tries: without "
+        f"any effect, {share(among, 1)} of such tables have one as large."
+    ]
+
+
+def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Cost of opening and closing in basis points, and in pips where these mean anything."""
+    parts = []
+    for name, (pips, points) in trips.items():
+        pair = pair_in(name)
+        cost = f"{number(pips, 2)} pips"
+        if pair is not None and pair.base not in FIAT:  # an ounce, a coin
+            cost = f"{pips * pip(name):.3g} {pair.quote}"
+        parts.append(f"{name} {cost} ({number(points, 2)} bp)")
+    return [f"Round trip: {', '.join(parts)}."] if parts else []

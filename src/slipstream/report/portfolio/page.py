@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 
 from slipstream.core.text import percent
 from slipstream.files.track import Track
+from slipstream.report import wording
 from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.inputs import Prices, RoundTrip, RunEvaluation
-from slipstream.report.market import sections, wording
+from slipstream.report.market import sections
 from slipstream.report.market.account import SplitView, bars, total
 from slipstream.report.market.page import opening, page_of, views
 from slipstream.report.numbers import number, share

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.text import percent, span
-from slipstream.report.market.page import sharpe_figures
 from slipstream.report.numbers import interval, number, share
 from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, picture, write
 from slipstream.report.provenance import notes
@@ -19,6 +18,7 @@ from slipstream.report.statistics import growth, sharpe, sharpe_interval
 from slipstream.report.study import figures, tables, wording
 from slipstream.report.study.requirements import requirements
 from slipstream.report.study.view import Axis, Lines, StudyView, read_view
+from slipstream.report.wording import sharpe_figures
 from slipstream.studies.outcome.sentences import chance_sentence
 from slipstream.studies.record.folder import StudyFolder
 

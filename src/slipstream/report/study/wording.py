@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from slipstream.core.text import plural
+from slipstream.report import wording
 from slipstream.report.inputs import BUY_AND_HOLD
-from slipstream.report.market import wording
 from slipstream.report.numbers import number, share, spread
 from slipstream.report.statistics import Floats, growth, sharpe, sharpe_interval
 from slipstream.report.study.view import Lines, StudyView

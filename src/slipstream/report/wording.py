@@ -1,4 +1,4 @@
-"""The report's sentences. What the data does not show is not said.
+"""The report's sentences and figures of daily returns. What the data does not show is not said.
 
 The words "profitable" and "outperforms" are written only for a study's hold-out that proves them;
 see `slipstream.report.study.wording.lacking`. A run's page never says them: its bars may be looked
@@ -8,18 +8,22 @@ at as often as somebody likes.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from slipstream.core.text import percent, span
-from slipstream.market.symbols import FIAT, pair_in, pip
 from slipstream.report.numbers import interval as text_of
 from slipstream.report.numbers import number, share
+from slipstream.report.page import KeyFigure
 from slipstream.report.statistics import LARGE_LOSS, Floats, Interval, rare_losses_unknown
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 from slipstream.studies.statistics.overfitting import expected_best, smallest_confirmable
 
+DRAWDOWN = (
+    "Drawdown: the deepest, of daily closes. The metric `max_drawdown`, which constraints limit, "
+    "is of the closes of bars."
+)
 BETTER_THAN_RANDOM = 95.0  # percentile among matched random traders from which on it is said
 
 
@@ -201,35 +205,21 @@ def random_traders(percentile: float | None, draws: int) -> list[str]:
     return [f"{text}."]
 
 
-def breaks_even(multiple: float | None) -> str:
-    """Says at which costs nothing is left."""
-    if multiple is None:
-        return "These decisions lose even without any costs."
-    if math.isinf(multiple):
-        return "These decisions keep a gain at any cost multiple up to 100 (or never trade)."
-    return f"Nothing is left at {number(multiple, 2)} times the costs."
+def sharpe_figures(
+    ratio: float | None, bounds: tuple[float, float] | None, days: int, per_year: float
+) -> list[KeyFigure]:
+    """The annual Sharpe ratio with its interval, and the smallest that so many days can confirm.
 
-
-def largest_by_chance(what: str, scores: Sequence[float | None]) -> list[str]:
-    """What the largest of several t values means: it was looked for among as many tries."""
-    known = [abs(score) for score in scores if score is not None and not math.isnan(score)]
-    if len(known) < 2:
-        return []
-    alone = math.erfc(max(known) / math.sqrt(2.0))
-    among = 1.0 - (1.0 - alone) ** len(known)
+    As everywhere on a page, a ratio is "n/a" without a deviation, and an interval with too few
+    days.
+    """
+    value, note = number(ratio), f"95 % interval {text_of(bounds)}"
+    if isinstance(bounds, Interval):
+        note += f", by {bounds.by}"
+    if ratio is None or bounds is None:
+        note = "equity never moved" if ratio is None else "too few days for an interval"
+    smallest, by = number(smallest_confirmable(days, per_year)), f"by {span(days, per_year)}"
     return [
-        f"By {what} the largest t value is {number(max(known), 2)}, of {len(known)} tries: without "
-        f"any effect, {share(among, 1)} of such tables have one as large."
+        KeyFigure("Annual Sharpe ratio", value, note),
+        KeyFigure("Smallest Sharpe that could be confirmed", smallest, by),
     ]
-
-
-def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Cost of opening and closing in basis points, and in pips where these mean anything."""
-    parts = []
-    for name, (pips, points) in trips.items():
-        pair = pair_in(name)
-        cost = f"{number(pips, 2)} pips"
-        if pair is not None and pair.base not in FIAT:  # an ounce, a coin
-            cost = f"{pips * pip(name):.3g} {pair.quote}"
-        parts.append(f"{name} {cost} ({number(points, 2)} bp)")
-    return [f"Round trip: {', '.join(parts)}."] if parts else []
