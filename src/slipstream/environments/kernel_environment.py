@@ -107,15 +107,13 @@ class KernelEnvironment(Environment):
 
     # What a subclass adds to the section `env` of kernels.
 
-    @classmethod
-    def extended(cls, kernel: Kernel) -> Kernel:
+    @staticmethod
+    def extended(kernel: Kernel) -> Kernel:
         """Return a kernel with further keys in its Config."""
         return kernel
 
-    @classmethod
-    def seated(
-        cls, kernel: Kernel, settings: Mapping[str, Any]
-    ) -> tuple[Mapping[str, Any], str | None]:
+    @staticmethod
+    def seated(kernel: Kernel, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
         """As `EnvironmentKind.seated`, of an extended kernel."""
         return settings, None
 
@@ -203,9 +201,14 @@ class KernelEnvironment(Environment):
     ) -> VectorEnv:
         own: dict[str, Any] = {} if self.shares is None else self.shares.dealt(len(seeds))
         backend = self.kind.chosen_backend(backend)
-        return KernelVectorEnv(
+        env = KernelVectorEnv(
             self.kernel, self.loaded, seeds, indices, backend=backend, stagger=stagger, **own
         )
+        return self.stepped(env, evaluation=False)
+
+    def stepped(self, env: KernelVectorEnv, evaluation: bool) -> VectorEnv:
+        """Return what steps new copies of the kernel: themselves, or a wrapper of a subclass."""
+        return env
 
     def evaluation(
         self,
@@ -222,7 +225,7 @@ class KernelEnvironment(Environment):
             more = self.shares.dealt(total, longest or 0)
         elif longest is not None and spec.market is None and spec.max_episode_steps is None:
             more = {"limits": np.full(total, longest)}
-        return KernelVectorEnv(
+        env = KernelVectorEnv(
             self.kernel,
             self.loaded,
             np.zeros(total, np.uint64),
@@ -234,6 +237,7 @@ class KernelEnvironment(Environment):
             at_end=HOLD,
             **more,
         )
+        return self.stepped(env, evaluation=True)
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> Self:
         counts = [len(own) for own in records]

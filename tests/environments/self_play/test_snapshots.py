@@ -244,7 +244,7 @@ def test_when_a_snapshot_is_due():
     config = SelfPlayConfig(
         slots=3, snapshot_iterations=None, snapshot_win_rate=0.75, gate_episodes=4
     )
-    made = Opponents(1, config, SnapshotPool(_Policy(), config), decided=True)
+    made = Opponents(1, config, SnapshotPool(_Policy(), config), decided=True, evenly=None)
     for results, taken in (
         ([1, 1, 1], 1),  # too few games
         ([-1], 2),  # 3 of 4
@@ -258,7 +258,9 @@ def test_when_a_snapshot_is_due():
         assert made.pool.taken.tolist() == [taken]
     assert made.metrics()["wins"] == pytest.approx([10 / 13])
     by_episodes = SelfPlayConfig(slots=3, snapshot_iterations=None, snapshot_episodes=4)
-    made = Opponents(1, by_episodes, SnapshotPool(_Policy(), by_episodes), decided=False)
+    made = Opponents(
+        1, by_episodes, SnapshotPool(_Policy(), by_episodes), decided=False, evenly=None
+    )
     for _ in range(3):
         made.learn(ended([1, -1]), 1)
         made.advance()

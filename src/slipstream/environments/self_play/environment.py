@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config, model_in
@@ -15,7 +14,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.kernel import Kernel
 from slipstream.core.random import word
 from slipstream.core.spec import Spec
-from slipstream.environments.environment import LONGEST, Environment
+from slipstream.environments.environment import Environment
 from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.environments.players import RANDOM, SNAPSHOTS, Players
 from slipstream.environments.self_play.config import (
@@ -25,10 +24,15 @@ from slipstream.environments.self_play.config import (
     seated,
     self_play_of,
 )
-from slipstream.environments.self_play.opponents import Opponents, SnapshotPool
+from slipstream.environments.self_play.networks import SeatNetworks
+from slipstream.environments.self_play.opponents import (
+    LineUp,
+    Opponents,
+    SnapshotPool,
+    opponent_network,
+)
 from slipstream.environments.self_play.ratings import lacking
-from slipstream.environments.self_play.seat_env import seat_spec
-from slipstream.environments.self_play.self_play import SelfPlay
+from slipstream.environments.self_play.seat_env import SeatEnv, seat_spec
 from slipstream.machine.reached import Reachable
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import read_policy
@@ -37,6 +41,54 @@ from slipstream.vector.vector_env import VectorEnv
 
 _SIDES = ("left", "right")
 _POOL = "pool."  # in a state of `Opponents`
+_PAST = {SNAPSHOTS: 1.0}
+
+
+@dataclass(frozen=True)
+class SelfPlay:
+    """Settings that were understood.
+
+    Attributes:
+        config: as they were written.
+        spec: of both seats.
+        training, evaluation: who is met.
+        network_of: reads an opponent's policy or ONNX file, `drawn` or not.
+        pool: of the members that are trained; None where nobody learns.
+    """
+
+    config: SelfPlayConfig
+    spec: Spec
+    training: LineUp
+    evaluation: LineUp
+    network_of: Callable[..., SeatNetworks]
+    pool: SnapshotPool | None = None
+
+    @classmethod
+    def of(cls, config: SelfPlayConfig, name: str, spec: Spec) -> SelfPlay:
+        """Finds out who is meant in a game of that short name.
+
+        Raises:
+            ConfigError: opponents that cannot play; settings that need a winner that the game does
+                not declare.
+        """
+        if config.by_results and spec.winner is None:
+            what = "sampling: pfsp" if config.sampling == "pfsp" else "snapshot_win_rate"
+            raise ConfigError(
+                f"`env.self_play.{what}` follows who won, which {name} does not say: name a metric "
+                "in its Spec, winner='...', or leave it out."
+            )
+        never = (config.snapshot_iterations, config.snapshot_episodes, config.snapshot_win_rate)
+        if SNAPSHOTS in config.opponents and all(when is None for when in never):
+            raise ConfigError(
+                "`env.self_play` has snapshots as opponents and never takes one: give "
+                "`snapshot_iterations`, `snapshot_episodes` or `snapshot_win_rate`."
+            )
+        seen, chosen = seat_spec(spec), config.evaluation or {RANDOM: 1.0}
+        network_of = partial(opponent_network, spec=seen, game=name, read_policy=read_policy)
+        own = partial(network_of, drawn=not config.deterministic)
+        training = LineUp.of("env.self_play.opponents", config.opponents, own)
+        evaluation = LineUp.of("env.self_play.evaluation", chosen, own)
+        return cls(config, spec, training, evaluation, network_of)
 
 
 @dataclass(frozen=True)
@@ -51,25 +103,18 @@ class GameEnvironment(KernelEnvironment, Players):
     self_play: SelfPlay | None = None
     judge: GameEnvironment | None = None
 
-    @classmethod
-    def extended(cls, kernel: Kernel) -> Kernel:
-        return extended(kernel)
+    extended = staticmethod(extended)
+    seated = staticmethod(seated)
 
     def configured(self, config: Config) -> Self:
         asked, suggested = self_play_of(config), self.kernel.hook("EVALUATION")
         if asked is None:
             return self
-        seats, judge = SelfPlay.of(asked, self.kind.short_name, self.spec, read_policy), None
+        seats, judge = SelfPlay.of(asked, self.kind.short_name, self.spec), None
         if suggested is not None and asked.evaluation is None:
             judge = self.kind.load(config.model_dump() | suggested | {"self_play": None})
         spec = seat_spec(self.spec)
         return replace(self, spec=spec, self_play=seats, judge=cast(GameEnvironment | None, judge))
-
-    @classmethod
-    def seated(
-        cls, kernel: Kernel, settings: Mapping[str, Any]
-    ) -> tuple[Mapping[str, Any], str | None]:
-        return seated(kernel, settings)
 
     @property
     def varied(self) -> bool:
@@ -91,29 +136,17 @@ class GameEnvironment(KernelEnvironment, Players):
         spec = super().spec_of(records)
         return spec if self.self_play is None else seat_spec(spec)
 
-    def copies(
-        self,
-        seeds: NDArray[np.uint64],
-        indices: NDArray[np.uint64],
-        backend: str = "auto",
-        *,
-        stagger: bool = True,
-    ) -> VectorEnv:
-        env = super().copies(seeds, indices, backend, stagger=stagger)
-        return env if self.self_play is None else self.self_play.seated(cast(KernelVectorEnv, env))
+    def stepped(self, env: KernelVectorEnv, evaluation: bool) -> VectorEnv:
+        seats = self.self_play
+        if seats is None:
+            return env
+        met = seats.evaluation if evaluation else seats.training
+        settled = evaluation and seats.pool is None
+        return SeatEnv(env, met.settled() if settled else met, seats.pool, evaluation)
 
-    def evaluation(
-        self,
-        split: str,
-        copies: int,
-        members: int = 1,
-        backend: str = "auto",
-        longest: int | None = LONGEST,
-    ) -> VectorEnv:
-        if self.judge is not None:
-            return self.judge.evaluation(split, copies, members, backend, longest)
-        env, seats = super().evaluation(split, copies, members, backend, longest), self.self_play
-        return env if seats is None else seats.evaluated(cast(KernelVectorEnv, env))
+    def evaluation(self, *args: Any, **options: Any) -> VectorEnv:
+        own = super().evaluation if self.judge is None else self.judge.evaluation
+        return own(*args, **options)
 
     def against(
         self,
@@ -131,11 +164,10 @@ class GameEnvironment(KernelEnvironment, Players):
         Raises:
             ConfigError: one that is missing, of another game or shape; no game of two.
         """
-        seats = self.self_play or SelfPlay.of(
-            DEFAULTS, self.kind.short_name, self.spec, read_policy
-        )
-        own = seats.against(opponents, deterministic)
-        own = own if pool is None else replace(own, pool=pool)
+        seats = self.self_play or SelfPlay.of(DEFAULTS, self.kind.short_name, self.spec)
+        drawn = not (seats.config.deterministic if deterministic is None else deterministic)
+        met = LineUp.of("opponents", opponents, partial(seats.network_of, drawn=drawn))
+        own = replace(seats, evaluation=met, pool=seats.pool if pool is None else pool)
         return replace(self, spec=seat_spec(own.spec), self_play=own, judge=None)
 
     # As players.
@@ -214,10 +246,12 @@ class GameEnvironment(KernelEnvironment, Players):
     def trained(self, policy: Policy) -> tuple[Environment, Opponents | None]:
         if self.self_play is None:
             return self, None
-        seats, opponents = self.self_play.with_members(policy)
-        environment = replace(self, self_play=seats)
-        opponents.evenly = partial(environment.against, {SNAPSHOTS: 1.0}, True)
-        return environment, opponents
+        seats, pool = self.self_play, None
+        if max(seats.training.snapshots, seats.evaluation.snapshots) >= 0:
+            pool = SnapshotPool(policy, seats.config)
+        environment = replace(self, self_play=replace(seats, pool=pool))
+        decided, evenly = seats.spec.winner is not None, partial(environment.against, _PAST, True)
+        return environment, Opponents(policy.members, seats.config, pool, decided, evenly)
 
 
 def _has_bots(name: str) -> bool:

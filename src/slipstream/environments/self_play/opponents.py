@@ -333,10 +333,10 @@ class Opponents:
         config: when snapshots are taken.
         pool: of snapshots; None where none play.
         decided: the game says who won.
+        evenly: makes an environment of games against a pool.
 
     Attributes:
         ratings: of the members by games against their pools; None where there are none.
-        evenly: makes an environment of games against a pool.
         results: float64 [M, RECENT], 1, 0 or -1 of the last games; NaN before them.
         played: int64 [M], games so far.
         iterations, episodes, games: int64 [M], since the last snapshot; of `games` the result is
@@ -344,13 +344,17 @@ class Opponents:
     """
 
     def __init__(
-        self, members: int, config: SelfPlayConfig, pool: SnapshotPool | None, decided: bool
+        self,
+        members: int,
+        config: SelfPlayConfig,
+        pool: SnapshotPool | None,
+        decided: bool,
+        evenly: Callable[[SnapshotPool], Environment],
     ) -> None:
-        self._config, self.pool, self._decided = config, pool, decided
+        self._evenly, self._config, self.pool, self._decided = evenly, config, pool, decided
         self.results = np.full((members, RECENT), np.nan)
         self.played, self.iterations, self.episodes, self.games = np.zeros((4, members), np.int64)
         self.points = np.zeros(members)
-        self.evenly: Callable[[SnapshotPool], Environment] | None = None
         rates = pool is not None and decided
         self.ratings = Ratings(members, config.slots) if rates else None
 
@@ -402,9 +406,9 @@ class Opponents:
 
     def rehearsal(self) -> Environment | None:
         """Games of each member against its snapshots, all equally often; none without ratings."""
-        if self.pool is None or self.ratings is None or self.evenly is None or lacking():
+        if self.pool is None or self.ratings is None or lacking():
             return None
-        return self.evenly(self.pool.evenly())
+        return self._evenly(self.pool.evenly())
 
     def rate(self, games: Sequence[Sequence[Track]]) -> dict[str, NDArray[np.float64]]:
         """Rate the members by games of a rehearsal."""
