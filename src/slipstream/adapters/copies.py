@@ -580,8 +580,8 @@ def make_batch(
             workers=workers,
             kwargs=own.get("kwargs"),
         )
-    environment = make_environment(name, own)
-    if not isinstance(environment, KernelEnvironment):
+    environment = make_environment(name, own).part(KernelEnvironment)
+    if environment is None:
         raise ConfigError(
             f"{name} is no kernel: this face is for slipstream's own environments and "
             "kernel files; foreign ones have theirs (docs/faces.md)."

@@ -51,7 +51,7 @@ def checkup() -> list[tuple[str, str]]:
 def sizing_rows(target: str) -> list[tuple[str, str]]:
     """What `num_envs: auto` is for a target, and how its copies are stepped fastest here."""
     from slipstream.environments.factory import resolve_environment
-    from slipstream.environments.machine_file import recall
+    from slipstream.environments.machine_file import Tunable, recall
     from slipstream.settings.config import resolve
     from slipstream.settings.sizing import choose_num_envs
 
@@ -60,7 +60,8 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
         config.training.stepping
     )
     rows = [(f"num_envs for {target}", choose_num_envs(config, environment).reason)]
-    identity = environment.identity
+    tunable = environment.part(Tunable)
+    identity = None if tunable is None else tunable.identity
     if identity is None:
         return rows
     measured, passed_over = recall(identity)

@@ -188,16 +188,17 @@ def check_curriculum(
 
 
 def _records(environment: Environment, settings: Mapping[str, Any], phase: Phase) -> _Records:
-    if not isinstance(environment, KernelEnvironment) or environment.spec.market is not None:
+    rules = environment.part(KernelEnvironment)
+    if rules is None or rules.spec.market is not None:
         raise ConfigError(
             f"`curriculum` is for kernels that are games, and {environment.name} is none: leave "
             "the section out."
         )
     starts = {name: anneal.start for name, anneal in phase.anneal.items()}
-    first = _params(environment, settings, phase, starts)
+    first = _params(rules, settings, phase, starts)
     moves = {}
     for name, anneal in phase.anneal.items():
-        final = _params(environment, settings, phase, {**starts, name: anneal.final})
+        final = _params(rules, settings, phase, {**starts, name: anneal.final})
         before, after = first._asdict(), final._asdict()
         moves[name] = {f: after[f] - before[f] for f in before if after[f] != before[f]}
         if anneal.start != anneal.final and not moves[name]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
@@ -24,7 +24,6 @@ from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.kernel import Kernel
 from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Spec
-from slipstream.environments.machine_file import FastestWays, Identity, Way
 from slipstream.vector.vector_env import VectorEnv
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
@@ -82,14 +81,14 @@ class PriceWindow(NamedTuple):
 class Part:
     """Something that only some environments offer: `environment.part(Kind)` returns it or None.
 
-    Each kind is a subclass. An environment lists parts in `parts`, or a kind overrides `of` and
-    makes itself from what it finds there, for example from optional functions of a kernel.
+    Each kind is a subclass. It is a base class of the environments that offer it, or it overrides
+    `of` and makes itself from what it finds there, such as optional functions of a kernel.
     """
 
     @classmethod
     def of(cls, environment: Environment) -> Self | None:
         """The part of an environment; None if it does not offer it."""
-        return next((one for one in environment.parts if isinstance(one, cls)), None)
+        return environment if isinstance(environment, cls) else None
 
 
 @dataclass(frozen=True)
@@ -229,17 +228,10 @@ class Environment(ABC):
     Attributes:
         kind: what its name means.
         spec: its outside.
-        measured: how copies of a lone member are stepped fastest here, where the machine file says.
-        parts: what else it offers, apart from kinds that find themselves; see `part`.
-        step_seconds: of one copy of somebody else's rules, as measured here; `backend: auto` goes
-            by it. None: its first steps are still to be taken.
     """
 
     kind: EnvironmentKind
     spec: Spec
-    measured: FastestWays | None = field(default=None, kw_only=True)
-    step_seconds: float | None = field(default=None, kw_only=True)
-    parts: tuple[Part, ...] = field(default=(), kw_only=True)
 
     @property
     def name(self) -> str:
@@ -271,31 +263,14 @@ class Environment(ABC):
         return {}
 
     @property
-    def sources(self) -> dict[str, str]:
-        """Hashes of the files that its numbers come from."""
-        return {}
-
-    @property
     def facts(self) -> dict[str, Any]:
-        """What decides its numbers besides the config."""
+        """What decides its numbers besides the config; `sources` are hashes of files."""
         return {"name": self.name}
 
     @property
     def conditions(self) -> dict[str, Any]:
         """What a policy that is trained here takes along, plain values; see `Conditions`."""
         return {"environment": self.kind.short_name}
-
-    @property
-    def observed_bytes(self) -> int | None:
-        """Bytes of what a replay may keep in place of an observation; None: it cannot be shown
-        again from less.
-        """
-        return None
-
-    @property
-    def data(self) -> tuple[Any, ...] | None:
-        """The arrays that all copies share; None where they are its own business."""
-        return None
 
     def prepared(self, stepping: Stepping) -> Environment:
         """A copy that is stepped as a run's config says."""
@@ -313,32 +288,6 @@ class Environment(ABC):
             KernelError: they break at once.
         """
         return self
-
-    def with_data(self, data: Any) -> Environment:
-        """A copy that reads equal arrays which are in memory already."""
-        return self
-
-    def without_rules(self) -> Environment:
-        """A copy without arrays and functions, for a parcel to another process."""
-        return self
-
-    def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> Environment:
-        """The environment of a parcel, with a kernel and arrays that are in memory here."""
-        return self
-
-    @property
-    def identity(self) -> Identity | None:
-        """What a machine file is kept under; None where stepping leaves no choice."""
-        return None
-
-    def with_measured(self, measured: FastestWays) -> Self:
-        """A copy that is stepped as was fastest on this machine; its results are the same."""
-        return replace(self, measured=measured)
-
-    def way(self, copies: int) -> Way | None:
-        """How so many copies of a lone member are stepped where that was measured."""
-        found = None if self.measured is None else self.measured.near(copies)
-        return found if found is not None and found.backend in self.kind.backends else None
 
     def check(
         self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None

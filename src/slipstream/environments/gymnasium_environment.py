@@ -34,7 +34,7 @@ from slipstream.environments.environment import (
     Sections,
     Stepping,
 )
-from slipstream.environments.machine_file import Identity, Way
+from slipstream.environments.machine_file import Identity, Tunable, Way
 from slipstream.files.files import plain
 from slipstream.vector.chosen import choose, first_steps, step_seconds
 from slipstream.vector.foreign.foreign_env import ForeignEnv, foreign_spec
@@ -98,7 +98,7 @@ class GymnasiumConfig(Config):
 
 
 @dataclass(frozen=True)
-class GymnasiumEnvironment(Environment):
+class GymnasiumEnvironment(Tunable):
     """One named ``gym:ID``.
 
     Attributes:

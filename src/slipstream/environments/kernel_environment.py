@@ -32,7 +32,7 @@ from slipstream.environments.environment import (
     Sections,
 )
 from slipstream.environments.film import Film
-from slipstream.environments.machine_file import Identity
+from slipstream.environments.machine_file import Identity, Tunable
 from slipstream.environments.suggested import for_gymnasium
 from slipstream.experience.replay.kernel_fields import kept_bytes
 from slipstream.files.files import plain
@@ -75,7 +75,7 @@ class Shares(NamedTuple):
 
 
 @dataclass(frozen=True)
-class KernelEnvironment(Environment):
+class KernelEnvironment(Tunable):
     """A kernel and what it has loaded.
 
     Attributes:
@@ -141,6 +141,7 @@ class KernelEnvironment(Environment):
 
     @property
     def sources(self) -> dict[str, str]:
+        """Hashes of the files that its rules come from."""
         return source_hashes(self.kernel.module)
 
     @property
@@ -159,20 +160,25 @@ class KernelEnvironment(Environment):
 
     @property
     def observed_bytes(self) -> int | None:
+        """Bytes of what a replay may keep in place of an observation; None if it keeps that."""
         return kept_bytes(self.kernel, self.loaded, self.spec)
 
     @property
     def data(self) -> tuple[Any, ...]:
+        """Arrays that all copies share."""
         data: tuple[Any, ...] = self.loaded.data
         return data
 
     def with_data(self, data: Any) -> Self:
+        """A copy that reads equal arrays which are in memory already."""
         return replace(self, loaded=replace(self.loaded, data=data))
 
     def without_rules(self) -> Self:
+        """A copy without arrays and functions, for a parcel to another process."""
         return replace(self, kernel=cast(Any, None), loaded=replace(self.loaded, data=None))
 
     def with_rules(self, kernel: Kernel, arrays: Sequence[NDArray[Any]]) -> Self:
+        """The environment of a parcel, with a kernel and arrays that are in memory here."""
         loaded = replace(self.loaded, data=kernel.Data(*arrays))
         return replace(self, kernel=kernel, loaded=loaded)
 

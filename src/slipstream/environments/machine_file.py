@@ -12,8 +12,9 @@ import hashlib
 import json
 import os
 import shlex
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 from slipstream.core.capacity import total_memory, usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.reader import read_json
+from slipstream.environments.environment import Environment, Part
 from slipstream.files.files import disk_errors, write_sealed
 from slipstream.files.lock import take_lock
 from slipstream.files.provenance import processor
@@ -79,6 +81,30 @@ class FastestWays:
 
         nearest = min(self.ways, key=apart, default=0)
         return self.ways[nearest] if nearest and apart(nearest) <= _NEAR else None
+
+
+@dataclass(frozen=True)
+class Tunable(Environment, Part):
+    """An environment whose copies can be stepped in several ways, with equal results.
+
+    Attributes:
+        measured: how copies of a lone member are stepped fastest here, where the machine file says.
+        step_seconds: of one copy of foreign rules, as measured here; `backend: auto` goes by it.
+            None: its first steps are still to be taken.
+    """
+
+    measured: FastestWays | None = field(default=None, kw_only=True)
+    step_seconds: float | None = field(default=None, kw_only=True)
+
+    @property
+    @abstractmethod
+    def identity(self) -> Identity | None:
+        """What a machine file is kept under; None if stepping leaves no choice."""
+
+    def way(self, copies: int) -> Way | None:
+        """How so many copies of a lone member are stepped, if that was measured."""
+        found = None if self.measured is None else self.measured.near(copies)
+        return found if found is not None and found.backend in self.kind.backends else None
 
 
 def recall(identity: Identity) -> tuple[FastestWays | None, str | None]:

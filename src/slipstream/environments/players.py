@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -46,10 +46,6 @@ class Opponents(Protocol):
 
 class Players(Part):
     """An environment that is a game: class methods take its name, all others need it loaded."""
-
-    @classmethod
-    def of(cls, environment: Environment) -> Self | None:
-        return environment if isinstance(environment, cls) else None
 
     @classmethod
     @abstractmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from slipstream.core.capacity import total_memory
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import resolve_environment
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import check_memory, resolve_num_envs
 from slipstream.studies.config import StudyConfig
@@ -51,4 +52,5 @@ def study_memory(
 
 def _beside(environment: Environment) -> int:
     """Bytes of libraries, and of the data that all copies share."""
-    return _LIBRARIES + sum(int(array.nbytes) for array in environment.data or ())
+    rules = environment.part(KernelEnvironment)
+    return _LIBRARIES + sum(int(array.nbytes) for array in (rules.data if rules else ()))

@@ -94,8 +94,8 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
     found = Deployment.open(name)
     policy = found.policy(trust)
     bars, start = found.kept_bars()
-    environment = policy.environment(bars, None, start)
-    assert isinstance(environment, KernelEnvironment)
+    environment = policy.environment(bars, None, start).part(KernelEnvironment)
+    assert environment is not None
     tracks = policy.evaluate(environment)["window"][0]
     path = found.account(found.current) / JOURNAL
     with closing(Journal(path)) as journal:

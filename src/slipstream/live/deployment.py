@@ -326,8 +326,8 @@ def _bars(
     section = dict(facts["run"]["env"])
     name = str(section.pop("name"))
     window = PriceWindow(start=start, stop=stop, carried=carried_settings(facts))
-    found = kind_of(name).load_window(section, window)
-    assert isinstance(found, KernelEnvironment)
+    found = kind_of(name).load_window(section, window).part(KernelEnvironment)
+    assert found is not None
     return found
 
 

@@ -124,8 +124,9 @@ class PriceReplay:
         """Load a market as one window, whose last bar is no end."""
         config, carried = self._policy.config, carried_settings(self._policy.facts)
         window = PriceWindow(start=start, carried=carried, market=market)
-        found = chosen_environment(config.env_name, config.env_settings, window)
-        assert isinstance(found, KernelEnvironment)
+        environment = chosen_environment(config.env_name, config.env_settings, window)
+        found = environment.part(KernelEnvironment)
+        assert found is not None
         going_on = {"sells_at_end": False, "early_end": 0}
         records = tuple(
             record._replace(**{key: going_on[key] for key in going_on if key in record._fields})

@@ -12,6 +12,7 @@ from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import LONGEST, Environment
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.environments.players import opponent_names
 from slipstream.experience.replay.plan import replay_bytes
 from slipstream.settings.config import RunConfig
@@ -229,7 +230,9 @@ def kept_bytes(agent: AgentConfig, environment: Environment, members: int, num_e
     plan = agent.replay(num_envs)
     if plan is None:
         return 0
-    return replay_bytes(plan, environment.spec, members, num_envs, environment.observed_bytes)
+    rules = environment.part(KernelEnvironment)
+    seen = None if rules is None else rules.observed_bytes
+    return replay_bytes(plan, environment.spec, members, num_envs, seen)
 
 
 def _gib(size: float) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.environments.environment import Environment
 from slipstream.environments.episodes import lost_sentence
-from slipstream.environments.machine_file import recall
+from slipstream.environments.machine_file import Tunable, recall
 from slipstream.settings.config import RunConfig
 from slipstream.vector.vector_env import member_indices
 
@@ -60,14 +61,15 @@ def as_measured(config: RunConfig, environment: Environment) -> tuple[Environmen
     one_thread = config.agent.parts(copies) == 1 or config.agent.replay(copies) is not None
     if environment.kind.compiled and one_thread:
         return environment, None  # trains them, but for updates from a replay
-    identity = environment.identity
-    if identity is None:
+    tunable = environment.part(Tunable)
+    identity = None if tunable is None else tunable.identity
+    if tunable is None or identity is None:
         return environment, None
     measured, passed_over = recall(identity)
     if measured is None:
         return environment, passed_over
-    environment = environment.with_measured(measured)
-    way = environment.way(copies)
+    environment = tunable = replace(tunable, measured=measured)
+    way = tunable.way(copies)
     if way is None:
         return environment, (
             f"`slipstream tune-machine` measured {environment.name} on {measured.date}, but not "

@@ -50,7 +50,7 @@ def tune_machine(
     """
     from slipstream.core.errors import ConfigError, ResourceError
     from slipstream.core.reader import is_there
-    from slipstream.environments.machine_file import remember
+    from slipstream.environments.machine_file import Tunable, remember
     from slipstream.files.files import write_text
     from slipstream.settings.config import resolve
     from slipstream.training.tuning import findings
@@ -67,7 +67,8 @@ def tune_machine(
     if found.interrupted:
         tell("Interrupted: nothing was written.")
         raise typer.Exit(130)
-    identity = found.environment.identity
+    tunable = found.environment.part(Tunable)
+    identity = None if tunable is None else tunable.identity
     if identity is not None:
         path = remember(identity, findings.measured(found))
         tell(f"`backend: auto` goes by it from now on ({path}); no result depends on it.")

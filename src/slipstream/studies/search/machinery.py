@@ -12,6 +12,7 @@ from typing import Any
 
 from slipstream.core.fold_plan import DEVELOPMENT, HOLDOUT
 from slipstream.core.spec import Spec
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.runs.openings import PriceSeries, price_series
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
@@ -82,12 +83,13 @@ class Pools:
         base.agent.check_spaces(environment.spec)
         environment.check(base.env_settings, self._say)
         facts = dict(environment.provenance)
-        if environment.sources:
-            facts["sources"] = environment.sources
+        if sources := environment.facts.get("sources"):
+            facts["sources"] = sources
         if environment.spec.market is not None:
             facts["benchmark"] = environment.spec.market.benchmark
         folds = self._source.folds(base)
-        seen = environment.observed_bytes
+        rules = environment.part(KernelEnvironment)
+        seen = None if rules is None else rules.observed_bytes
         backend = base.training.chosen_backend
         if "compiled" in environment.kind.backends:  # others are measured
             backend = environment.kind.chosen_backend(backend)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slipstream.core.errors import ResourceError, SlipstreamError
 from slipstream.environments.environment import Environment
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files.bulk import HandedChunks
 from slipstream.files.interruption import Interrupted, StoppedError
 from slipstream.settings.config import RunConfig
@@ -113,7 +114,7 @@ class ClusterWorkers(Workers):
             work = work_for(f"the run {run.path.name}", SERVICE, environment, config, Path(folder))
             self._cluster = stack.enter_context(connect(options, work, self._say))
             self._shared = self._cluster.share(work.arrays)
-            own = self._shared if environment.data is not None else None
+            own = self._shared if environment.part(KernelEnvironment) is not None else None
             self._begin = {
                 "config": config,
                 "environment": sent_as(environment, own),

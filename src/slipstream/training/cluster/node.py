@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import DataError
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.training.cluster.cluster import Shared, digest_of
 from slipstream.training.cluster.premises import Premises
 
@@ -63,11 +64,12 @@ class NodeService(ABC):
             DataError: the arrays are not those that were sent.
         """
         bare: Environment = pickle.loads(sent["bare"])
-        if self._kernel is None:
+        rules = bare.part(KernelEnvironment)
+        if self._kernel is None or rules is None:
             return bare
         if sent["digest"] not in self._data:
             self._take(sent["digest"], sent["writable"], [self._first, *arrays])
-        return bare.with_rules(self._kernel, self._data[sent["digest"]])
+        return rules.with_rules(self._kernel, self._data[sent["digest"]])
 
     def _take(self, digest: str, writable: Sequence[bool], arrays: Sequence[Arrays]) -> None:
         """Takes up the arrays of that digest.
@@ -96,4 +98,6 @@ def sent_as(environment: Environment, shared: Shared | None) -> dict[str, Any]:
         shared: its arrays; None where it has none.
     """
     facts = {} if shared is None else {"digest": shared.digest, "writable": shared.writable}
-    return {"bare": pickle.dumps(environment.without_rules()), **facts}
+    rules = environment.part(KernelEnvironment)
+    bare = environment if rules is None else rules.without_rules()
+    return {"bare": pickle.dumps(bare), **facts}

@@ -23,6 +23,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.sources import is_own, source_files, source_hashes
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files import provenance
 from slipstream.settings.config import RunConfig
 from slipstream.training.cluster.cluster import ClusterWork, digest_of
@@ -75,7 +76,7 @@ class Premises:
             file=kernel_file(environment.name),
             agent=None if agent is None else Path(agent).name,
             sources=_hashes(modules_of(environment.name, agent)),
-            digest=digest_of(environment.data or ()),
+            digest=digest_of(arrays_of(environment)),
             versions=_versions(),
             code=_code_hash(),
             host=platform.node(),
@@ -174,7 +175,7 @@ def work_for(
         owner=f"{owner} ({config.hash[:12]})",
         service=service,
         needs=Premises.of(environment, config).parcel(),
-        arrays=environment.data or (),
+        arrays=arrays_of(environment),
         files=lay_out(environment.name, folder, config.agent_name),
         gpu=gpu,
     )
@@ -242,6 +243,12 @@ def modules_of(name: str, agent: str | None = None) -> list[ModuleType]:
     if agent is not None and agent.endswith(".py"):
         found.append(import_file(Path(agent), "agent"))
     return [one for one in found if one is not None]
+
+
+def arrays_of(environment: Environment) -> tuple[Any, ...]:
+    """Arrays that an environment's copies share; none of a Gymnasium environment."""
+    rules = environment.part(KernelEnvironment)
+    return () if rules is None else rules.data
 
 
 def kernel_file(name: str) -> str | None:

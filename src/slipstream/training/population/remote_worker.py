@@ -18,6 +18,7 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
 from slipstream.environments.environment import Environment
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.settings.config import RunConfig
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
@@ -65,8 +66,9 @@ class DataStore:
 
     def _arrays(self, environment: Environment) -> Shared | None:
         number = self._source.data_number(environment)
-        if environment.data is not None and number not in self._shared:
-            self._shared[number] = self._cluster.share(environment.data)
+        rules = environment.part(KernelEnvironment)
+        if rules is not None and number not in self._shared:
+            self._shared[number] = self._cluster.share(rules.data)
         return self._shared.get(number)
 
     def _parcel(self, environment: Environment, shared: Shared | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from slipstream.core.fold_plan import FoldPlan, train_split
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, trainable
-from slipstream.environments.kernel_environment import Timeline
+from slipstream.environments.kernel_environment import KernelEnvironment, Timeline
 from slipstream.nets.actions import ActionMap
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import kept_bytes
@@ -53,7 +53,7 @@ class EnvironmentSource:
 
     def __init__(self, plan: FoldPlan, fold_seeds: int) -> None:
         self._plan, self.fold_seeds = plan, fold_seeds
-        self._read: list[Environment] = []  # one for each distinct set of arrays
+        self._read: list[KernelEnvironment] = []  # one for each distinct set of arrays
         self._environments: Recent[str, Environment] = Recent(_KEPT)
         # A trial's members share a config; what is kept here keeps it, and so its id.
         self._of: Recent[int, tuple[RunConfig, Environment]] = Recent(_KEPT)
@@ -83,26 +83,28 @@ class EnvironmentSource:
 
     def data_number(self, environment: Environment) -> int:
         """Number of the arrays that an environment reads; equal numbers, equal arrays."""
-        if environment.data is None:
+        rules = environment.part(KernelEnvironment)
+        if rules is None:
             return -1
-        return next(k for k, known in enumerate(self._read) if _same(known, environment))
+        return next(k for k, known in enumerate(self._read) if _same(known, rules))
 
     def _make(self, config: RunConfig) -> Environment:
         """A config's environment; its arrays are those there already, where the same ones are."""
         name, settings = config.env_name, config.env_settings
         found = trainable(kind_of(name).load_folds(settings, self._plan, self._read))
         found = found.tried(config.training.stepping)
-        if found.data is None:
+        rules = found.part(KernelEnvironment)
+        if rules is None:
             return found
         for known in self._read:
-            if _same(known, found):
-                return found.with_data(known.data)
-        self._read.append(found)
-        return found
+            if _same(known, rules):
+                return rules.with_data(known.data)
+        self._read.append(rules)
+        return rules
 
 
-def _same(one: Environment, other: Environment) -> bool:
-    mine, theirs = one.data or (), other.data or ()
+def _same(one: KernelEnvironment, other: KernelEnvironment) -> bool:
+    mine, theirs = one.data, other.data
     return len(mine) == len(theirs) and all(
         a is b
         or (a.dtype == b.dtype and a.shape == b.shape and np.array_equal(_bytes(a), _bytes(b)))

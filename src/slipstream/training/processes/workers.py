@@ -28,6 +28,7 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.core.process import AT, BEAT, PATIENCE_SECONDS, PULSE_WORDS, PULSES
 from slipstream.environments.curriculum import Curriculum
 from slipstream.environments.environment import Environment
+from slipstream.environments.machine_file import Tunable
 from slipstream.machine.cache import forget_unfinished
 from slipstream.machine.gate import RunTasks
 from slipstream.machine.together import together
@@ -166,7 +167,8 @@ def _threads(config: RunConfig, environment: Environment) -> int:
     """That share the parts of a lone member."""
     copies = int(config.training.num_envs)
     parts = config.agent.parts(copies) if config.training.members == 1 else 1
-    way = environment.way(copies)
+    tunable = environment.part(Tunable)
+    way = None if tunable is None else tunable.way(copies)
     # Measured were threads that step a kernel and learn from rollouts, with PPO: workers of foreign
     # copies are processes of their own, and an update from a replay is shared by other rules.
     if way is None or way.backend != "compiled" or config.agent.replay(copies) is not None:

@@ -19,7 +19,7 @@ from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, resolve_environment
-from slipstream.environments.machine_file import FastestWays, Way
+from slipstream.environments.machine_file import FastestWays, Tunable, Way
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import check_memory, fits, resolve_num_envs
 from slipstream.training.processes.child import Child, portable
@@ -115,7 +115,8 @@ def _findings(config: RunConfig, seconds: float, others: cells.Others) -> Findin
     config = replace(config, agent=agent).with_training(members=1, device="cpu")
     step = _try_out(config, seconds, others)
     environment = resolve_environment(config.env_name, config.env_settings)
-    environment = replace(environment, step_seconds=step)
+    if tunable := environment.part(Tunable):
+        environment = replace(tunable, step_seconds=step)
     config, _ = resolve_num_envs(config, environment)
     return Findings(config, environment)
 
@@ -131,7 +132,8 @@ def _try_out(config: RunConfig, seconds: float, others: cells.Others) -> float:
         found = resolve_environment(config.env_name, config.env_settings).tried(
             here.training.stepping
         )
-        return found.step_seconds or 0.0
+        tunable = found.part(Tunable)
+        return (tunable.step_seconds if tunable else None) or 0.0
 
     step = _in_child(loaded, limit)
     if step is None and time.monotonic() - began < limit:
@@ -236,8 +238,9 @@ class _Tuner:
             return
         config = self.found.config.with_training(num_envs=cell.copies)
         place: Environment = FreeEnvironment(environment.kind, environment.spec)
-        if environment.kind.compiled:
-            place = environment.with_measured(FastestWays("", {cell.copies: Way(*cell[::2])}))
+        if kernel and (tunable := environment.part(Tunable)):
+            measured = FastestWays("", {cell.copies: Way(*cell[::2])})
+            place = replace(tunable, measured=measured)
         try:
             check_memory(config, place)
             limit = max(self._each, self._until - time.monotonic())
