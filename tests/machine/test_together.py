@@ -14,10 +14,10 @@ import pytest
 from slipstream.core.errors import KernelError
 from slipstream.machine import cache as cache_module
 from slipstream.machine import product_calls, render
-from slipstream.machine import together as together_module
 from slipstream.machine.cache import cache_folder, filling, only_maker
+from slipstream.machine.fast import together as together_module
+from slipstream.machine.fast.together import Later, together
 from slipstream.machine.products import add_product
-from slipstream.machine.together import Later, together
 from slipstream.training.processes import workers
 from slipstream.training.processes.workers import compilers
 

@@ -11,7 +11,7 @@ import pytest
 from slipstream.agents.dqn.config import DQNConfig
 from slipstream.environments.factory import resolve_environment
 from slipstream.machine import render
-from slipstream.machine.together import together, wanted
+from slipstream.machine.fast.together import together, wanted
 from slipstream.training.shard import Shard
 
 

@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any
 
 from slipstream.core.errors import KernelError
+from slipstream.machine.fast.together import Later, helps, now, stand_in
 from slipstream.machine.machine_form import intrinsic, source_digest, tools
-from slipstream.machine.together import Later, helps, now, stand_in
 
 
 @cache

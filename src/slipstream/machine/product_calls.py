@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from slipstream.machine import product_code
 from slipstream.machine.cache import cache_folder, discard, filling, is_whole, only_maker
+from slipstream.machine.fast.together import Module, helps, stand_in
 from slipstream.machine.machine_form import MachineForms, source_digest, tools
 from slipstream.machine.product_code import KINDS, define, type_of
-from slipstream.machine.together import Module, helps, stand_in
 
 _FILE = "library.pickle"
 

@@ -48,14 +48,15 @@ from slipstream.machine.cache import (
     seal,
     sweep,
 )
-from slipstream.machine.front_end import without_repeats
-from slipstream.machine.helper_library import only_entries
+from slipstream.machine.fast.front_end import without_repeats
+from slipstream.machine.fast.helper_library import only_entries
+from slipstream.machine.fast.switch import is_enabled
+from slipstream.machine.fast.together import Compiling, Later, Module, wanted
 from slipstream.machine.linked import announce, by_symbol, fact
 from slipstream.machine.linked import digest as digest_of_calls
 from slipstream.machine.machine_form import layout, source_digest
 from slipstream.machine.reached import Reachable
 from slipstream.machine.singles import compiled_form
-from slipstream.machine.together import Compiling, Later, Module, wanted
 
 log = logging.getLogger("slipstream")
 
@@ -366,7 +367,8 @@ def _numba() -> Any:
             "it (`unset NUMBA_DISABLE_JIT`). A kernel is stepped uncompiled, in a debugger too, by "
             'slipstream.make_vec(..., backend="serial").'
         )
-    _leave_scipy()
+    if is_enabled():
+        _leave_scipy()
     # Numba has the types of fixed arrays of bool, but for the width of their elements in memory.
     numba.types.Boolean.bitwidth = 8  # type: ignore[attr-defined]
     return numba

@@ -30,8 +30,8 @@ from slipstream.environments.curriculum import Curriculum
 from slipstream.environments.environment import Environment
 from slipstream.environments.machine_file import Tunable
 from slipstream.machine.cache import forget_unfinished
+from slipstream.machine.fast.together import together
 from slipstream.machine.gate import RunTasks
-from slipstream.machine.together import together
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
 from slipstream.training.processes.child import THREADED, Child, portable, torch_threads

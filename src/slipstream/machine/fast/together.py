@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from slipstream.core.process import orphaned
 from slipstream.machine.cache import MAKING_SECONDS
+from slipstream.machine.fast.switch import is_enabled
 
 
 class Make(Protocol):
@@ -134,6 +135,9 @@ def together(helpers: Helpers) -> Iterator[None]:
     Raises:
         KernelError: a function cannot be compiled.
     """
+    if not is_enabled():
+        yield
+        return
     modules = _thread.wanted = dict[Path, Module]()
     try:
         yield

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from slipstream.machine.fast.switch import is_enabled
+
 
 @contextmanager
 def without_repeats() -> Iterator[None]:
@@ -20,6 +22,9 @@ def without_repeats() -> Iterator[None]:
 
     One thread of a process at a time may be within it, see `Compiling`; it nests.
     """
+    if not is_enabled():
+        yield
+        return
     function: Any = importlib.import_module("numba.core.types.functions").BaseFunction
     post: Any = importlib.import_module("numba.core.postproc")
     cpu: Any = importlib.import_module("numba.core.registry").cpu_target

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from slipstream.machine.fast.switch import is_enabled
+
 
 class _Thread(threading.local):
     """What this thread compiles: other threads, and what they compile, are left alone."""
@@ -33,6 +35,9 @@ def only_entries(names: Collection[str]) -> Iterator[None]:
 
     One thread of a process at a time may be within it; it nests.
     """
+    if not is_enabled():
+        yield
+        return
     registry: Any = importlib.import_module("numba.core.registry")
     codegen = registry.cpu_target.target_context.codegen()
     given, set_env = codegen._library_class, codegen.set_env
