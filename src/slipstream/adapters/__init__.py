@@ -7,7 +7,7 @@ is one file with a `make_vec`, and a line of `FACES` in `api/environment.py`:
     sb3                 Stable-Baselines3's `VecEnv`; for ``gym:ID`` it is `sb3_foreign`
     elegantrl           ElegantRL's vector protocols
     envpool             EnvPool's `send` and `recv`
-    pettingzoo          PettingZoo's `ParallelEnv`; the shortest, see CONTRIBUTING.md
+    pettingzoo          PettingZoo's `ParallelEnv`; the shortest, see docs/extending-interfaces.md
 
 What they stand on, and what has no `make_vec`:
 

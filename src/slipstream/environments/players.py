@@ -19,7 +19,7 @@ SNAPSHOTS = "snapshots"  # the opponent that is the learner's own past
 RANDOM = "random"  # the opponent that takes any allowed action
 
 
-class Opponents(Protocol):
+class MemberOpponents(Protocol):
     """Opponents that members meet in training, and the results against them."""
 
     def learn(self, ended: Episodes, copies: int) -> None:
@@ -86,7 +86,7 @@ class Players(Part):
     def past(
         cls, settings: Mapping[str, Any], policy: Policy, state: Mapping[str, NDArray[Any]]
     ) -> Any:
-        """Return the snapshots in a state of `Opponents`; None if it has none.
+        """Return the snapshots in a state of `MemberOpponents`; None if it has none.
 
         Args:
             settings: of the section `env`.
@@ -113,7 +113,7 @@ class Players(Part):
         """Sentences about a training that the user must see."""
 
     @abstractmethod
-    def trained(self, policy: Policy) -> tuple[Environment, Opponents | None]:
+    def trained(self, policy: Policy) -> tuple[Environment, MemberOpponents | None]:
         """Return the environment in which members are trained, and the opponents they meet there.
 
         Args:

@@ -18,7 +18,7 @@ from slipstream.core.spec import Spec
 from slipstream.environments.curriculum import Curriculum, write_params
 from slipstream.environments.environment import LONGEST, Environment
 from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.players import Opponents, Players
+from slipstream.environments.players import MemberOpponents, Players
 from slipstream.files.bulk import read_chunks, write_chunks
 from slipstream.files.interruption import StoppedError
 from slipstream.files.track import Track
@@ -91,7 +91,7 @@ class Shard:
         # A lone member's copies may be cut into ranges, but where worker processes step them.
         alone = total == 1 and run_tasks is not None and backend != "process"
         players = environment.part(Players)
-        self._opponents: Opponents | None = None
+        self._opponents: MemberOpponents | None = None
         if players is not None:
             environment, self._opponents = players.trained(self.agent.policy)
         self._environment = environment
