@@ -69,6 +69,7 @@ FOLDERS: Mapping[str, str] = {
     "envs.tictactoe": "games",
     "experience": "rl",
     "features": "markets",
+    "games": "games",
     "files": "core",
     "files.best_policies": "rl",
     "files.track": "training",

@@ -11,7 +11,7 @@ import slipstream
 from slipstream.agents.ppo.config import PPOConfig
 from slipstream.environments.factory import make_environment
 from slipstream.environments.self_play.config import SelfPlayConfig
-from slipstream.environments.self_play.opponents import Opponents, SnapshotPool
+from slipstream.environments.self_play.opponents import SelfPlayOpponents, SnapshotPool
 from slipstream.runs.run import Run
 from slipstream.settings.config import resolve
 from slipstream.training.processes.crew import Crew
@@ -244,7 +244,7 @@ def test_when_a_snapshot_is_due():
     config = SelfPlayConfig(
         slots=3, snapshot_iterations=None, snapshot_win_rate=0.75, gate_episodes=4
     )
-    made = Opponents(1, config, SnapshotPool(_Policy(), config), decided=True, evenly=None)
+    made = SelfPlayOpponents(1, config, SnapshotPool(_Policy(), config), decided=True, evenly=None)
     for results, taken in (
         ([1, 1, 1], 1),  # too few games
         ([-1], 2),  # 3 of 4
@@ -258,7 +258,7 @@ def test_when_a_snapshot_is_due():
         assert made.pool.taken.tolist() == [taken]
     assert made.metrics()["wins"] == pytest.approx([10 / 13])
     by_episodes = SelfPlayConfig(slots=3, snapshot_iterations=None, snapshot_episodes=4)
-    made = Opponents(
+    made = SelfPlayOpponents(
         1, by_episodes, SnapshotPool(_Policy(), by_episodes), decided=False, evenly=None
     )
     for _ in range(3):

@@ -27,7 +27,7 @@ from slipstream.environments.self_play.config import (
 from slipstream.environments.self_play.networks import SeatNetworks
 from slipstream.environments.self_play.opponents import (
     LineUp,
-    Opponents,
+    SelfPlayOpponents,
     SnapshotPool,
     opponent_network,
 )
@@ -40,7 +40,7 @@ from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import VectorEnv
 
 _SIDES = ("left", "right")
-_POOL = "pool."  # in a state of `Opponents`
+_POOL = "pool."  # in a state of `SelfPlayOpponents`
 _PAST = {SNAPSHOTS: 1.0}
 
 
@@ -243,7 +243,7 @@ class GameEnvironment(KernelEnvironment, Players):
         unrated = lacking() if rated else None
         return () if unrated is None else (unrated,)
 
-    def trained(self, policy: Policy) -> tuple[Environment, Opponents | None]:
+    def trained(self, policy: Policy) -> tuple[Environment, SelfPlayOpponents | None]:
         if self.self_play is None:
             return self, None
         seats, pool = self.self_play, None
@@ -251,7 +251,7 @@ class GameEnvironment(KernelEnvironment, Players):
             pool = SnapshotPool(policy, seats.config)
         environment = replace(self, self_play=replace(seats, pool=pool))
         decided, evenly = seats.spec.winner is not None, partial(environment.against, _PAST, True)
-        return environment, Opponents(policy.members, seats.config, pool, decided, evenly)
+        return environment, SelfPlayOpponents(policy.members, seats.config, pool, decided, evenly)
 
 
 def _has_bots(name: str) -> bool:

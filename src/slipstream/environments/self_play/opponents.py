@@ -325,7 +325,7 @@ class SnapshotPool:
 RECENT = 100  # games that shares of wins, draws and losses are of
 
 
-class Opponents:
+class SelfPlayOpponents:
     """Whom M members play against, and how their games ended.
 
     Args:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
+from slipstream.core.plugins import load, offered
 from slipstream.report.inputs import RunEvaluation, Window
 from slipstream.report.market.page import market_page
 from slipstream.report.page import Page, write
@@ -19,11 +19,13 @@ from slipstream.runs.run import EPISODES, Run
 
 def build_page(run: RunEvaluation) -> Page:
     """The page of a run, with or without prices; its `lines` suit a terminal too."""
-    if run.market is None:
-        games: Any = importlib.import_module("slipstream.report.game.page")  # until it is a plugin
-        own: Page | None = games.game_page(run.environment, run) if run.environment else None
-        return own or run_page(run)
-    return portfolio_page(run) if run.is_portfolio else market_page(run)
+    if run.market is not None:
+        return portfolio_page(run) if run.is_portfolio else market_page(run)
+    for reference in () if run.environment is None else offered("pages").values():
+        page: Page | None = load(reference)(run.environment, run)
+        if page is not None:
+            return page
+    return run_page(run)
 
 
 def report_run(
