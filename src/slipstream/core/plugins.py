@@ -1,50 +1,72 @@
-"""Plugins: what applications add to the engine, which does not know them.
+"""Plugins: how an application is added to slipstream. Our own are added in the same way.
 
-A plugin is a module or an object with any of the attributes below. Each is a mapping from names to
-references such as ``"my_package.pages:run_page"``, which are imported when they are needed.
-
-============  =====================================================================================
-environments  argument of a kernel's `observe` -> class of the environments of such kernels
-commands      name of a command or group -> its Typer app
-pages         name -> function (environment, evaluation) -> page of a run, or None
-============  =====================================================================================
-
-Plugins of slipstream are the `plugin.py` in its folders: without the folder there is no plugin.
-Those of other packages are entry points::
+A package declares an entry point, in its pyproject.toml::
 
     [project.entry-points."slipstream.plugins"]
-    my_package = "my_package.plugin"
+    bandits = "bandits.plugin"
+
+It names a module, or an object in one (``bandits.plugin:plugin``), with any of these attributes:
+
+    kernels        Name -> module of a kernel. The name can be used wherever a built-in one can.
+    environments   Prefix of names, with its colon -> function from a name to its `EnvironmentKind`.
+    kernel_class   Kernel -> class of its environments; None for kernels of other applications.
+    pages          (environment, evaluation) -> the report's `Page` of an evaluated run; None for
+                   runs of other applications.
+    callbacks      Functions that are called with every event of a run, as its listeners are.
+
+docs/extending.md shows one. Its module should import little: it is loaded by every command.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-from importlib.metadata import entry_points
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
+from slipstream.core.text import to_stderr
+
 GROUP = "slipstream.plugins"
+_PACKAGE = Path(__file__).parents[1]
 
 
 @functools.cache
 def plugins() -> tuple[Any, ...]:
-    """Return every plugin: slipstream's own in the order of their folders, then others."""
-    package = __name__.partition(".")[0]
-    own = sorted(path.parent.name for path in Path(__file__).parents[1].glob("*/plugin.py"))
-    modules = [importlib.import_module(f"{package}.{name}.plugin") for name in own]
-    return (*modules, *(one.load() for one in entry_points(group=GROUP)))
+    """Return the installed plugins, ours first.
+
+    One that cannot be imported is reported on standard error and left out.
+    """
+    declared = {entry.value: entry for entry in sorted(entry_points(group=GROUP))}
+    # A checkout that is not installed, or was installed before it had plugins.
+    for file in sorted(_PACKAGE.glob("*/plugin.py")):
+        name = file.parent.name
+        value = f"slipstream.{name}.plugin"
+        declared.setdefault(value, EntryPoint(name, value, GROUP))
+    found = []
+    for entry in sorted(declared.values(), key=lambda one: not one.value.startswith("slipstream.")):
+        try:
+            found.append(entry.load())
+        except Exception as error:
+            owner = getattr(entry.dist, "name", "slipstream")
+            to_stderr(
+                f"The plugin {entry.name} of the package {owner} cannot be imported and is left "
+                f"out: {type(error).__name__}: {error}. Update {owner}, or remove it: "
+                f"pip uninstall {owner}."
+            )
+    return tuple(found)
 
 
-def offered(attribute: str) -> dict[str, str]:
-    """Return the references of all plugins under one attribute, by name."""
-    found: dict[str, str] = {}
+def offered(attribute: str) -> Iterator[Any]:
+    """Yield an attribute of each plugin that has it."""
     for plugin in plugins():
-        found |= getattr(plugin, attribute, {})
-    return found
+        if (value := getattr(plugin, attribute, None)) is not None:
+            yield value
 
 
-def load(reference: str) -> Any:
-    """Import what a reference names."""
-    return resolve_name(reference)
+def merged(attribute: str) -> dict[str, Any]:
+    """Return a mapping of all plugins in one; of equal names the first plugin's counts."""
+    result: dict[str, Any] = {}
+    for offer in offered(attribute):
+        result = {**offer, **result}
+    return result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.kernel import Kernel, Loaded
-from slipstream.core.plugins import load, offered
+from slipstream.core.plugins import offered
 from slipstream.core.reader import seal
 from slipstream.core.sources import source_hashes
 from slipstream.core.spec import Spec, check_account
@@ -416,11 +415,9 @@ class Timeline(Part):
 
 
 def environment_of(kernel: Kernel) -> type[KernelEnvironment]:
-    """Return the class of a kernel's environments: a plugin's if `observe` has its argument."""
-    arguments = inspect.signature(kernel.observe).parameters
-    named = (one for name, one in offered("environments").items() if name in arguments)
-    reference = next(named, None)
-    return KernelEnvironment if reference is None else load(reference)
+    """Return the class of a kernel's environments, which may be a plugin's."""
+    named = (kernel_class(kernel) for kernel_class in offered("kernel_class"))
+    return next(filter(None, named), KernelEnvironment)
 
 
 def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) -> dict[str, Any]:

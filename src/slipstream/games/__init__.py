@@ -1,1 +1,1 @@
-"""Games of two: self-play, whom a policy beats, and who ranks first."""
+"""Games: hockey and tic-tac-toe, self-play and tournaments."""

@@ -1,4 +1,31 @@
-"""What games add to the engine; see `core/plugins.py`."""
+"""What games add to slipstream; see `core/plugins.py`."""
 
-environments = {"player": "slipstream.environments.self_play.environment:GameEnvironment"}
-pages = {"game": "slipstream.report.game.page:game_page"}
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slipstream.core.kernel import Kernel
+    from slipstream.environments.environment import Environment
+    from slipstream.environments.kernel_environment import KernelEnvironment
+    from slipstream.report.inputs import RunEvaluation
+    from slipstream.report.page import Page
+
+
+def kernel_class(kernel: Kernel) -> type[KernelEnvironment] | None:
+    """Return the class of environments in which several players act."""
+    if "player" not in inspect.signature(kernel.observe).parameters:
+        return None
+    from slipstream.environments.self_play.environment import GameEnvironment
+
+    return GameEnvironment
+
+
+def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | None:
+    """Return the page of a game for two."""
+    if environment is None or evaluation.market is not None:
+        return None
+    from slipstream.report.game.page import game_page
+
+    return game_page(environment, evaluation)

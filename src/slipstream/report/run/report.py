@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Unpack
 
-from slipstream.core.plugins import load, offered
+from slipstream.core.plugins import offered
 from slipstream.report.inputs import RunEvaluation, Window
 from slipstream.report.market.page import market_page
 from slipstream.report.page import Page, write
@@ -21,11 +21,8 @@ def build_page(run: RunEvaluation) -> Page:
     """The page of a run, with or without prices; its `lines` suit a terminal too."""
     if run.market is not None:
         return portfolio_page(run) if run.is_portfolio else market_page(run)
-    for reference in () if run.environment is None else offered("pages").values():
-        page: Page | None = load(reference)(run.environment, run)
-        if page is not None:
-            return page
-    return run_page(run)
+    pages = (page(run.environment, run) for page in offered("pages"))
+    return next(filter(None, pages), None) or run_page(run)
 
 
 def report_run(
