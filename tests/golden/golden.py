@@ -15,6 +15,7 @@ another one, compare two trees.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -143,9 +144,7 @@ def gymnasium_sac(folder: Path) -> str:
 
 def forex_folds(folder: Path) -> str:
     """A small study of forex by DQN over combinatorial folds: its ledger."""
-    from slipstream.market.planted.forex import PlantedForex
-
-    PlantedForex().write(folder / "market", 4_000, 0, symbols=("EURUSD",))
+    _planted("forex").write(folder / "market", 4_000, 0, symbols=("EURUSD",))
     data = {"folder": str(folder / "market"), "spread_pips": 0.5}
     env = {"name": "forex", "data": data, "features": ["log_return_1", "rsi_14"], "max_steps": 100}
     settings = {
@@ -161,10 +160,8 @@ def forex_folds(folder: Path) -> str:
 
 def forex(folder: Path) -> str:
     """Two symbols that pay a spread."""
-    from slipstream.market.planted.forex import PlantedForex
-
     for seed, symbol in enumerate(("EURUSD", "GBPUSD")):
-        PlantedForex().write(folder / "market", 3_000, seed, symbols=(symbol,))
+        _planted("forex").write(folder / "market", 3_000, seed, symbols=(symbol,))
     data = {"folder": str(folder / "market"), "spread_pips": 0.5}
     env = {"name": "forex", "data": data, "lookback": 3, "max_steps": 100}
     return _trained(folder, {"env": env, "agent": _AGENT}, num_envs=8, members=2, total_steps=2_560)
@@ -227,9 +224,7 @@ def study(folder: Path) -> str:
 
 def paper_account(folder: Path) -> str:
     """A trained portfolio that is deployed and led over newer bars: its decisions and equity."""
-    from slipstream.market.planted.crypto import PlantedCrypto
-
-    PlantedCrypto().write(folder / "newer", 4_000, 3)
+    _planted("crypto").write(folder / "newer", 4_000, 3)
     config = _portfolio(folder)
     for file in (folder / "newer").glob("*.parquet"):
         polars.read_parquet(file)[:-_NEWER].write_parquet(folder / "market" / file.name)
@@ -274,6 +269,17 @@ def hash_of(case: str) -> str:
     """What one case computes here."""
     with tempfile.TemporaryDirectory() as folder:
         return CASES[case](Path(folder))
+
+
+def _planted(market: str) -> Any:
+    """Return the planted market of that name, wherever the tree under test keeps it."""
+    for package in ("slipstream.markets.synthetic", "slipstream.market.planted"):
+        if importlib.util.find_spec(package.rpartition(".")[0]) and importlib.util.find_spec(
+            package
+        ):
+            module = importlib.import_module(f"{package}.{market}")
+            return getattr(module, f"Planted{market.capitalize()}")()
+    raise SystemExit("this tree has no planted markets")
 
 
 def _trained(folder: Path, config: Mapping[str, Any], **training: Any) -> str:
@@ -321,9 +327,7 @@ def _ledger_hash(path: Path) -> str:
 
 
 def _portfolio(folder: Path, **env: Any) -> dict[str, Any]:
-    from slipstream.market.planted.crypto import PlantedCrypto
-
-    PlantedCrypto().write(folder / "market", 4_000, 3)
+    _planted("crypto").write(folder / "market", 4_000, 3)
     features = ["log_return_1", "log_return_5", "range_rel", "rsi_3", "volume_z_20"]
     own = {
         "data": {"folder": str(folder / "market")},

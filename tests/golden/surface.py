@@ -98,7 +98,7 @@ def _signature(found: Any) -> str:
     if not callable(found):
         return type(found).__name__
     try:
-        return str(inspect.signature(found))
+        return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(found)))
     except ValueError:
         return "(...)"
 
