@@ -73,6 +73,7 @@ FOLDERS: Mapping[str, str] = {
     "files": "core",
     "files.best_policies": "rl",
     "files.track": "training",
+    "gym": "gym",
     "jobs": "jobs",
     "live": "markets",
     "machine": "jit",

@@ -10,6 +10,7 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
     kernels        Name -> module of a kernel. The name can be used wherever a built-in one can.
     environments   Prefix of names, with its colon -> function from a name to its `EnvironmentKind`.
     kernel_class   Kernel -> class of its environments; None for kernels of other applications.
+    part           (abstract kind of `Part`, environment) -> the part; None if it is not ours.
     pages          (environment, evaluation) -> the report's `Page` of an evaluated run; None for
                    runs of other applications.
     callbacks      Functions that are called with every event of a run, as its listeners are.

@@ -22,6 +22,7 @@ from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.kernel import Kernel
+from slipstream.core.plugins import offered
 from slipstream.core.process import FaultPolicy
 from slipstream.core.spec import Spec
 from slipstream.vector.vector_env import VectorEnv
@@ -82,13 +83,17 @@ class Part:
     """Something that only some environments offer: `environment.part(Kind)` returns it or None.
 
     Each kind is a subclass. It is a base class of the environments that offer it, or it overrides
-    `of` and makes itself from what it finds there, such as optional functions of a kernel.
+    `of` and makes itself from what it finds there, such as optional functions of a kernel, or a
+    plugin makes it; see `core/plugins.py`.
     """
 
     @classmethod
     def of(cls, environment: Environment) -> Self | None:
         """The part of an environment; None if it does not offer it."""
-        return environment if isinstance(environment, cls) else None
+        if isinstance(environment, cls):
+            return environment
+        found = (part(cls, environment) for part in offered("part"))
+        return next((one for one in found if one is not None), None)
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.plugins import merged
 from slipstream.environments.environment import Environment, EnvironmentKind, PriceWindow
-from slipstream.environments.gymnasium_environment import GYMNASIUM, GymnasiumKind
 from slipstream.environments.kernel_environment import KernelKind, environment_of
-from slipstream.environments.object_environment import OBJECT, object_kind
 from slipstream.environments.players import Players
-from slipstream.environments.vector_environment import VECTOR, VectorKind
-
-PREFIXES: Mapping[str, Callable[[str], EnvironmentKind]] = {
-    GYMNASIUM: GymnasiumKind,
-    VECTOR: VectorKind,
-    OBJECT: object_kind,
-}
 
 
 def kind_of(name: str) -> EnvironmentKind:
@@ -28,7 +20,9 @@ def kind_of(name: str) -> EnvironmentKind:
             or what `register` returned, ``object:NAME``.
     """
     prefix, colon, _ = name.partition(":")
-    return PREFIXES.get(prefix + colon, KernelKind)(name)
+    make = merged("environments").get(prefix + colon) if colon else None
+    found: EnvironmentKind = KernelKind(name) if make is None else make(name)
+    return found
 
 
 def players_of(name: str) -> type[Players] | None:

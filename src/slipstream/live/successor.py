@@ -29,7 +29,7 @@ from slipstream.files.register import id_of
 from slipstream.files.status import DEPLOYMENT, LEDGER, LOG, Status
 from slipstream.live.account import BARS
 from slipstream.live.deployment import Deployment, deploy
-from slipstream.report.portfolio.passes import passes_of
+from slipstream.report.portfolio.passes import MarketBacktest
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.replay import daily_returns
 from slipstream.runs.openings import opened_days, price_series
@@ -214,8 +214,9 @@ def _days(
     if not bars.is_dir():
         raise CheckpointError("the paper account has kept no bar yet")
     environment = policy.environment(bars, None, start)
-    passes = passes_of(environment, "window", policy.config.training.chosen_backend)
-    assert passes is not None and environment.spec.market is not None
+    backtest = MarketBacktest.of(environment)
+    assert backtest is not None and environment.spec.market is not None
+    passes = backtest.of_split("window", policy.config.training.chosen_backend)
     days, returns = daily_returns(passes, policy.evaluate(environment)["window"][0])
     opened = opened_days(price_series(environment, "window"))
     return days, returns, opened, environment.spec.market.days_per_year

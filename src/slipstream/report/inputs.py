@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
+from slipstream.core.kernel import Kernel
 from slipstream.core.spec import MarketSpec
-from slipstream.environments.environment import Environment
+from slipstream.environments.environment import Environment, Part
 from slipstream.files.track import Track
 from slipstream.report.statistics import Floats, Ints
 from slipstream.runs.policies import DeployedPolicy
 from slipstream.runs.run import Run
+
+RANDOM_DRAWS = 200  # matched random traders
 
 
 class Window(TypedDict, total=False):
@@ -235,3 +239,73 @@ class RunEvaluation:
         """Says which member's decisions are shown, and why."""
         reason = f", {self.member_reason}" if self.member_reason else ""
         return f"Shown is member {self.number(self.member)}{reason}."
+
+
+class SplitBacktest(Protocol):
+    """All passes of one split, and what is replayed through them beside the agent."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """The rules."""
+
+    @property
+    def params(self) -> tuple[Any, ...]:
+        """Params records of the split, one for each pass."""
+
+    @property
+    def data(self) -> Any:
+        """Arrays of the kernel."""
+
+    @property
+    def market(self) -> MarketSpec:
+        """The market of all passes together."""
+
+    @property
+    def prices(self) -> Prices:
+        """Clock and closes of all symbols."""
+
+    @property
+    def begins(self) -> int:
+        """UTC second at which the first bar opens."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the agent's actions can be replayed under other costs and at other bars."""
+
+    @property
+    def financing(self) -> bool:
+        """Whether positions pay for the night."""
+
+    def round_trips(self) -> list[RoundTrip]:
+        """Mean cost of opening and closing in each symbol."""
+
+    def named(self, tracks: Sequence[Track]) -> list[Track]:
+        """Tracks by symbol."""
+
+    def rivals(self) -> Comparison:
+        """Fixed rules that a trader could have followed."""
+
+    def compare(self, agent: Sequence[Track], draws: int = ...) -> Comparison:
+        """All baselines, with the oracle and matched random traders."""
+
+    def stressed(self, agent: Sequence[Track]) -> Stress:
+        """The agent's decisions with scaled costs and one bar late."""
+
+    def rebalanced(self) -> list[Track] | None:
+        """Equal weight, restored on every bar; None if there are no weights."""
+
+    def place_of(self, agent: Sequence[Track], draws: int) -> float:
+        """Percentile of the agent among matched random traders."""
+
+
+class Backtest(Part):
+    """An environment that declares what its passes could trade at, and what that costs."""
+
+    @abstractmethod
+    def of_split(self, split: str, backend: str = "compiled") -> SplitBacktest:
+        """The passes of one split.
+
+        Args:
+            split: of the data.
+            backend: how copies are stepped.
+        """

@@ -57,7 +57,7 @@ def equity(tracks):
 
 
 def test_a_portfolio_is_told_from_symbols_one_by_one(passes):
-    found = portfolio_passes.passes_of(passes.environment, "test")
+    found = portfolio_passes.MarketBacktest.of(passes.environment).of_split("test")
     assert type(found) is PortfolioPasses
 
 

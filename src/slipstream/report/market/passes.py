@@ -24,12 +24,12 @@ from slipstream.environments.episodes import replay
 from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.files.track import Track
 from slipstream.report import inputs
+from slipstream.report.inputs import RANDOM_DRAWS
 from slipstream.report.market.oracle import best_plan
 from slipstream.report.statistics import Floats
 
 Actions = NDArray[Any]
 COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
-RANDOM_DRAWS = 200
 _SEED = 20_260_102
 _MOST_ACTIONS = 4_000_000  # numbers replayed at once: 32 MB
 
@@ -109,6 +109,16 @@ class Passes:
         """What the kernel says of each pass."""
         declared = self.kernel.hook("market_pass")
         return tuple(declared(p, self.data) for p in self.params)
+
+    @property
+    def begins(self) -> int:
+        """UTC second at which the first bar opens."""
+        return min(int(one.time[one.first]) for one in self.declared)
+
+    @property
+    def financing(self) -> bool:
+        """Whether positions pay for the night."""
+        return any(one.financing for one in self.declared)
 
     def window(self, record: int) -> tuple[int, int]:
         """First decision row and last row of a pass: decisions at [first, last)."""
@@ -191,6 +201,21 @@ class Passes:
     def each_asset(self) -> dict[str, list[Track]]:
         """Buy and hold of each asset of a portfolio."""
         return {}
+
+    def rebalanced(self) -> list[Track] | None:
+        """Equal weight, restored on every bar; None if there are no weights."""
+        return None
+
+    def stressed(self, agent: Sequence[Track]) -> inputs.Stress:
+        """The agent's decisions with scaled costs and one bar late."""
+        return stress(self, agent)
+
+    def place_of(self, agent: Sequence[Track], draws: int) -> float:
+        """Percentile of the agent among matched random traders."""
+        mine = float(self.growth(padded(self, agent))[0]) - 1.0
+        place = percentile(mine, random_returns(self, agent, draws))
+        assert place is not None
+        return place
 
     def compare(self, agent: Sequence[Track], draws: int = RANDOM_DRAWS) -> inputs.Comparison:
         """All baselines of one split, with the oracle and the matched random traders."""

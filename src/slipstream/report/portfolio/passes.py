@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.kernel import Kernel, Loaded
 from slipstream.core.market_pass import PortfolioPass
 from slipstream.core.spec import MarketSpec
 from slipstream.environments.environment import Environment
-from slipstream.environments.kernel_environment import Timeline
+from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files.track import Track
 from slipstream.report import inputs
+from slipstream.report.inputs import Backtest
 from slipstream.report.market.oracle import Hindsight
 from slipstream.report.market.passes import Actions, Passes
 from slipstream.report.statistics import Floats
@@ -28,15 +30,29 @@ from slipstream.report.statistics import Floats
 BAND = 0.05  # of the oracle, whose weights are 0 or 1
 
 
-def passes_of(environment: Environment, split: str, backend: str = "compiled") -> Passes | None:
-    """Passes of the kind that a market's kernel declares; None if it declares none."""
-    timeline = environment.part(Timeline)
-    declares = None if timeline is None else timeline.kernel.hook("market_pass")
-    if timeline is None or declares is None:
-        return None
-    kernel, loaded = timeline.kernel, timeline.loaded
-    several = isinstance(declares(loaded.params[split][0], loaded.data), PortfolioPass)
-    return (PortfolioPasses if several else Passes)(kernel, loaded, split, backend)
+@dataclass(frozen=True)
+class MarketBacktest(Backtest):
+    """A market whose kernel declares a `market_pass`.
+
+    Attributes:
+        kernel, loaded: the rules and their data.
+    """
+
+    kernel: Kernel
+    loaded: Loaded
+
+    @classmethod
+    def of(cls, environment: Environment) -> Self | None:
+        rules = environment.part(KernelEnvironment)
+        if rules is None or rules.spec.market is None or rules.kernel.hook("market_pass") is None:
+            return None
+        return cls(rules.kernel, rules.loaded)
+
+    def of_split(self, split: str, backend: str = "compiled") -> Passes:
+        record, declares = self.loaded.params[split][0], self.kernel.hook("market_pass")
+        several = isinstance(declares(record, self.loaded.data), PortfolioPass)
+        kind = PortfolioPasses if several else Passes
+        return kind(self.kernel, self.loaded, split, backend)
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,11 @@ class PortfolioPasses(Passes):
     def comparable(self) -> bool:
         """Always true: weights are replayed as they are."""
         return True
+
+    @property
+    def financing(self) -> bool:
+        """Always false: no coin pays for the night."""
+        return False
 
     def round_trips(self) -> list[inputs.RoundTrip]:
         """Mean cost of buying and selling each asset; a tiered fee counts as at the start."""

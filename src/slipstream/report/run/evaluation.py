@@ -17,10 +17,17 @@ from slipstream.environments.evaluation import NUMBERS, Evaluator
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.environments.players import opponent_names
 from slipstream.files.track import values
-from slipstream.report.inputs import Chosen, Comparison, Game, RunEvaluation, Window
+from slipstream.report.inputs import (
+    RANDOM_DRAWS,
+    Backtest,
+    Chosen,
+    Comparison,
+    Game,
+    RunEvaluation,
+    SplitBacktest,
+    Window,
+)
 from slipstream.report.learning import curves, episode_curves
-from slipstream.report.market.passes import RANDOM_DRAWS, Passes, stress
-from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
 from slipstream.runs.openings import look
@@ -163,9 +170,10 @@ def gather(
     )
     if environment.kind.compiled:
         backend = environment.kind.chosen_backend(backend)
-    passes = {name: passes_of(environment, name, backend) for name in run.tracks}
-    if known := {name: one for name, one in passes.items() if one is not None}:
-        return _with_prices(known, run, holdout, draws)
+    backtest = environment.part(Backtest)
+    if backtest is not None:
+        passes = {name: backtest.of_split(name, backend) for name in run.tracks}
+        return _with_prices(passes, run, holdout, draws)
     # One that declares nothing about its passes is shown like a game.
     games, longest = _RANDOM_EPISODES, LONGEST
     if plan is not None:
@@ -179,11 +187,10 @@ def gather(
 
 
 def _with_prices(
-    passes: Mapping[str, Passes], run: RunEvaluation, holdout: str, draws: int
+    passes: Mapping[str, SplitBacktest], run: RunEvaluation, holdout: str, draws: int
 ) -> RunEvaluation:
     """Adds market, prices, baselines and stress tests to a run."""
     held, agent = passes[holdout], run.tracks[holdout][run.member]
-    several = isinstance(held, PortfolioPasses)
     comparisons: dict[str, Comparison] = {}
     if held.comparable:
         for name, split in passes.items():
@@ -199,9 +206,9 @@ def _with_prices(
         market=held.market,
         prices=held.prices,
         comparisons=comparisons,
-        stress=stress(held, agent) if comparisons else None,
+        stress=held.stressed(agent) if comparisons else None,
         round_trips=tuple(held.round_trips()) if comparisons else (),
-        financing=not several and any(one.financing for one in held.declared),
+        financing=held.financing,
     )
 
 
@@ -288,10 +295,10 @@ def begins_after(environment: Environment, facts: Mapping[str, Any], names: Sequ
     used = [int(windows[name][1]) for name in names if name in windows]
     until = facts.get("trained_until")  # of a deployment
     used += [] if until is None else [int(until)]
-    passes = passes_of(environment, "window") if used else None
-    if passes is None:
+    backtest = environment.part(Backtest)
+    if not used or backtest is None:
         return False
-    return min(int(one.time[one.first]) for one in passes.declared) >= max(used)
+    return backtest.of_split("window").begins >= max(used)
 
 
 def provenance(run: Run, environment: Environment) -> dict[str, str]:

@@ -20,14 +20,7 @@ from slipstream.environments.evaluation import Evaluator
 from slipstream.files import checkpoint
 from slipstream.files.track import Track
 from slipstream.nets.policy_file import unpack
-from slipstream.report.market.passes import (
-    RANDOM_DRAWS,
-    Passes,
-    padded,
-    percentile,
-    random_returns,
-)
-from slipstream.report.portfolio.passes import PortfolioPasses, passes_of
+from slipstream.report.inputs import RANDOM_DRAWS, Backtest, SplitBacktest
 from slipstream.report.statistics import Floats, Ints
 from slipstream.settings.config import resolve
 from slipstream.studies.record.folder import StudyFolder
@@ -86,10 +79,12 @@ def rebalanced_returns(
     Returns:
         [n], or None and why there are none; no reason where the environment has no such line.
     """
-    passes = passes_of(environment, HOLDOUT, backend)
-    if not isinstance(passes, PortfolioPasses):
+    backtest = environment.part(Backtest)
+    passes = None if backtest is None else backtest.of_split(HOLDOUT, backend)
+    tracks = None if passes is None else passes.rebalanced()
+    if passes is None or tracks is None:
         return None, ""
-    found, returns = daily_returns(passes, passes.rebalanced())
+    found, returns = daily_returns(passes, tracks)
     if not np.array_equal(found, days):
         return None, "the bars are cut into other days than the study's"
     return returns, ""
@@ -116,9 +111,10 @@ def random_traders(
     Returns:
         The percentile; or None and why there is none.
     """
-    passes = passes_of(environment, HOLDOUT, backend)
-    if passes is None:
+    backtest = environment.part(Backtest)
+    if backtest is None:
         return None, "this environment does not say what its passes could trade at"
+    passes = backtest.of_split(HOLDOUT, backend)
     if not passes.comparable:
         return None, "this environment's decisions cannot be moved to other bars"
     try:
@@ -130,13 +126,10 @@ def random_traders(
     found, again = daily_returns(passes, tracks)
     if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):
         return None, "the deployed policy does not repeat what the study saw of it"
-    mine = float(passes.growth(padded(passes, tracks))[0]) - 1.0
-    place = percentile(mine, random_returns(passes, tracks, draws))
-    assert place is not None
-    return RandomTraders(float(place), draws), ""
+    return RandomTraders(passes.place_of(tracks, draws), draws), ""
 
 
-def daily_returns(passes: Passes, tracks: Sequence[Track]) -> tuple[Ints, Floats]:
+def daily_returns(passes: SplitBacktest, tracks: Sequence[Track]) -> tuple[Ints, Floats]:
     """Days [n] and what the tracks of all passes earned on each [n], as studies count them."""
     accounts, kernel = [], passes.kernel
     assert kernel.timeline is not None

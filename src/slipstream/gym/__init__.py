@@ -1,0 +1,1 @@
+"""Environments of other people: Gymnasium's, vector environments, objects of a program."""

@@ -1,0 +1,29 @@
+"""What environments of other people add to slipstream; see `core/plugins.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slipstream.environments.environment import EnvironmentKind
+
+
+def _gymnasium(name: str) -> EnvironmentKind:
+    from slipstream.environments.gymnasium_environment import GymnasiumKind
+
+    return GymnasiumKind(name)
+
+
+def _vector(name: str) -> EnvironmentKind:
+    from slipstream.environments.vector_environment import VectorKind
+
+    return VectorKind(name)
+
+
+def _object(name: str) -> EnvironmentKind:
+    from slipstream.environments.object_environment import object_kind
+
+    return object_kind(name)
+
+
+environments = {"gym:": _gymnasium, "vec:": _vector, "object:": _object}
