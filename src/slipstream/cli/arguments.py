@@ -149,10 +149,6 @@ Insecure = Annotated[
     bool,
     typer.Option("--insecure-cluster", help="Use a cluster that lets in whoever reaches it."),
 ]
-Trust = Annotated[
-    bool,
-    typer.Option("--trust", help="Run the code that the folder names, whoever made it."),
-]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Do not write report.html.")]
 NoStudyReport = Annotated[bool, typer.Option("--no-report", help="Do not write study.html.")]
 Workers = Annotated[

@@ -19,6 +19,7 @@ from slipstream.cli import commands, faults
 from slipstream.cli.cores import give_cores
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
+from slipstream.core.plugins import merged
 from slipstream.core.process import KEPT
 from slipstream.jobs import BUSY, OVER, VARIABLE
 
@@ -50,9 +51,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_MODULES = [
-    importlib.import_module(f"{commands.__name__}.{found.name}")
+_NAMES = {
+    found.name: f"{commands.__name__}.{found.name}"
     for found in pkgutil.iter_modules(commands.__path__)
+}
+_MODULES = [
+    importlib.import_module(module)
+    for _, module in sorted({**merged("commands"), **_NAMES}.items())
 ]
 for _module in _MODULES:
     app.add_typer(_module.app)

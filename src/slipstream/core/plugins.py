@@ -13,6 +13,8 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
     part           (abstract kind of `Part`, environment) -> the part; None if it is not ours.
     pages          (environment, evaluation) -> the report's `Page` of an evaluated run; None for
                    runs of other applications.
+    commands       Name -> module of commands: its Typer `app`, and names in `WORKS` of those that
+                   make files. It imports when it runs what its commands need.
     callbacks      Functions that are called with every event of a run, as its listeners are.
 
 docs/extending.md shows one. Its module should import little: it is loaded by every command.

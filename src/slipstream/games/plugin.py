@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from slipstream.report.inputs import RunEvaluation
     from slipstream.report.page import Page
 
+commands = {"rank": "slipstream.games.rank"}
+
 
 def kernel_class(kernel: Kernel) -> type[KernelEnvironment] | None:
     """Return the class of environments in which several players act."""

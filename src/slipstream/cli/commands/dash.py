@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.output import tell
+from slipstream.core.output import tell
 
 app = typer.Typer()
 

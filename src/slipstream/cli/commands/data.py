@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.output import tell
+from slipstream.core.output import tell
 
 _MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunOrStudy, Trust, console
-from slipstream.cli.output import show_table, tell
+from slipstream.cli.arguments import RunOrStudy, console
 from slipstream.core.errors import ConfigError
+from slipstream.core.options import Trust
+from slipstream.core.output import show_table, tell
 
 if TYPE_CHECKING:
     from slipstream.runs.games import Games

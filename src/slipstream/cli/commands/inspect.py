@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import Target, Trust
-from slipstream.cli.output import show_table, tell
+from slipstream.cli.arguments import Target
+from slipstream.core.options import Trust
+from slipstream.core.output import show_table, tell
 from slipstream.files.status import MARKS, RUN, STUDY
 
 app = typer.Typer()

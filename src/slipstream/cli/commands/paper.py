@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import Trust
 from slipstream.cli.detached import Background, LogFile, set_aside_and_detach
-from slipstream.cli.output import tell
 from slipstream.core.errors import ConfigError
+from slipstream.core.options import Trust
+from slipstream.core.output import tell
 
 app = typer.Typer()
 WORKS = ("deploy", "paper")

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunOrStudy, Trust
-from slipstream.cli.output import show_table, tell
+from slipstream.cli.arguments import RunOrStudy
+from slipstream.core.options import Trust
+from slipstream.core.output import show_table, tell
 
 app = typer.Typer()
 policies = typer.Typer(name="policy", help="Looks at saved policies.", no_args_is_help=True)

@@ -8,13 +8,11 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import (
-    StudyName,
-    Trust,
-)
+from slipstream.cli.arguments import StudyName
 from slipstream.cli.commands.watch import watch
-from slipstream.cli.output import tell
 from slipstream.core.errors import ConfigError
+from slipstream.core.options import Trust
+from slipstream.core.output import tell
 from slipstream.core.text import printable_lines
 
 app = typer.Typer(

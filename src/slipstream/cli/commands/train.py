@@ -13,6 +13,7 @@ import typer
 from slipstream.cli import arguments as arg
 from slipstream.cli.detached import Background, LogFile, Replace, set_aside_and_detach
 from slipstream.core.errors import ConfigError
+from slipstream.core.options import Trust
 
 if TYPE_CHECKING:
     from slipstream.runs.listeners.console import ConsoleListener
@@ -106,7 +107,7 @@ def resume(
     gpu_share: arg.GpuShare = None,
     insecure_cluster: arg.Insecure = False,
     no_report: arg.NoReport = False,
-    trust: arg.Trust = False,
+    trust: Trust = False,
     storage: arg.Storage = None,
     workers: arg.Workers = None,
     hours: arg.Hours = None,
@@ -122,7 +123,7 @@ def resume(
     said, and recorded in the run.
     """
     from slipstream import api
-    from slipstream.cli.output import tell
+    from slipstream.core.output import tell
     from slipstream.core.reader import is_there
     from slipstream.files.status import CURRENT
     from slipstream.runs.run import CONFIG, Run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli.arguments import Target
-from slipstream.cli.output import tell
+from slipstream.core.output import tell
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import RunOrStudy, RunOrStudyOrNone
-from slipstream.cli.output import tell, told_columns
+from slipstream.core.output import tell, told_columns
 
 app = typer.Typer()
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import Trust
-from slipstream.cli.output import show_table
+from slipstream.core.options import Trust
+from slipstream.core.output import show_table
 
 app = typer.Typer()
 
