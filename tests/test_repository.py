@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LAYERS = (
     *("core", "machine", "files", "market", "features", "envs", "vector", "experience", "nets"),
     *("agents", "environments", "settings", "runs", "training", "studies", "report", "live"),
-    *("gym", "games", "jobs", "dashboard", "api", "cli", "adapters"),
+    *("gym", "games", "markets", "jobs", "dashboard", "api", "cli", "adapters"),
 )
 
 

@@ -47,7 +47,7 @@ def counting(tmp_path, monkeypatch):
 
 def forget():
     discover.list_agents.cache_clear()
-    discover._modules.cache_clear()
+    discover.agent_modules.cache_clear()
 
 
 def test_what_there_is():

@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from slipstream import envs
-from slipstream.core.discover import list_kernels, load_kernel
+from slipstream.core.discover import kernel_modules, list_kernels, load_kernel
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.kernel import REQUIRED, params_dtype, params_table
 from slipstream.core.spec import Spec
@@ -22,22 +22,20 @@ def test_built_in_kernels_load():
         assert load_kernel(name).name == name
 
 
-@pytest.mark.parametrize("file", ["slider.py", "slider/kernel.py"])
-def test_a_file_or_folder_of_envs_is_built_in(write_kernel, tmp_path, monkeypatch, file):
-    """Nothing is registered: a folder with `kernel.py` is an environment of the folder's name."""
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).with_name("__init__.py").touch()
-    write_kernel(file)
+def test_a_file_of_envs_is_built_in(write_kernel, tmp_path, monkeypatch):
+    write_kernel("slider.py")
     write_kernel("_shared.py")
     known_kernels = list_kernels()
     monkeypatch.setattr(envs, "__path__", [*envs.__path__, str(tmp_path)])
-    assert set(list_kernels()) - {"slider"} == set(known_kernels)
-    kernel = load_kernel("slider")
-    assert kernel.name == "slider" and kernel.built_in
-    module = file.removesuffix(".py").replace("/", ".")
-    assert kernel.module.__name__ == f"slipstream.envs.{module}"
-    for name in ("slider", "slider.kernel"):
-        sys.modules.pop(f"slipstream.envs.{name}", None)
+    kernel_modules.cache_clear()
+    try:
+        assert set(list_kernels()) - {"slider"} == set(known_kernels)
+        kernel = load_kernel("slider")
+        assert kernel.name == "slider" and kernel.built_in
+        assert kernel.module.__name__ == "slipstream.envs.slider"
+    finally:
+        kernel_modules.cache_clear()
+        sys.modules.pop("slipstream.envs.slider", None)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ FOLDERS: Mapping[str, str] = {
     "live": "markets",
     "machine": "jit",
     "market": "markets",
+    "markets": "markets",
     "nets": "rl",
     "portable": "rl",
     "report": "report",

@@ -35,11 +35,11 @@ _DECLARES = re.compile(r"^(class Agent\b|Agent\b.*=)", re.MULTILINE)
 @functools.cache
 def list_agents() -> tuple[str, ...]:
     """Names of the built-in agents; no module is imported."""
-    return tuple(sorted(_modules()))
+    return tuple(sorted(agent_modules()))
 
 
 @functools.cache
-def _modules() -> dict[str, str]:
+def agent_modules() -> dict[str, str]:
     """The module of each agent, by the agent's name."""
     found = {}
     for folder in map(Path, importlib.import_module(__package__).__path__):
@@ -68,7 +68,7 @@ def load_config(name: str) -> tuple[str, type[AgentConfig]]:
             f"There is no agent `{name}`; {did_you_mean(name, known)} A file of your own is named "
             "by its path (`my_agent.py`)."
         )
-    module, folder = _modules()[name], f"{__package__}.{name}"
+    module, folder = agent_modules()[name], f"{__package__}.{name}"
     light = f"{folder}.config"
     config: type[AgentConfig] = importlib.import_module(
         light if module.startswith(f"{folder}.") else module
@@ -129,6 +129,6 @@ def agent_class(config: AgentConfig) -> type[Agent]:
     """The compiled form: the class beside the config's, or in the folder's own file."""
     home = sys.modules[type(config).__module__]
     if not hasattr(home, "Agent"):
-        home = importlib.import_module(_modules()[home.__name__.split(".")[-2]])
+        home = importlib.import_module(agent_modules()[home.__name__.split(".")[-2]])
     found: type[Agent] = home.Agent
     return found

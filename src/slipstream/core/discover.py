@@ -1,4 +1,4 @@
-"""Finds kernels by name, among the files and folders of `slipstream.envs`, or by a file's path."""
+"""Finds kernels by name, among `slipstream.envs` and those of plugins, or by a file's path."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.field_names import is_gymnasium_id
 from slipstream.core.guard import guarded
 from slipstream.core.kernel import OPTIONAL, REQUIRED, Kernel
+from slipstream.core.plugins import merged
 from slipstream.core.reader import TEXT_LIMIT, UnreadableError, content
 from slipstream.core.spec import Spec
 from slipstream.core.text import did_you_mean
@@ -27,23 +28,20 @@ USER_MODULE = "slipstream_user_"  # how modules of users' files begin
 
 
 def list_kernels() -> list[str]:
-    """Names of the built-in kernels, files and folders of `slipstream.envs`."""
-    return sorted(_built_in())
-
-
-def _built_in() -> dict[str, str]:
-    """The module of each built-in kernel, by the kernel's name: `NAME.py` or `NAME/kernel.py`."""
-    return _kernels_in(tuple(importlib.import_module("slipstream.envs").__path__))
+    """Names of the built-in kernels and of those of plugins."""
+    return sorted(kernel_modules())
 
 
 @functools.cache  # a study asks thousands of times
-def _kernels_in(folders: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for module in pkgutil.iter_modules(folders):
-        if not module.name.startswith("_"):
-            inner = f"{module.name}.kernel" if module.ispkg else module.name
-            found[module.name] = f"slipstream.envs.{inner}"
-    return found
+def kernel_modules() -> dict[str, str]:
+    """Return the module of each kernel: files of `slipstream.envs`, and kernels of plugins."""
+    folders = importlib.import_module("slipstream.envs").__path__
+    own = {
+        module.name: f"slipstream.envs.{module.name}"
+        for module in pkgutil.iter_modules(folders)
+        if not (module.ispkg or module.name.startswith("_"))
+    }
+    return {**merged("kernels"), **own}
 
 
 def load_kernel(name_or_path: str) -> Kernel:
@@ -67,7 +65,7 @@ def load_kernel(name_or_path: str) -> Kernel:
                 "file of your own is named by its path (`my_env.py`), a Gymnasium environment by "
                 "`gym:ID`."
             )
-        module = importlib.import_module(_built_in()[name_or_path])
+        module = importlib.import_module(kernel_modules()[name_or_path])
         name = name_or_path
     return _checked(name, module)
 

@@ -1,6 +1,7 @@
-"""Plugins: how an application is added to slipstream. Our own are added in the same way.
+"""Plugins: how applications are added to slipstream, which does not import them by name.
 
-A package declares an entry point, in its pyproject.toml::
+Each folder of slipstream with a `plugin.py` is one: without the folder there is no plugin, and no
+installation can be out of date. Another package declares an entry point, in its pyproject.toml::
 
     [project.entry-points."slipstream.plugins"]
     bandits = "bandits.plugin"
@@ -15,7 +16,8 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
                    runs of other applications.
     commands       Name -> module of commands: its Typer `app`, and names in `WORKS` of those that
                    make files. It imports when it runs what its commands need.
-    callbacks      Functions that are called with every event of a run, as its listeners are.
+    callbacks      Functions that are called with every event of a run, as its listeners are, and
+                   with the other events that `notify` is called with.
 
 docs/extending.md shows one. Its module should import little: it is loaded by every command.
 """
@@ -36,18 +38,15 @@ _PACKAGE = Path(__file__).parents[1]
 
 @functools.cache
 def plugins() -> tuple[Any, ...]:
-    """Return the installed plugins, ours first.
+    """Return the plugins of slipstream's folders, then those of other packages.
 
     One that cannot be imported is reported on standard error and left out.
     """
-    declared = {entry.value: entry for entry in sorted(entry_points(group=GROUP))}
-    # A checkout that is not installed, or was installed before it had plugins.
-    for file in sorted(_PACKAGE.glob("*/plugin.py")):
-        name = file.parent.name
-        value = f"slipstream.{name}.plugin"
-        declared.setdefault(value, EntryPoint(name, value, GROUP))
+    folders = sorted(file.parent.name for file in _PACKAGE.glob("*/plugin.py"))
+    own = [EntryPoint(name, f"slipstream.{name}.plugin", GROUP) for name in folders]
+    others = {entry.value: entry for entry in sorted(entry_points(group=GROUP))}  # may be twice
     found = []
-    for entry in sorted(declared.values(), key=lambda one: not one.value.startswith("slipstream.")):
+    for entry in (*own, *others.values()):
         try:
             found.append(entry.load())
         except Exception as error:
@@ -73,3 +72,10 @@ def merged(attribute: str) -> dict[str, Any]:
     for offer in offered(attribute):
         result = {**offer, **result}
     return result
+
+
+def notify(event: object) -> None:
+    """Call the callbacks of all plugins with an event."""
+    for callbacks in offered("callbacks"):
+        for callback in callbacks:
+            callback(event)

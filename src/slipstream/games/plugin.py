@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from slipstream.report.page import Page
 
 commands = {"rank": "slipstream.games.rank"}
+kernels = {
+    "hockey": "slipstream.envs.hockey.kernel",
+    "tictactoe": "slipstream.envs.tictactoe",
+}
 
 
 def kernel_class(kernel: Kernel) -> type[KernelEnvironment] | None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.plugins import notify
 from slipstream.environments.curriculum import check_curriculum
 from slipstream.environments.environment import Environment
 from slipstream.environments.evaluation import Evaluator
@@ -112,7 +113,7 @@ class Trainer:
         self.progress = events.Progress(budget=settings.total_steps)
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
-        self.events = events.Events([run.listener, *listeners])
+        self.events = events.Events([run.listener, *listeners, notify])
         self._sampler = MachineSampler()
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)

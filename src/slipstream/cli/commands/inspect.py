@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -19,10 +20,12 @@ app = typer.Typer()
 @app.command("list")
 def list_() -> None:
     """Lists environments, agents and backends; `slipstream jobs --all` lists runs and studies."""
-    from slipstream.agents.discover import list_agents
-    from slipstream.core.discover import list_kernels
+    from slipstream.agents.discover import agent_modules
+    from slipstream.core.discover import kernel_modules
 
-    environments = [(name, _first_sentence("envs", name)) for name in list_kernels()]
+    environments = [
+        (name, _first_sentence(module)) for name, module in sorted(kernel_modules().items())
+    ]
     environments += [
         ("gym:ID", "any Gymnasium environment, such as gym:Acrobot-v1"),
         ("my_env.py", "a kernel file of your own (docs/extending.md)"),
@@ -33,7 +36,7 @@ def list_() -> None:
         ("process", "copies in worker processes over one block of memory"),
         ("serial", "one copy after the other, interpreted: the oracle of the compiled one"),
     ]
-    agents = [(name, _first_sentence("agents", name)) for name in list_agents()]
+    agents = [(name, _first_sentence(module)) for name, module in sorted(agent_modules().items())]
     for what_, rows in (("environment", environments), ("agent", agents), ("backend", backends)):
         show_table((what_, "what it is"), rows)
 
@@ -99,10 +102,9 @@ def _folder(target: str) -> Path | None:
     return here[0] if here else place_of(target)
 
 
-def _first_sentence(folder: str, name: str) -> str:
-    """First sentence of the docstring of a file or folder, which is not imported."""
-    below = Path(__file__).parents[2] / folder
-    places = (below / f"{name}.py", below / name / f"{name}.py", below / name / "kernel.py")
-    source = next(place for place in places if place.is_file())
-    docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+def _first_sentence(module: str) -> str:
+    """First sentence of the docstring of a module, which is not imported."""
+    found = importlib.util.find_spec(module)
+    assert found is not None and found.origin is not None
+    docstring = ast.get_docstring(ast.parse(Path(found.origin).read_bytes())) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ").rstrip(".")

@@ -8,9 +8,7 @@ from typing import Unpack
 
 from slipstream.core.plugins import offered
 from slipstream.report.inputs import RunEvaluation, Window
-from slipstream.report.market.page import market_page
 from slipstream.report.page import Page, write
-from slipstream.report.portfolio.page import portfolio_page
 from slipstream.report.run.evaluation import evaluate_deployed, evaluate_run
 from slipstream.report.run.page import run_page
 from slipstream.runs.policies import DeployedPolicy
@@ -18,9 +16,10 @@ from slipstream.runs.run import EPISODES, Run
 
 
 def build_page(run: RunEvaluation) -> Page:
-    """The page of a run, with or without prices; its `lines` suit a terminal too."""
-    if run.market is not None:
-        return portfolio_page(run) if run.is_portfolio else market_page(run)
+    """Return the page of a run: a plugin's for its environments, else the plain one.
+
+    Its `lines` suit a terminal too.
+    """
     pages = (page(run.environment, run) for page in offered("pages"))
     return next(filter(None, pages), None) or run_page(run)
 

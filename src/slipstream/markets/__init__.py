@@ -1,0 +1,1 @@
+"""Markets: prices, trading environments and paper accounts."""

@@ -1,0 +1,34 @@
+"""What markets add to slipstream; see `core/plugins.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slipstream.environments.environment import Environment, Part
+    from slipstream.report.inputs import RunEvaluation
+    from slipstream.report.page import Page
+
+kernels = {
+    "forex": "slipstream.envs.forex.kernel",
+    "portfolio": "slipstream.envs.portfolio.kernel",
+}
+
+
+def part(kind: type[Part], environment: Environment) -> Part | None:
+    """Return what reports compare the decisions in a market with."""
+    if kind.__name__ != "Backtest":
+        return None
+    from slipstream.report.portfolio.passes import MarketBacktest
+
+    return MarketBacktest.of(environment)
+
+
+def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | None:
+    """Return the page of a run that was evaluated on prices."""
+    if evaluation.market is None:
+        return None
+    from slipstream.report.market.page import market_page
+    from slipstream.report.portfolio.page import portfolio_page
+
+    return portfolio_page(evaluation) if evaluation.is_portfolio else market_page(evaluation)
