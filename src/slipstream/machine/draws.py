@@ -76,15 +76,28 @@ def own_keys(
 def gumbel_rows(keys: Any, counter: int, out: Any) -> None:
     for m in range(out.shape[0]):
         for i in range(out.shape[1]):
-            bits = word(keys[m], np.uint64(counter + i))
-            u = (float(bits >> _SHIFT_12) + 0.5) * _TO_UNIT_52  # in (0, 1): finite logarithms
-            out[m, i] = np.float32(-math.log(-math.log(u)))
+            out[m, i] = np.float32(gumbel_at(keys[m], counter + i))
+
+
+def uniform_at(key: Any, place: int) -> float:
+    """Return the number in [0, 1) at a place of a stream."""
+    return float(word(key, np.uint64(place)) >> _SHIFT_11) * _TO_UNIT
+
+
+def gumbel_at(key: Any, place: int) -> float:
+    """Return the standard Gumbel number at a place of a stream."""
+    return -math.log(-math.log(_open_at(key, place)))
+
+
+def normal64_at(key: Any, place: int) -> float:
+    """Return the standard normal number at a place of a stream (Box and Muller 1958)."""
+    u, v = _pair(key, place)
+    return math.sqrt(-2.0 * math.log(u)) * math.cos(_TWO_PI * v)
 
 
 def normal_at(key: Any, place: int) -> Any:
-    """The standard normal float32 at a place of a stream (Box and Muller 1958)."""
-    u, v = _pair(key, place)
-    return np.float32(math.sqrt(-2.0 * math.log(u)) * math.cos(_TWO_PI * v))
+    """Return the same as a float32."""
+    return np.float32(normal64_at(key, place))
 
 
 def quick_normal(key: Any, place: int) -> float:
@@ -95,8 +108,12 @@ def quick_normal(key: Any, place: int) -> float:
 
 def _pair(key: Any, place: int) -> tuple[float, float]:
     """Uniform numbers in (0, 1) and [0, 1)."""
-    u = (float(word(key, np.uint64(2 * place)) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
-    return u, float(word(key, np.uint64(2 * place + 1)) >> _SHIFT_11) * _TO_UNIT
+    return _open_at(key, 2 * place), uniform_at(key, 2 * place + 1)
+
+
+def _open_at(key: Any, place: int) -> float:
+    """Return the number in (0, 1), with a finite logarithm, at a place of a stream."""
+    return (float(word(key, np.uint64(place)) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
 
 
 def normal_rows(keys: Any, counter: int, out: Any) -> None:
@@ -111,8 +128,7 @@ def permutation_rows(keys: Any, out: Any) -> None:
         for i in range(n):
             out[m, i] = i
         for i in range(n - 1, 0, -1):
-            u = float(word(keys[m], np.uint64(i)) >> _SHIFT_11) * _TO_UNIT
-            j = int(u * float(i + 1))
+            j = int(uniform_at(keys[m], i) * float(i + 1))
             kept = out[m, i]
             out[m, i] = out[m, j]
             out[m, j] = kept

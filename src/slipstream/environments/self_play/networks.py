@@ -15,19 +15,13 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.memory import zeros
-from slipstream.core.random import word
 from slipstream.core.spec import Spec
+from slipstream.machine.draws import gumbel_at, normal64_at, uniform_at
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.layers import BLOCK, INPUTS, LINE, OUTPUTS, PLACE, forward
 from slipstream.nets.networks import MlpNetwork
 from slipstream.nets.policy import Policy
 from slipstream.nets.sampling import scale_row
-
-_SHIFT_11 = np.uint64(11)
-_SHIFT_12 = np.uint64(12)
-_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
-_TO_UNIT_52 = 1.0 / 4503599627370496.0  # 2^-52
-_TWO_PI = 2.0 * math.pi
 
 
 class SeatNetworks(NamedTuple):
@@ -136,7 +130,7 @@ def act_boxes(by: Any, at: Any, actions: Any) -> None:
                     value = float(head[r, j])
                     if by.drawn and by.log_std >= 0:
                         std = math.exp(float(by.weights[k, by.log_std + j]))
-                        value += std * normal_at(at.noise[e], at.step[e] * len(by.half) + j)
+                        value += std * normal64_at(at.noise[e], at.step[e] * len(by.half) + j)
                     if by.squashed:
                         value = math.tanh(value)
                     value = value * by.half[j] + by.middle[j]
@@ -207,24 +201,6 @@ def random_choices(by: Any, at: Any, actions: Any) -> None:
                         actions[e, seat, c] = j + by.start[c]
                     left -= 1
             first += by.sizes[c]
-
-
-def uniform_at(key: Any, place: int) -> float:
-    """The number in [0, 1) at a place of a stream."""
-    return float(word(key, np.uint64(place)) >> _SHIFT_11) * _TO_UNIT
-
-
-def gumbel_at(key: Any, place: int) -> float:
-    """The standard Gumbel number at a place of a stream."""
-    u = (float(word(key, np.uint64(place)) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
-    return -math.log(-math.log(u))
-
-
-def normal_at(key: Any, place: int) -> float:
-    """The standard normal number at a place of a stream (Box and Muller 1958)."""
-    u = (float(word(key, np.uint64(2 * place)) >> _SHIFT_12) + 0.5) * _TO_UNIT_52
-    v = float(word(key, np.uint64(2 * place + 1)) >> _SHIFT_11) * _TO_UNIT
-    return math.sqrt(-2.0 * math.log(u)) * math.cos(_TWO_PI * v)
 
 
 def networks_of(

@@ -21,12 +21,11 @@ from slipstream.environments.self_play.networks import (
     no_networks,
     random_boxes,
     random_choices,
-    uniform_at,
     with_space,
 )
 from slipstream.environments.self_play.opponents import LineUp, SnapshotPool
 from slipstream.experience.compiled import compile_loops, of_bool, of_float32, of_float64, of_int64
-from slipstream.machine.draws import OPPONENT
+from slipstream.machine.draws import OPPONENT, uniform_at
 from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.kernel.loop import book_dtype
 from slipstream.vector.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
