@@ -107,7 +107,7 @@ def test_links_and_paths_exist(page: str) -> None:
 
 
 # Names of files that a docstring or comment makes up, or that are another project's.
-EXAMPLES = {"my_agent.py", "my_env.py", "NAME.py", "NAME/kernel.py", "environment_Alpaca.py"}
+EXAMPLES = {"my_agent.py", "my_env.py", "environment_Alpaca.py"}
 
 
 def test_files_that_the_code_names_exist() -> None:

@@ -4,18 +4,21 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.cli.commands.init import _market
+from slipstream.cli.annotated import annotated
 from slipstream.core.discover import load_kernel
 from slipstream.files import yaml_file
+from slipstream.markets.init import start
+from slipstream.settings.config import resolve
 
 LENGTHS = {"5m": (300, 1500), "1h": (3600, 3000), "days": (86_400, 1200), "weeks": (604_800, 1400)}
 
 
 def written(folder, environment):
     """Return the config's head of comments and its section `env`."""
-    text = _market(environment, str(folder))
-    head = [line for line in text.splitlines() if line.startswith("#")]
-    return "\n".join(head), yaml_file.parse(text, "my.yaml")["env"]
+    values, head = start(environment, str(folder))
+    text = annotated(resolve(values), head, ["training.out"])
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    return "\n".join(comments), yaml_file.parse(text, "my.yaml")["env"]
 
 
 def bars(folder, symbols, length, count, seed=0):

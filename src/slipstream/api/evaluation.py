@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.api.training import train
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
+from slipstream.core.text import moment
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.environments.players import SNAPSHOTS
@@ -301,19 +302,6 @@ def folder_of(path: str | Path) -> Path:
     from slipstream.studies.record.status import lookup
 
     return lookup(path)[0]
-
-
-def moment(text: str | None) -> int | None:
-    """UTC seconds of an ISO date or time; without a zone it is UTC."""
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"{text!r} is not a date: write 2024-01-31 or 2024-01-31T12:00."
-        ) from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
 
 
 def exploit(

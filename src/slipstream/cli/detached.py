@@ -97,15 +97,6 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     return study_memory(*prepare(read_config(study.config), {}, {}), given["workers"])
 
 
-Background = Annotated[
-    bool,
-    typer.Option(
-        "--background", help="Outlive this terminal; returns once training or search has begun."
-    ),
-]
-LogFile = Annotated[
-    Path | None, typer.Option("--log", help="Where it prints in the background, too.")
-]
 Replace = Annotated[
     bool,
     typer.Option(

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from slipstream.cli import commands, faults
 from slipstream.cli.cores import give_cores
+from slipstream.cli.detached import set_aside_and_detach
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
 from slipstream.core.plugins import merged
@@ -65,8 +66,12 @@ give_cores(app)
 
 
 @app.callback(invoke_without_command=True)
-def options(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+def options(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version."),
+) -> None:
     """Trains reinforcement-learning agents on thousands of environments at once."""
+    context.obj = set_aside_and_detach  # for commands of plugins
     if version:
         from slipstream.core.version import __version__
 

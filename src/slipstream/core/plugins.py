@@ -16,6 +16,9 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
                    runs of other applications.
     commands       Name -> module of commands: its Typer `app`, and names in `WORKS` of those that
                    make files. It imports when it runs what its commands need.
+                   ``context.obj(context, folder, **changes)`` does what their --background asks.
+    init           (environment, folder) -> sections of a config for `slipstream init` and the lines
+                   above them; None for environments of other applications.
     callbacks      Functions that are called with every event of a run, as its listeners are, and
                    with the other events that `notify` is called with.
 

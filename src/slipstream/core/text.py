@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from slipstream.core.errors import ConfigError
 from slipstream.core.field_names import field_name
 
 NOTHING = "n/a"
@@ -53,6 +54,19 @@ def date_text(second: float) -> str:
 def stamp(second: int) -> str:
     """Return the UTC minute of a moment: ``2023-03-24 12:35``."""
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def moment(text: str | None) -> int | None:
+    """UTC seconds of an ISO date or time; without a zone it is UTC."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is not a date: write 2024-01-31 or 2024-01-31T12:00."
+        ) from None
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
 
 
 def span(days: int, per_year: float) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slipstream.environments.environment import Environment, Part
     from slipstream.report.inputs import RunEvaluation
     from slipstream.report.page import Page
 
+commands = {
+    "data": "slipstream.markets.commands.data",
+    "paper": "slipstream.markets.commands.paper",
+}
 kernels = {
     "forex": "slipstream.envs.forex.kernel",
     "portfolio": "slipstream.envs.portfolio.kernel",
@@ -32,3 +36,10 @@ def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | 
     from slipstream.report.portfolio.page import portfolio_page
 
     return portfolio_page(evaluation) if evaluation.is_portfolio else market_page(evaluation)
+
+
+def init(environment: str, folder: str | None) -> tuple[dict[str, Any], list[str]] | None:
+    """Return a config to start from for a folder of prices."""
+    from slipstream.markets.init import start
+
+    return start(environment, folder)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli import arguments as arg
-from slipstream.cli.detached import Background, LogFile, Replace, set_aside_and_detach
+from slipstream.cli.detached import Replace, set_aside_and_detach
 from slipstream.core.errors import ConfigError
-from slipstream.core.options import Trust
+from slipstream.core.options import Background, LogFile, Trust
 
 if TYPE_CHECKING:
     from slipstream.runs.listeners.console import ConsoleListener

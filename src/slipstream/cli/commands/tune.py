@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from slipstream.cli import arguments as arg
-from slipstream.cli.detached import Background, LogFile, Replace, set_aside_and_detach
+from slipstream.cli.detached import Replace, set_aside_and_detach
+from slipstream.core.options import Background, LogFile
 
 app = typer.Typer()
 WORKS = ("tune",)

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.detached import Background, LogFile, set_aside_and_detach
 from slipstream.core.errors import ConfigError
-from slipstream.core.options import Trust
+from slipstream.core.options import Background, LogFile, Trust
 from slipstream.core.output import tell
 
 app = typer.Typer()
@@ -56,7 +55,7 @@ def deploy(
         )
     if watch is not None:
         found = deployment.Deployment.of(name)
-        if set_aside_and_detach(context, successor.watch_folder(found), name=found.path):
+        if context.obj(context, successor.watch_folder(found), name=found.path):
             return
         successor.watch(watch, name, once=once, say=tell)
         return
@@ -129,7 +128,7 @@ def paper(
     `report` compares the account with what `slipstream evaluate NAME` makes of the same bars, bit
     for bit; `stop` throws the kill switch.
     """
-    from slipstream.api.evaluation import moment
+    from slipstream.core.text import moment
     from slipstream.live.deployment import Deployment
     from slipstream.live.limits import Limits
     from slipstream.live.paper import paper as lead
@@ -149,7 +148,7 @@ def paper(
     limits = Limits.of(limit) if limit else None
     if background or log:
         folder = Deployment.open(words[0]).path
-        if set_aside_and_detach(context, folder, words=[folder]):
+        if context.obj(context, folder, words=[folder]):
             return
     decided = lead(
         words[0],

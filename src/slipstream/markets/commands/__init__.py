@@ -1,0 +1,1 @@
+"""Commands of markets, which the command line adds to its own."""
