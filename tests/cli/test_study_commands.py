@@ -27,6 +27,7 @@ from slipstream.jobs import VARIABLE
 from slipstream.jobs.queue import STOPPED, JobQueue
 from slipstream.nets.policy_file import pack
 from slipstream.report.study import page as page_module
+from slipstream.runs.holdout import HoldoutRegister
 from slipstream.settings.config import RunConfig
 from slipstream.studies import start
 from slipstream.studies import study as study_module
@@ -299,13 +300,16 @@ def test_an_interrupted_study_says_how_to_go_on_and_ends_the_same(slipstream, ma
 
 
 def test_later_studies_count_the_trials_that_were_asked_before_a_stop(
-    slipstream, machinery, tmp_path, monkeypatch
+    slipstream, machinery, tmp_path
 ):
     told = []
-    monkeypatch.setattr(study_module, "register_search", lambda *_, trials: {})
-    monkeypatch.setattr(study_module, "count_trials", lambda _, trials, beside: told.append(trials))
+
+    class Register(HoldoutRegister):
+        def end_search(self, study, trials, beside):
+            told.append(trials)
+
     survey = machinery.survey
-    machinery.survey = lambda *given: replace(survey(*given), searched=lambda: ["prices"])
+    machinery.survey = lambda *given: replace(survey(*given), register=Register())
     machinery.interrupt_after = 12
     assert tune(slipstream).code == 130
     with Ledger(tmp_path / "studies" / "one" / "ledger.db", read_only=True) as ledger:

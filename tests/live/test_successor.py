@@ -19,7 +19,7 @@ from slipstream.live import deployment, gates, successor
 from slipstream.live.deployment import Deployment
 from slipstream.live.gates import Gate
 from slipstream.live.paper import paper
-from slipstream.runs.openings import open_days, price_series
+from slipstream.report.market.openings import open_days, price_series
 
 HOUR, BARS = 3_600, 2_000
 TIMES = week(BARS, HOUR)

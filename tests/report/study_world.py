@@ -13,6 +13,7 @@ from fake_pool import MARKET, SPACE, FakePool
 from slipstream.core.random import seed_of
 from slipstream.core.spec import Metric
 from slipstream.environments.factory import resolve_environment
+from slipstream.report.market.openings import PriceRegister
 from slipstream.settings.config import resolve
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
@@ -79,6 +80,17 @@ class SkilledPool(FakePool):
         return DailyReturns(days, returns, market, group.astype(np.int64), [metrics] * count)
 
 
+class GivenPrices(PriceRegister):
+    """Register of prices that a test makes."""
+
+    def __init__(self, prices):
+        super().__init__(None)
+        self._given = prices
+
+    def prices(self, split, window=None):
+        return self._given
+
+
 class Machinery:
     """Hands out the pool."""
 
@@ -92,7 +104,7 @@ class Machinery:
         spec = replace(spec, market=self._market, metrics=metrics if self._market else ())
         facts = {"market_sha256": "ab" * 32, "folds": fold_facts()} if self._market else {}
         notes = ("A note on the data.",)
-        return Survey(spec, 6, facts, notes, prices=lambda: self._prices)
+        return Survey(spec, 6, facts, notes, register=GivenPrices(self._prices))
 
     @contextmanager
     def pool(self, folder):

@@ -12,7 +12,7 @@ from fake_pool import FakePool, plan
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.random import seed_of
 from slipstream.files.logbook import Logbook
-from slipstream.runs.openings import Opening
+from slipstream.runs.holdout import Opening
 from slipstream.studies.outcome.confirmation import (
     _aligned,
     confirm,

@@ -10,7 +10,7 @@ from fake_pool import plan
 
 from slipstream.core.market_pass import SymbolPass
 from slipstream.core.spec import MarketSpec
-from slipstream.runs.openings import Opening
+from slipstream.runs.holdout import Opening
 from slipstream.studies.outcome.confirmation import confirm, confirmation_slots
 from slipstream.studies.outcome.result import evidence_of
 from slipstream.studies.outcome.sentences import NO_TIMING, direction

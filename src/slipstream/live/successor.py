@@ -29,10 +29,10 @@ from slipstream.files.register import id_of
 from slipstream.files.status import DEPLOYMENT, LEDGER, LOG, Status
 from slipstream.live.account import BARS
 from slipstream.live.deployment import Deployment, deploy
+from slipstream.report.market.openings import opened_days, price_series
 from slipstream.report.portfolio.passes import MarketBacktest
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.replay import daily_returns
-from slipstream.runs.openings import opened_days, price_series
 from slipstream.runs.policies import DeployedPolicy
 from slipstream.studies.record.folder import STUDIES
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS, LEVEL, lower_bounds

@@ -20,12 +20,16 @@ kernels = {
 
 
 def part(kind: type[Part], environment: Environment) -> Part | None:
-    """Return what reports compare the decisions in a market with."""
-    if kind.__name__ != "Backtest":
-        return None
-    from slipstream.report.portfolio.passes import MarketBacktest
+    """Return what reports compare the decisions in a market with, or its register of hold-outs."""
+    if kind.__name__ == "Backtest":
+        from slipstream.report.portfolio.passes import MarketBacktest
 
-    return MarketBacktest.of(environment)
+        return MarketBacktest.of(environment)
+    if kind.__name__ == "HoldoutRegister" and environment.spec.market is not None:
+        from slipstream.report.market.openings import PriceRegister
+
+        return PriceRegister(environment)
+    return None
 
 
 def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | None:

@@ -27,7 +27,7 @@ from slipstream.files.track import Track
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
-from slipstream.runs.openings import look
+from slipstream.runs.holdout import register_of
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import EvaluationPlan
@@ -51,7 +51,7 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
         record: keep actions and traces.
     """
     policies = [best_policy(run, member) for member in run.best.present]
-    look(environment, f"run {run.path}")
+    register_of(environment).record_access(f"run {run.path}")
     return evaluate_policies(policies, run.config, environment, record=record)
 
 
@@ -248,7 +248,7 @@ class DeployedPolicy:
 
     def evaluate(self, environment: Environment, *, record: bool = True) -> Tracks:
         """Its tracks by split, as `evaluate_policies` returns them."""
-        look(environment, f"policy {self.path.absolute()}")
+        register_of(environment).record_access(f"policy {self.path.absolute()}")
         return evaluate_policies([self.policy], self.config, environment, record=record)
 
     def remarks(self, environment: Environment) -> list[str]:

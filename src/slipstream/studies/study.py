@@ -13,6 +13,7 @@ from typing import Any
 
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.fold_plan import DEVELOPMENT
 from slipstream.core.text import plural
 from slipstream.files import provenance
 from slipstream.files.files import write_text
@@ -20,7 +21,6 @@ from slipstream.files.interruption import Interrupted, Interruption
 from slipstream.files.logbook import Logbook
 from slipstream.files.status import Status
 from slipstream.runs.listeners.telling import vectorized_line
-from slipstream.runs.openings import count_trials, register_search
 from slipstream.runs.state_version import check_state_version, state_version
 from slipstream.settings.config import RunConfig
 from slipstream.settings.trust import enter
@@ -222,19 +222,20 @@ class Study:
         survey = self.pools.survey(self.base, self.config)
         known = [metric.name for metric in survey.spec.metrics]
         check_constraints(self.config.constraints, known, self.base.short_name)
+        folds = survey.facts.get("folds") or {}
         if resumed:
             self._compare(survey.facts)
         else:
-            check_holdout(self.config, survey.facts.get("folds") or {}, survey.prices())
+            check_holdout(self.config, folds, survey.register)
         told = self.warm_start
         plan = StudyPlan(self.base, self.config, self.space, survey.folds, survey.spec.market, told)
         for note in survey.notes:
             self._tell(f"Note: {note}")
         path = self._begin(survey)
         study, place = str(self.folder.provenance.get("id", self.folder.path)), self.folder.path
-        searched, trials = survey.searched(), self.config.n_trials
-        name = f"study {place}"
-        earlier = register_search(searched, study, name, place.parent, trials=trials)
+        earlier = survey.register.begin_search(
+            folds.get(DEVELOPMENT), study, f"study {place}", place.parent, self.config.n_trials
+        )
         with (
             Ledger(path, read_only=False) as ledger,
             Interruption(self.folder.path) as asked,
@@ -247,8 +248,8 @@ class Study:
             try:
                 return self._phases(plan, survey, ledger, asked)
             finally:
-                if searched:  # fewer than planned, if it was stopped or its time was over
-                    count_trials(study, len(ledger.asks()), place.parent)
+                # Fewer than planned, if it was stopped or its time was over.
+                survey.register.end_search(study, len(ledger.asks()), place.parent)
 
     def _compare(self, facts: Mapping[str, Any]) -> None:
         """Refuses other prices; says what else is not as it was when the study began."""
@@ -316,7 +317,7 @@ class Study:
                     confirmed,
                     force=self.resources.force_deploy,
                     study_config=digest(self._identity),
-                    prices=survey.prices,
+                    register=survey.register,
                 )
                 nodes = tuple(pool.nodes)
         finally:

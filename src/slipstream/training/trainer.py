@@ -20,8 +20,8 @@ from slipstream.environments.factory import resolve_environment
 from slipstream.files.interruption import Interrupted, Interruption, StoppedError
 from slipstream.files.machine import MachineSampler
 from slipstream.files.track import counted
+from slipstream.runs.holdout import register_of
 from slipstream.runs.listeners import events
-from slipstream.runs.openings import look
 from slipstream.runs.policies import best_policy
 from slipstream.runs.result import Scores, finite, result_of, scores_of
 from slipstream.runs.run import Run
@@ -426,7 +426,7 @@ class Trainer:
             self.progress.seconds_validate += time.perf_counter() - began
             if market:
                 self.run.count_test_read()
-                look(self.environment, f"run {self.run.path}")
+                register_of(self.environment).record_access(f"run {self.run.path}")
         result = self._result(measured, last)
         self.run.save_result(result)
         self.events.emit(events.Finished(self.progress.snapshot(), result))

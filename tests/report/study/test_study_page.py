@@ -14,6 +14,8 @@ from fake_pool import MARKET
 from slipstream.core.errors import CheckpointError
 from slipstream.files import register
 from slipstream.report import canvas
+from slipstream.report.market import openings
+from slipstream.report.market.openings import PriceSeries
 from slipstream.report.page import render
 from slipstream.report.study import figures as study_figures
 from slipstream.report.study import tables as study_tables
@@ -21,8 +23,6 @@ from slipstream.report.study import wording as study_wording
 from slipstream.report.study.page import study_page, write_study_page
 from slipstream.report.study.replay import RandomTraders
 from slipstream.report.study.view import Axis, read_view
-from slipstream.runs import openings
-from slipstream.runs.openings import PriceSeries
 from slipstream.studies.outcome.sentences import (
     NO_CASH_WINNER,
     NO_GAME_WINNER,

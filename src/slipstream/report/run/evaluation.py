@@ -30,7 +30,7 @@ from slipstream.report.inputs import (
 from slipstream.report.learning import curves, episode_curves
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
-from slipstream.runs.openings import look
+from slipstream.runs.holdout import register_of
 from slipstream.runs.policies import (
     DeployedPolicy,
     best_policy,
@@ -95,7 +95,7 @@ def evaluate_run(
         episodes=episode_curves(run, environment.spec, seats),
         machine=machine_columns(run.metrics()),
         trials=len(members),  # the shown one is the best of them
-        before=look(environment, f"run {run.path}") if market else (),
+        before=register_of(environment).record_access(f"run {run.path}"),
         holdout_reads=reads,
         notes=_notes(run, environment),
         provenance=provenance(run, environment),

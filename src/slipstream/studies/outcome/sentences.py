@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipstream.core.text import NOTHING, percent, plural
-from slipstream.runs.openings import FEWEST_SHARED
+from slipstream.runs.holdout import FEWEST_SHARED
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 from slipstream.studies.statistics.overfitting import findable_sentence
 

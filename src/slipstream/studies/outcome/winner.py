@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from slipstream.core.random import seed_of
 from slipstream.files import checkpoint
-from slipstream.runs.openings import Opening, PriceSeries, open_days
+from slipstream.runs.holdout import HoldoutRegister, Opening
 from slipstream.settings.config import RunConfig
 from slipstream.studies.outcome.confirmation import Confirmed
 from slipstream.studies.outcome.sentences import UNKNOWN_OPENINGS
@@ -166,7 +166,7 @@ def deploy(
     *,
     force: bool,
     study_config: str,
-    prices: Callable[[], Sequence[PriceSeries]],
+    register: HoldoutRegister,
 ) -> Deployed:
     """Trains the winner on all development data; saves the policy of the first seed that trained.
 
@@ -179,7 +179,7 @@ def deploy(
         confirmed: who won.
         force: deploy the best candidate even when nothing is recommended.
         study_config: hash of what decides the study, for the policy's provenance.
-        prices: of the hold-out.
+        register: of the hold-out.
     """
     plan, pool = session.plan, session.pool
     winner, forced = confirmed.winner, False
@@ -190,7 +190,7 @@ def deploy(
     overrides = search.asked()[winner].overrides
     config = plan.config(overrides)
     slots = final_slots(plan, winner)
-    opening = _open(session, f"trial {winner}", prices) if plan.market is not None else Opening()
+    opening = _open(session, f"trial {winner}", register) if plan.market is not None else Opening()
     jobs = dict.fromkeys(slots, config)
     later = weighed(plan.study.final_refit, session.workers)
     outcomes = session.train(jobs, "final training", later)
@@ -226,11 +226,11 @@ def deploy(
     return Deployed(winner, forced, holdout, policies)
 
 
-def _open(session: Session, what: str, prices: Callable[[], Sequence[PriceSeries]]) -> Opening:
+def _open(session: Session, what: str, register: HoldoutRegister) -> Opening:
     """Writes down that the hold-out is looked at, before it is: in the ledger and for the user."""
     own, folder = session.ledger.open_holdout(what), session.folder
     key = f"{folder.provenance.get('id', folder.path)}/{what}"
-    found = open_days(prices(), key, f"study {folder.path}", folder.path.parent, own)
+    found = register.open(key, f"study {folder.path}", folder.path.parent, own)
     if found.unknown:
         session.say(f"{found.unknown}. {UNKNOWN_OPENINGS}")
     return found

@@ -11,7 +11,7 @@ from typing import Any
 from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import date_text, plural
-from slipstream.runs.openings import PriceSeries, searched_by
+from slipstream.runs.holdout import HoldoutRegister
 from slipstream.settings.config import RunConfig
 from slipstream.settings.target import read_config
 from slipstream.studies.config import StudyConfig, digest
@@ -115,24 +115,22 @@ def warm_start(
     return WarmStart(source.name, found, len(done) - len(found), len(trials) + behind)
 
 
-def check_holdout(
-    config: StudyConfig, folds: Mapping[str, Any], holdout: Sequence[PriceSeries]
-) -> None:
+def check_holdout(config: StudyConfig, folds: Mapping[str, Any], register: HoldoutRegister) -> None:
     """Refuse `study.from_study` if that study searched on days of this study's hold-out.
 
     Args:
         config: of this study.
         folds: `development` and `holdout` of this study, UTC seconds; empty without prices.
-        holdout: this study's prices, see `openings.price_series`.
+        register: of this study's data.
 
     Raises:
         ConfigError: it did; a register that does not know it leaves the dates of its folds.
     """
     source = None if config.from_study is None else lookup(config.from_study)[1]
-    if source is None or not holdout or "holdout" not in folds:
+    if source is None or "holdout" not in folds:
         return
     begin, end = folds["holdout"]
-    days = searched_by(str(source.provenance.get("id")), holdout, source.path.parent)
+    days = register.searched_days(str(source.provenance.get("id")), source.path.parent)
     if days is None:
         before = (source.provenance.get("environment") or {}).get("folds") or {}
         until = min(before.get("development", [0, 0])[1], end)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.fold_plan import DEVELOPMENT, HOLDOUT
 from slipstream.core.spec import Spec
 from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.runs.openings import PriceSeries, price_series
+from slipstream.runs.holdout import HoldoutRegister, register_of
 from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
@@ -37,8 +35,7 @@ class Survey:
         notes: sentences that the user must see.
         observed_bytes: see `Environment`.
         backend: how copies are stepped; ``auto`` where that is measured later.
-        prices: what is registered of the hold-out when it is opened.
-        searched: what is registered of the development days before the search.
+        register: of the days that are searched on and opened.
     """
 
     spec: Spec
@@ -47,8 +44,7 @@ class Survey:
     notes: tuple[str, ...] = ()
     observed_bytes: int | None = None
     backend: str = "auto"
-    prices: Callable[[], Sequence[PriceSeries]] = tuple
-    searched: Callable[[], Sequence[PriceSeries]] = tuple
+    register: HoldoutRegister = field(default_factory=HoldoutRegister)
 
 
 class Pools:
@@ -93,12 +89,8 @@ class Pools:
         backend = base.training.chosen_backend
         if "compiled" in environment.kind.backends:  # others are measured
             backend = environment.kind.chosen_backend(backend)
-        prices = searched = partial(price_series, environment, HOLDOUT)
-        if window := (facts.get("folds") or {}).get(DEVELOPMENT):
-            searched = partial(price_series, environment, HOLDOUT, window)
-        return Survey(
-            environment.spec, folds, facts, environment.notes, seen, backend, prices, searched
-        )
+        register = register_of(environment)
+        return Survey(environment.spec, folds, facts, environment.notes, seen, backend, register)
 
     @contextmanager
     def pool(self, folder: StudyFolder) -> Iterator[Pool]:

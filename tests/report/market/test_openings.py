@@ -15,8 +15,9 @@ from slipstream.environments.factory import resolve_environment
 from slipstream.market.calendar import in_weekend
 from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.market.planted.prices import is_planted
-from slipstream.runs import openings
-from slipstream.runs.openings import Opening, PriceSeries, look, open_days, price_series
+from slipstream.report.market import openings
+from slipstream.report.market.openings import PriceRegister, PriceSeries, open_days, price_series
+from slipstream.runs.holdout import Opening
 
 HOUR = 3_600
 SUNDAY = 1_704_664_800  # 2024-01-07 22:00 UTC: 17:00 New York
@@ -168,11 +169,13 @@ def test_other_names_and_bar_lengths_are_the_same_prices(tmp_path):
 
 def test_looks_are_listed_and_take_no_day_away(tmp_path):
     environment = write(tmp_path / "a", "EURUSD", 1)
-    look(environment, "run runs/first")
-    assert look(environment, "run runs/first") == ()  # again: listed once
-    (before,) = look(environment, "run runs/second")
+    PriceRegister(environment).record_access("run runs/first")
+    assert PriceRegister(environment).record_access("run runs/first") == ()  # again: listed once
+    (before,) = PriceRegister(environment).record_access("run runs/second")
     assert before.startswith("run runs/first (")
-    assert look(environment, "run runs/first") == ()  # nothing was there before it
+    assert (
+        PriceRegister(environment).record_access("run runs/first") == ()
+    )  # nothing was there before it
     found = opened(tmp_path, "one", price_series(environment, "test"))
     assert found.number == 1 and not found.opened and not found.before
     assert len(found.looks) == 2 and found.looks[0].startswith("run runs/first (")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.days import DAY, DayRoll, day_number
 from slipstream.core.errors import SlipstreamError
+from slipstream.core.fold_plan import HOLDOUT
 from slipstream.core.market_pass import SymbolPass
 from slipstream.core.text import date_text
 from slipstream.environments.environment import Environment
@@ -37,10 +38,14 @@ from slipstream.files.database import (
 )
 from slipstream.files.register import state_folder
 from slipstream.market.planted.prices import is_planted
+from slipstream.runs.holdout import (
+    FEWEST_SHARED,
+    HoldoutRegister,
+    Opening,
+)
 
 FILE = "openings.db"
 SAME = 0.95  # absolute correlation of log returns from which on prices are the same
-FEWEST_SHARED = 60  # common days without which prices are not compared
 LAGS = sorted(range(-26, 27), key=abs)  # hours between two files' stamps of the same prices
 HOUR = 3_600
 SEARCH, OPENING, LOOK = "search", "opening", "look"
@@ -101,35 +106,6 @@ class PriceSeries(NamedTuple):
     def days(self) -> frozenset[int]:
         """Trading days in question."""
         return frozenset(self.day[self.inside].tolist())
-
-
-@dataclass(frozen=True)
-class Opening:
-    """What is known of one opening of a hold-out.
-
-    Attributes:
-        number: which opening of these days it is; 0 where there is nothing to open.
-        before: the studies that opened some of them before.
-        opened: days that were opened or searched: none of them is fresh.
-        looks: runs and evaluations that showed an outcome of some of them.
-        unknown: why it is not known whether others opened them; empty where it is.
-        searched: the studies that used some of them for development.
-        compared_days: days by which prices were identified, if they are fewer than needed.
-    """
-
-    number: int = 0
-    before: tuple[str, ...] = ()
-    opened: frozenset[int] = frozenset()
-    looks: tuple[str, ...] = ()
-    unknown: str = ""
-    searched: tuple[str, ...] = ()
-    compared_days: int = 0
-
-    def facts(self) -> dict[str, Any]:
-        """As in `result.json`; `opening` alone where there is nothing more."""
-        names = ("before", "searched", "looks", "unknown", "compared_days")
-        told = {name: getattr(self, name) for name in names}
-        return {"opening": self.number, **{k: v for k, v in told.items() if v}}
 
 
 def open_days(
@@ -209,8 +185,8 @@ def register_search(
 def count_trials(study: str, trials: int, beside: Path) -> dict[str, int]:
     """Write the number of trials of a search into both registers; return those of all searches."""
     found: dict[str, int] = {}
-    for path in (state_folder("holdouts") / FILE, beside / f".{FILE}"):
-        with suppress(SlipstreamError, OSError), _register(path) as db:
+    for place in (None, beside):
+        with suppress(SlipstreamError, OSError), _register(_path(place)) as db:
             row = (search_key(study), trials)
             db.execute("INSERT OR REPLACE INTO trials VALUES (?, ?)", row)
             found |= _trials_in(db)
@@ -234,13 +210,18 @@ def searched_by(study: str, prices: Sequence[PriceSeries], beside: Path) -> froz
     """
     found: set[int] = set()
     known = False
-    for path in (state_folder("holdouts") / FILE, beside / f".{FILE}"):
+    for path in map(_path, (None, beside)):
         if path.exists():
             with _register(path) as db:
                 key = (search_key(study),)
                 known = known or bool(_SEEN.read(db, "WHERE key = ?", key))
                 found.update(*(days for *_, days in _matches(db, prices, "WHERE key = ?", key)))
     return frozenset(found) if known else None
+
+
+def _path(beside: Path | None = None) -> Path:
+    """Return the user's own register, or the one beside the studies of a folder."""
+    return state_folder("holdouts") / FILE if beside is None else beside / f".{FILE}"
 
 
 def _now(now: float | None) -> float:
@@ -262,8 +243,7 @@ def _enter_both(
         with ExitStack() as both:  # the first is held until the second is written: one order
             for place in (None, beside):
                 try:
-                    path = beside / f".{FILE}" if place else state_folder("holdouts") / FILE
-                    known |= _enter(both.enter_context(_register(path)), entry, prices)
+                    known |= _enter(both.enter_context(_register(_path(place))), entry, prices)
                 except (SlipstreamError, OSError) as error:
                     unknown = unknown if place else str(error).rstrip(".")
     except SlipstreamError as error:  # it could not be written in the end
@@ -271,28 +251,9 @@ def _enter_both(
     return known, unknown
 
 
-def look(environment: Environment, what: str) -> tuple[str, ...]:
-    """Writes down that something showed an outcome of a test split or of a chosen window.
-
-    Where that cannot be written, it is not: looks take nothing off a bound.
-
-    Returns:
-        The runs and studies that showed or opened some of these days before it.
-    """
-    found: dict[str, tuple[str, str, set[int]]] = {}
-    for split in {"test", "window"} & set(environment.splits()):
-        with suppress(SlipstreamError, OSError):
-            prices = price_series(environment, split)
-            if prices:
-                entry = (f"{what}:{split}", LOOK, what, time.time())
-                with _register(state_folder("holdouts") / FILE) as db:
-                    found |= _enter(db, entry, prices)
-    return tuple(text for key, (_, text, _) in found.items() if not key.startswith(f"{what}:"))
-
-
 def opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
     """Days of these prices that some study of this user has opened a hold-out on."""
-    with _register(state_folder("holdouts") / FILE) as db:
+    with _register(_path()) as db:
         found = _matches(db, prices, "WHERE kind = ?", (OPENING,))
         return frozenset[int]().union(*(days for *_, days in found))
 
@@ -523,3 +484,48 @@ def _stand_in(data: Any, days: NDArray[np.int64]) -> NDArray[np.float64]:
         digest.update(np.ascontiguousarray(array).tobytes())
     seed = int.from_bytes(digest.digest()[:8], "big")
     return np.array([np.random.default_rng([seed, day]).random() for day in days.tolist()])
+
+
+@dataclass
+class PriceRegister(HoldoutRegister):
+    """Register of the prices of an environment."""
+
+    environment: Environment
+    searched: bool = False  # a search is registered
+
+    def prices(self, split: str, window: Sequence[float] | None = None) -> Sequence[PriceSeries]:
+        """Return what identifies the prices; see `price_series`."""
+        return price_series(self.environment, split, window)
+
+    def record_access(self, what: str) -> tuple[str, ...]:
+        """Record an access if the register can be written: it takes nothing off a bound."""
+        found: dict[str, tuple[str, str, set[int]]] = {}
+        for split in {"test", "window"} & set(self.environment.splits()):
+            with suppress(SlipstreamError, OSError):
+                if prices := self.prices(split):
+                    entry = (f"{what}:{split}", LOOK, what, time.time())
+                    with _register(_path()) as db:
+                        found |= _enter(db, entry, prices)
+        return tuple(text for key, (_, text, _) in found.items() if not key.startswith(f"{what}:"))
+
+    def begin_search(
+        self, window: Sequence[float] | None, study: str, name: str, beside: Path, trials: int
+    ) -> Mapping[str, Any]:
+        """Record a study's development days."""
+        prices = self.prices(HOLDOUT, window)
+        self.searched = bool(prices)
+        return register_search(prices, study, name, beside, trials=trials)
+
+    def end_search(self, study: str, trials: int, beside: Path) -> None:
+        """Record the number of trials of a search that has stopped."""
+        if self.searched:
+            count_trials(study, trials, beside)
+
+    def searched_days(self, study: str, beside: Path) -> frozenset[int] | None:
+        """Return the days of the hold-out that a study searched on."""
+        prices = self.prices(HOLDOUT)
+        return searched_by(study, prices, beside) if prices else frozenset()
+
+    def open(self, key: str, name: str, beside: Path, own: int) -> Opening:
+        """Record an opening of the hold-out."""
+        return open_days(self.prices(HOLDOUT), key, name, beside, own)

@@ -12,7 +12,7 @@ import pytest
 from slipstream.environments.factory import resolve_environment
 from slipstream.files.register import state_folder
 from slipstream.market.calendar import in_weekend
-from slipstream.runs.openings import (
+from slipstream.report.market.openings import (
     DAY,
     FILE,
     HOUR,
