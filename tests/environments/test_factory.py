@@ -115,7 +115,8 @@ def test_what_is_loaded(name):
     environment = make_environment(name, {})
     own = isinstance(environment, KernelEnvironment)
     assert environment.kind.resumable == environment.varied == own
-    assert environment.most_copies[1] == ("a kernel" if own else "a Gymnasium environment")
+    noun = environment.kind.most_copies(environment.spec)[1]
+    assert noun == ("a kernel" if own else "a Gymnasium environment")
     assert environment.facts["name"] == name
     assert bool(environment.facts.get("sources")) == own
     assert (environment.part(KernelEnvironment) is not None) == own

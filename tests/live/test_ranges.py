@@ -12,7 +12,7 @@ import pytest
 from live_markets import Make, table, week, write
 
 from slipstream.environments.environment import PriceWindow
-from slipstream.environments.episodes import Seen, run_episodes
+from slipstream.environments.episodes import Seen, episode_names, run_episodes
 from slipstream.environments.kernel_environment import KernelKind
 from slipstream.live.account import JOURNAL
 from slipstream.live.journal import Journal
@@ -60,7 +60,7 @@ def test_ranges_are_those_of_what_is_observed(
     section = {"data": {"folder": str(prices)}, "features": ["log_return_1", "rsi_14"]}
     section |= {"lookback": 2, **options}
     environment = KernelKind(name).load_window(section, PriceWindow())
-    passes, rows = len(environment.episode_names("window") or [""]), list[np.ndarray]()
+    passes, rows = len(episode_names(environment, "window") or [""]), list[np.ndarray]()
 
     def act(seen: Seen) -> np.ndarray:
         rows.append(seen.obs.copy())

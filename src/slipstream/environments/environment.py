@@ -211,6 +211,10 @@ class EnvironmentKind(ABC):
     def renderer(self, settings: Mapping[str, Any]) -> Any:
         """An object with Gymnasium's interface whose `render` returns pictures."""
 
+    @abstractmethod
+    def most_copies(self, spec: Spec) -> tuple[int, str]:
+        """The most copies of a member if `num_envs` is left open, and of what, such as "a game"."""
+
     def chosen_backend(self, backend: str) -> str:
         """The backend that is meant.
 
@@ -251,11 +255,6 @@ class Environment(ABC):
     @abstractmethod
     def varied(self) -> bool:
         """Whether copies in one batch may have different settings."""
-
-    @property
-    @abstractmethod
-    def most_copies(self) -> tuple[int, str]:
-        """The most copies of a member if `num_envs` is left open, and of what, such as "a game"."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -373,16 +372,3 @@ class Environment(ABC):
         episodes start: "train" those by which the best policy is chosen, "test" fresh ones.
         """
         return ("train",)
-
-    def episode_names(self, split: str) -> list[str] | None:
-        """Names of a market split's passes, by the symbols of each record; None for games."""
-        markets = [self.spec_of((record,)).market for record in self.records(split)]
-        return ["+".join(one.symbols) for one in markets if one is not None] or None
-
-    def episodes(self, split: str, games: int) -> int:
-        """Evaluation episodes of a split: one per record in a market, else `games`."""
-        return games if self.spec.market is None else len(self.records(split))
-
-    def endangers(self, copies: int) -> bool:
-        """Whether rules that nobody checked would be stepped by this process itself: `auto`."""
-        return False

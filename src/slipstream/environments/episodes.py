@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.environments.environment import Environment
 from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.files.track import Track
 from slipstream.vector.vector_env import Episodes, StepOut, VectorEnv
@@ -266,9 +267,21 @@ def replay(
     def act(seen: Seen) -> NDArray[Any]:
         return np.ascontiguousarray(table[np.minimum(seen.step, longest - 1), rows])
 
-    symbols = environment.episode_names(split)
+    symbols = episode_names(environment, split)
     names = [symbols[i % len(symbols)] for i in range(len(actions))] if symbols else None
     return run_episodes(env, act, len(actions), 0, record=record, names=names)[0]
+
+
+def episode_names(environment: Environment, split: str) -> list[str] | None:
+    """Names of a market split's passes, by the symbols of each record; None for games."""
+    records = environment.records(split)
+    markets = [environment.spec_of((record,)).market for record in records]
+    return ["+".join(one.symbols) for one in markets if one is not None] or None
+
+
+def count_episodes(environment: Environment, split: str, games: int) -> int:
+    """Number of evaluation episodes of a split: one per record in a market, else `games`."""
+    return games if environment.spec.market is None else len(environment.records(split))
 
 
 def _step_out(obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> StepOut:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.environments.environment import LONGEST, Environment
-from slipstream.environments.episodes import Seen, run_episodes
+from slipstream.environments.episodes import Seen, count_episodes, episode_names, run_episodes
 from slipstream.environments.players import opponent_names
 from slipstream.files.track import Track, counted, values
 from slipstream.machine import draws
@@ -55,9 +55,9 @@ class Evaluator:
     ) -> None:
         self._check_stop, self._drawn = check_stop, drawn
         self.spec, self.members, self.seed = environment.spec, members, seed
-        self.episodes = environment.episodes(split, games)
+        self.episodes = count_episodes(environment, split, games)
         self._lanes, self._steps = min(lanes or self.episodes, self.episodes), steps
-        self._names = environment.episode_names(split)
+        self._names = episode_names(environment, split)
         self._opponents = opponent_names(environment)
         self.metrics: dict[str, NDArray[np.float64]] = {}  # [M] by name, of the last `values`
         self._env: VectorEnv = environment.evaluation(

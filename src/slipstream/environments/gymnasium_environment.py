@@ -119,7 +119,6 @@ class GymnasiumEnvironment(Tunable):
 
     kind: GymnasiumKind
     varied: ClassVar[bool] = False
-    most_copies: ClassVar[tuple[int, str]] = (FOREIGN_COPIES, "a Gymnasium environment")
 
     def copies(
         self,
@@ -249,8 +248,10 @@ class GymnasiumKind(EnvironmentKind):
 
     Attributes:
         loaded: what is loaded.
+        noun: its environments, with an article, for messages.
     """
 
+    noun: ClassVar[str] = "a Gymnasium environment"
     loaded: ClassVar[type[GymnasiumEnvironment]] = GymnasiumEnvironment
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
     open_section: ClassVar[str | None] = "kwargs"
@@ -350,6 +351,9 @@ class GymnasiumKind(EnvironmentKind):
     def maker(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
         """What `make_gymnasium` makes a copy of."""
         return maker(self.name, wrappers, training)
+
+    def most_copies(self, spec: Spec) -> tuple[int, str]:
+        return FOREIGN_COPIES, self.noun
 
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
         raise ConfigError(

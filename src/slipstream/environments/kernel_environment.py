@@ -125,12 +125,6 @@ class KernelEnvironment(Tunable):
         return True
 
     @property
-    def most_copies(self) -> tuple[int, str]:
-        if self.spec.market is None:
-            return KERNEL_COPIES, "a kernel"
-        return MARKET_COPIES, "a market"
-
-    @property
     def notes(self) -> tuple[str, ...]:
         return self.loaded.notes
 
@@ -364,6 +358,11 @@ class KernelKind(EnvironmentKind):
         }
         config = kernel.configure({**settings, **carried})
         return KernelEnvironment.from_loaded(self, kernel, load_window(config, **window.asked))
+
+    def most_copies(self, spec: Spec) -> tuple[int, str]:
+        if spec.market is None:
+            return KERNEL_COPIES, "a kernel"
+        return MARKET_COPIES, "a market"
 
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
         check_environment(self.kernel, settings, steps=steps)

@@ -106,6 +106,10 @@ class Tunable(Environment, Part):
         found = None if self.measured is None else self.measured.near(copies)
         return found if found is not None and found.backend in self.kind.backends else None
 
+    def endangers(self, copies: int) -> bool:
+        """Whether rules that nobody checked would be stepped by this process itself: `auto`."""
+        return False
+
 
 def recall(identity: Identity) -> tuple[FastestWays | None, str | None]:
     """What was measured of an environment on this machine, or a sentence why that is passed over.

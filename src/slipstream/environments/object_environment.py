@@ -23,7 +23,6 @@ from slipstream.core.fold_plan import FoldPlan
 from slipstream.environments import suggested
 from slipstream.environments.environment import LONGEST, Environment, Sections
 from slipstream.environments.gymnasium_environment import (
-    FOREIGN_COPIES,
     GymnasiumEnvironment,
     GymnasiumKind,
 )
@@ -170,8 +169,6 @@ def _known(name: str) -> _Entry:
 class ObjectEnvironment(GymnasiumEnvironment):
     """One named ``object:NAME``, whose copies are made by what the program gave."""
 
-    most_copies: ClassVar[tuple[int, str]] = (FOREIGN_COPIES, "an environment object")
-
     @property
     def identity(self) -> Identity | None:
         return None  # a machine file would outlive it
@@ -200,6 +197,7 @@ class ObjectEnvironment(GymnasiumEnvironment):
 class ObjectKind(GymnasiumKind):
     """The name of what makes copies."""
 
+    noun: ClassVar[str] = "an environment object"
     loaded: ClassVar[type[GymnasiumEnvironment]] = ObjectEnvironment
     code: ClassVar[Mapping[str, str | None]] = {}
 

@@ -14,7 +14,6 @@ from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.process import OverdueError, time_limit
 from slipstream.environments.environment import Sections
 from slipstream.environments.gymnasium_environment import (
-    FOREIGN_COPIES,
     GymnasiumEnvironment,
     GymnasiumKind,
 )
@@ -32,11 +31,6 @@ class VectorEnvironment(GymnasiumEnvironment):
 
     They are a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`, inside `BatchedCopies`.
     """
-
-    most_copies: ClassVar[tuple[int, str]] = (
-        FOREIGN_COPIES,
-        "a vector environment of another library",
-    )
 
     @property
     def identity(self) -> Identity | None:
@@ -56,6 +50,7 @@ class VectorEnvironment(GymnasiumEnvironment):
 class VectorKind(GymnasiumKind):
     """The name ``vec:MODULE:FUNCTION``."""
 
+    noun: ClassVar[str] = "a vector environment of another library"
     loaded: ClassVar[type[GymnasiumEnvironment]] = VectorEnvironment
     backends: ClassVar[tuple[str, ...]] = ("auto", "serial")
     leaves: ClassVar[bool] = False  # the other library decides when

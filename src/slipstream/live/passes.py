@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
 from slipstream.environments.environment import Environment, PriceWindow
-from slipstream.environments.episodes import Seen
+from slipstream.environments.episodes import Seen, episode_names
 from slipstream.environments.evaluation import decide
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.environments.kernel_environment import KernelEnvironment
@@ -276,7 +276,7 @@ def _nothing(env: KernelVectorEnv) -> NDArray[Any]:
 
 
 def _names(environment: Environment) -> list[str]:
-    names = environment.episode_names("window") or []
+    names = episode_names(environment, "window") or []
     if len(set(names)) < len(names):
         raise DataError(
             f"The bars make {len(names)} passes of {names[0]}: a hole in all assets of more than "

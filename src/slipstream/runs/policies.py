@@ -18,7 +18,7 @@ from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import misfit
 from slipstream.environments.environment import Environment, PriceWindow
-from slipstream.environments.episodes import Seen, lost_sentence, run_episodes
+from slipstream.environments.episodes import Seen, count_episodes, lost_sentence, run_episodes
 from slipstream.environments.evaluation import Evaluator, decide
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.files import checkpoint
@@ -134,7 +134,7 @@ def seen_rows(
     """
     check_fit(policy, environment)
     split, seen = environment.splits()[0], list[Seen]()
-    episodes = environment.episodes(split, most)
+    episodes = count_episodes(environment, split, most)
     copies = min(episodes, 8)
     env = environment.evaluation(split, copies)
 

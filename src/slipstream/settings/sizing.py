@@ -48,7 +48,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> ChosenCopies
         ConfigError: no number of copies fits the agent's other sizes.
     """
     agent, spec, steps = config.agent, environment.spec, config.training.total_steps
-    most, what = environment.most_copies
+    most, what = environment.kind.most_copies(spec)
     possible = [n for n in range(1, most + 1) if fits(agent, n)]
     if not possible:
         raise no_copies_fit(config, most, f"No number of copies up to {most} fits")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from slipstream.core.capacity import usable_cores
 from slipstream.environments.environment import Environment
+from slipstream.environments.machine_file import Tunable
 from slipstream.runs.run import Run
 from slipstream.settings.config import RunConfig
 from slipstream.training.cluster.cluster import ClusterOptions
@@ -54,10 +55,12 @@ def _watched(config: RunConfig, environment: Environment) -> bool:
     no threads of libraries that run some, of torch neither: what learns would miss them.
     """
     training, image = config.training, environment.spec.is_image
+    tunable = environment.part(Tunable)
     return (
-        sys.platform == "linux"
+        tunable is not None
+        and sys.platform == "linux"
         and training.backend == "auto"
         and learner_of(training.learner, training.device, image) == "compiled"
         and _WITH_THREADS.isdisjoint(sys.modules)
-        and environment.endangers(int(training.num_envs))
+        and tunable.endangers(int(training.num_envs))
     )

@@ -328,7 +328,6 @@ class FreeEnvironment(Environment):
     """In place of a foreign environment, whatever it shows and takes."""
 
     varied: ClassVar[bool] = False
-    most_copies: ClassVar[tuple[int, str]] = (_FOREIGN[-1], "an environment")
 
     def copies(self, seeds: NDArray[np.uint64], *how: Any, **more: Any) -> VectorEnv:
         return FreeVectorEnv(self.spec, len(seeds))
