@@ -1,0 +1,52 @@
+"""Players: which environments are games, and what the engine learns of them."""
+
+import pytest
+
+from slipstream.core.errors import ConfigError
+from slipstream.environments.environment import Part
+from slipstream.environments.factory import make_environment, players_of
+from slipstream.environments.players import Players, opponent_names, short_name
+
+MET = {"opponents": {"random": 1.0}, "evaluation": {"random": 1.0}}
+
+
+class Weather(Part):
+    """A part that nothing has."""
+
+
+def test_only_games_have_players():
+    assert [players_of(name) for name in ("cartpole", "gym:CartPole-v1", "no such game")] == [
+        None
+    ] * 3
+    alone = make_environment("cartpole", {})
+    assert alone.part(Players) is None and opponent_names(alone) == {}
+    game = make_environment("tictactoe", {"self_play": MET})
+    players = game.part(Players)
+    assert players is game and game.part(Weather) is None
+    assert players.names == {0: "random"} and players.repeated == frozenset()
+    open_seat = make_environment("tictactoe", {})
+    assert open_seat.part(Players).trained(None) == (open_seat, None)
+
+
+def test_a_game_is_faced_and_answered_by_its_name():
+    hockey, tictactoe = players_of("hockey"), players_of("tictactoe")
+    assert (hockey.bots("hockey"), tictactoe.bots("tictactoe")) == (
+        ["weak", "strong", "random", "idle"],
+        ["random"],
+    )
+    faced = hockey.facing("hockey", {"self_play": MET}, 1, "strong")
+    assert faced.self_play is None and faced.spec.players == 1
+    faced = tictactoe.facing("tictactoe", {}, 0, "random")
+    assert opponent_names(faced) == {0: "random"}
+    with pytest.raises(ConfigError, match="no such thing"):
+        tictactoe.facing("tictactoe", {}, 0, "strong")
+    answered = hockey.answering("hockey", "runs/mine", drawn=True)
+    assert answered["self_play"]["evaluation"] == {"runs/mine": 1.0}
+    assert not answered["self_play"]["deterministic"] and answered["side"] == "both"
+    assert set(tictactoe.answering("tictactoe", "runs/mine", drawn=False)) == {"self_play"}
+    assert tictactoe.past({}, None, {"results": None}) is None
+
+
+def test_policies_have_short_names():
+    assert short_name("runs/mine/best/member-000") == "mine/member-000"
+    assert short_name("given/policy.onnx") == "policy"
