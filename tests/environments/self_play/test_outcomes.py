@@ -7,9 +7,9 @@ import slipstream
 from slipstream.environments.evaluation import by_opponent, outcome_shares
 from slipstream.environments.self_play.opponents import LineUp
 from slipstream.files.track import Track
-from slipstream.report.game.outcomes import outcomes as outcomes_of
-from slipstream.report.game.outcomes import sections
+from slipstream.report.game.page import outcomes as outcomes_of
 from slipstream.report.game.page import outcomes_of as met_in
+from slipstream.report.game.page import sections
 from slipstream.report.run.report import evaluate_run
 from slipstream.runs.games import read_games
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.report.game.outcomes import Outcomes
-from slipstream.report.game.page import with_games
+from slipstream.report.game.page import Outcomes, with_games
 from slipstream.report.page import KeyFigure, Page, Section
 
 SECTIONS = (Section("Result"), Section("Provenance"))
