@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.reader import UnreadableError
-from slipstream.dashboard.appended import Mark, inside, table
 from slipstream.dashboard.guard import own_token
 from slipstream.dashboard.overview import id_of
+from slipstream.files.appended import Mark, inside, table
 from slipstream.files.register import state_folder
 
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>"

@@ -16,9 +16,9 @@ import pytest
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.errors import CheckpointError
 from slipstream.dashboard.feed import PageFeed
-from slipstream.dashboard.news import News, news_of
 from slipstream.dashboard.pages import run_news
 from slipstream.files.lines import stamp
+from slipstream.files.news import News, news_of
 from slipstream.files.status import CURRENT, read_status
 from slipstream.live.account import JOURNAL
 from slipstream.live.comparison import RERUN

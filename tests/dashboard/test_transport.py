@@ -18,8 +18,8 @@ from benchmarks.ours.watched import (
     write_study_folder,
 )
 from slipstream.dashboard.feed import PageFeed
-from slipstream.dashboard.news import News
 from slipstream.dashboard.overview import MachineHistory, id_of
+from slipstream.files.news import News
 from slipstream.files.status import Status
 from slipstream.jobs.queue import FAILED, JobQueue
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.api.training import train
 from slipstream.core.errors import ConfigError
+from slipstream.core.plugins import folder_kinds
 from slipstream.core.reader import is_there
 from slipstream.core.text import moment
 from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import carried_settings, chosen_environment
 from slipstream.environments.players import SNAPSHOTS
 from slipstream.files import checkpoint
-from slipstream.files.status import CURRENT, LEDGER
+from slipstream.files.status import LEDGER
 from slipstream.nets.policy import Policy
 from slipstream.nets.policy_file import unpack
 from slipstream.runs.listeners.events import Listener
@@ -278,15 +278,9 @@ def placed(
     if isinstance(path, Run):
         return path, data, start
     folder = folder_of(path)
-    if not is_there(folder / CURRENT):
-        return folder, data, start
-    from slipstream.live.deployment import Deployment
-
-    found = Deployment.of(folder)
-    if data is None:
-        data, first = found.kept_bars()
-        start = start or datetime.fromtimestamp(first, UTC).isoformat()
-    return found.version(found.current), data, start
+    for kind in folder_kinds(folder):
+        return kind.scored(folder, data, start)
+    return folder, data, start
 
 
 def folder_of(path: str | Path) -> Path:

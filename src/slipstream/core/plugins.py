@@ -19,6 +19,7 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
                    ``context.obj(context, folder, **changes)`` does what their --background asks.
     init           (environment, folder) -> sections of a config for `slipstream init` and the lines
                    above them; None for environments of other applications.
+    folders        File that only such a folder has -> module that is a `FolderKind`.
     callbacks      Functions that are called with every event of a run, as its listeners are, and
                    with the other events that `notify` is called with.
 
@@ -28,15 +29,47 @@ docs/extending.md shows one. Its module should import little: it is loaded by ev
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
+from slipstream.core.reader import is_there
 from slipstream.core.text import to_stderr
 
 GROUP = "slipstream.plugins"
 _PACKAGE = Path(__file__).parents[1]
+
+
+class FolderKind(Protocol):
+    """Functions of a module for a kind of folder that is neither a run nor a study."""
+
+    NAME: str
+    """Kind as in `KINDS` of `files/status.py`; its dashboard page is below ``/NAME``."""
+
+    JOBS: tuple[str, ...]
+    """Commands that the queue of jobs accepts."""
+
+    def scored(
+        self, folder: Path, data: str | Path | None, start: str | None
+    ) -> tuple[Path, str | Path | None, str | None]:
+        """Return the folder of its policy, and the data and first moment to evaluate it on."""
+
+    def policy(self, folder: Path, acts: bool) -> Path:
+        """Return the folder of its policy; `acts`: it is to act on the folder's own data."""
+
+    def resume(self, folder: Path, say: Callable[[str], None], trust: bool) -> None:
+        """Continue the work on the folder."""
+
+    def job(self, command: str, given: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+        """Return the folder that a command of `JOBS` works on, and the options that fix it."""
+
+    def news(self, folder: Path, place: str) -> Any:
+        """Return the `News` of its dashboard page since a place."""
+
+    def act(self, folder: Path, action: str) -> str | None:
+        """Do what a button of that page asks; return what was done, None for other actions."""
 
 
 @functools.cache
@@ -82,3 +115,10 @@ def notify(event: object) -> None:
     for callbacks in offered("callbacks"):
         for callback in callbacks:
             callback(event)
+
+
+def folder_kinds(folder: Path | None = None) -> list[FolderKind]:
+    """Return the kinds of folders that plugins know; of one folder its kind, or none."""
+    kinds = merged("folders").items()
+    found = [kind for mark, kind in kinds if folder is None or is_there(folder / mark)]
+    return [cast(FolderKind, importlib.import_module(module)) for module in found]

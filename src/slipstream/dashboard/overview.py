@@ -15,9 +15,9 @@ import psutil
 
 from slipstream.core.capacity import free_memory, total_memory
 from slipstream.core.reader import UnreadableError, is_there
-from slipstream.dashboard.appended import Mark, inside, table
-from slipstream.dashboard.news import MALFORMED
+from slipstream.files.appended import Mark, inside, table
 from slipstream.files.machine import Cards
+from slipstream.files.news import MALFORMED
 from slipstream.files.status import LEDGER, MARKS
 from slipstream.jobs.overview import OVER, JobLine, overview
 from slipstream.jobs.process import status_of

@@ -31,19 +31,19 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.plugins import folder_kinds
 from slipstream.core.reader import UnreadableError, content
 from slipstream.dashboard import pages
-from slipstream.dashboard.appended import inside
 from slipstream.dashboard.feed import Look, PageFeed
 from slipstream.dashboard.guard import LOCAL, Guard, own_token
-from slipstream.dashboard.news import MALFORMED, News, news_of, news_of_several
 from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of
-from slipstream.files.status import DEPLOYMENT, RUN, STUDY
+from slipstream.files.appended import inside
+from slipstream.files.news import MALFORMED, News, news_of, news_of_several
+from slipstream.files.status import RUN, STUDY
 from slipstream.jobs.background import in_background
 from slipstream.jobs.overview import JobLine, state_of
 from slipstream.jobs.queue import FAILED, STOPPED
 from slipstream.jobs.supervisor import is_supervised, stop
-from slipstream.live.limits import KILL, kill
 from slipstream.runs.run import REPORT
 from slipstream.studies.record.status import stop as ask_to_stop
 
@@ -63,7 +63,11 @@ _SANDBOX = (
 )
 _MACHINE_SECONDS, _FIRST_SECONDS = 10.0, 0.5
 
-_KINDS = {RUN: pages.run_news, STUDY: pages.study_news, DEPLOYMENT: pages.deployment_news}
+_OTHERS = {kind.NAME: kind for kind in folder_kinds()}
+_KINDS = {
+    **{RUN: pages.run_news, STUDY: pages.study_news},
+    **{name: kind.news for name, kind in _OTHERS.items()},
+}
 
 
 class Dashboard:
@@ -208,9 +212,9 @@ class Dashboard:
             SlipstreamError: it is nothing that can be done now.
         """
         folder = Path(line.folder)
-        if action == "kill" and line.kind == DEPLOYMENT:
-            kill(folder, flat=False)
-            return f"No order is sent and nothing decided any more, until {KILL} is removed there."
+        kind = _OTHERS.get(line.kind)
+        if kind is not None and (done := kind.act(folder, action)) is not None:
+            return done
         if action not in ("stop", "resume", "retry"):
             raise ConfigError(f"Jobs are stopped, resumed or tried again; {action!r} is neither.")
         if not line.job:

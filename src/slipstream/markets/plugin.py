@@ -13,6 +13,7 @@ commands = {
     "data": "slipstream.markets.commands.data",
     "paper": "slipstream.markets.commands.paper",
 }
+folders = {"current": "slipstream.markets.deployment_folder"}
 kernels = {
     "forex": "slipstream.envs.forex.kernel",
     "portfolio": "slipstream.envs.portfolio.kernel",

@@ -15,6 +15,7 @@ from slipstream.cli.cores import first_cores
 from slipstream.cli.detached import command_line, memory_of
 from slipstream.core.errors import ConfigError
 from slipstream.core.output import tell, told_columns
+from slipstream.core.plugins import folder_kinds
 
 app = typer.Typer(
     name="jobs",
@@ -22,7 +23,7 @@ app = typer.Typer(
     invoke_without_command=True,
 )
 _FROZEN = (".yaml", ".yml", ".json")
-_DEPLOYED = ("paper", "deploy")
+_TRAINING = ("train", "tune", "resume")
 _GOES_ON = (
     *("device", "gpu", "cluster", "max_workers", "gpu_share", "insecure_cluster", "no_report"),
 )
@@ -82,11 +83,13 @@ def add(
 
     root = context.find_root()
     known = getattr(root.command, "commands", {})
-    if command[0] not in ("train", "tune", "resume", *_DEPLOYED):
-        raise ConfigError(
-            f"Jobs are `train`, `tune`, `resume`, `paper` or `deploy --watch`, not {command[0]!r}: "
-            "slipstream jobs add -- train cartpole."
-        )
+    if command[0] not in _TRAINING:
+        jobs = [*_TRAINING, *(one for kind in folder_kinds() for one in kind.JOBS)]
+        if command[0] not in [one.split()[0] for one in jobs]:
+            raise ConfigError(
+                f"Jobs are {', '.join(f'`{one}`' for one in jobs[:-1])} or `{jobs[-1]}`, not "
+                f"{command[0]!r}: slipstream jobs add -- train cartpole."
+            )
     inner = known[command[0]].make_context(command[0], list(command[1:]), parent=root)
     given = {**inner.params, "background": False, "log": None, "replace": False, "cores": None}
     kind, folder, fixed = _fixed(command[0], inner.params)
@@ -97,7 +100,7 @@ def add(
     if memory is not None and memory > there:
         raise ConfigError(f"--memory {memory:g}: this machine has {there:.1f} GiB.")
     size = 0 if memory is None else int(memory * 2**30)
-    if memory is None and command[0] not in _DEPLOYED:
+    if memory is None and command[0] in _TRAINING:
         size = memory_of(command[0], given)
     with own_queue() as queue:
         for name in ("target", "space"):
@@ -196,31 +199,14 @@ def _fixed(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, An
 
         folder = study_folder(given).resolve()
         return "study", folder, {"study_name": folder}
-    if command in _DEPLOYED:
-        return _fixed_deployment(command, given)
+    for kind in folder_kinds():
+        if command in (one.split()[0] for one in kind.JOBS):
+            return kind.NAME, *kind.job(command, given)
     from slipstream.studies.record.status import lookup
 
     found, study = lookup(given["run"])
     folder = found.resolve()
     return "run" if study is None else "study", folder, {"run": folder}
-
-
-def _fixed_deployment(command: str, given: dict[str, Any]) -> tuple[str, Path, dict[str, Any]]:
-    """Return what `_fixed` does for commands that work on a deployment."""
-    from slipstream.live.deployment import Deployment
-    from slipstream.live.successor import watch_folder
-
-    words = list(given.get("words") or [])
-    if command == "paper" and len(words) == 1:
-        folder = Deployment.open(words[0]).path.resolve()
-        return "deployment", folder, {"words": [folder]}
-    if command == "deploy" and given["watch"] is not None:
-        found = Deployment.of(given["name"])
-        return "deployment", watch_folder(found).resolve(), {"name": found.path.resolve()}
-    raise ConfigError(
-        "Of a deployment, a job leads its account or watches studies: `slipstream jobs add -- "
-        "paper NAME`, or `slipstream jobs add -- deploy --watch 'PATTERN*' --as NAME`."
-    )
 
 
 def _frozen(target: str, folder: Path) -> str:

@@ -85,14 +85,9 @@ def _folder(path: str, acts: bool = False) -> Path:
         CheckpointError: it is to act on the bars of a deployment's account, which has none yet.
     """
     from slipstream.api.evaluation import folder_of
-    from slipstream.core.reader import is_there
-    from slipstream.files.status import CURRENT
-    from slipstream.live.deployment import Deployment
+    from slipstream.core.plugins import folder_kinds
 
     folder = folder_of(path)
-    if not is_there(folder / CURRENT):
-        return folder
-    found = Deployment.open(folder)
-    if acts:
-        found.kept_bars()
-    return found.version(found.current)
+    for kind in folder_kinds(folder):
+        return kind.policy(folder, acts)
+    return folder

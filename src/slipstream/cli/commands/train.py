@@ -124,18 +124,15 @@ def resume(
     """
     from slipstream import api
     from slipstream.core.output import tell
-    from slipstream.core.reader import is_there
-    from slipstream.files.status import CURRENT
+    from slipstream.core.plugins import folder_kinds
     from slipstream.runs.run import CONFIG, Run
     from slipstream.studies.record.status import lookup
 
     folder, study = lookup(run)
     if set_aside_and_detach(context, folder, run=folder):
         return
-    if is_there(folder / CURRENT):
-        from slipstream.live.paper import paper
-
-        paper(folder, say=tell, trust=trust)
+    for kind in folder_kinds(folder):
+        kind.resume(folder, tell, trust)
         return
     options = arg.cluster_named(cluster, max_workers, gpu_share, insecure_cluster)
     progress = arg.console()

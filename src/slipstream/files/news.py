@@ -20,7 +20,7 @@ from typing import Any
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.reader import UnreadableError, is_there
-from slipstream.dashboard.appended import Mark, appended, inside, table
+from slipstream.files.appended import Mark, appended, inside, table
 from slipstream.files.files import plain
 from slipstream.files.lines import event_line, folded, idle_line, progress_parts, still
 from slipstream.files.status import EVENTS, LOG, STATUS, read_status

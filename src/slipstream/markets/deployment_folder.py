@@ -1,0 +1,162 @@
+"""Folders of deployments, as the command line, the dashboard and the queue use them.
+
+See `FolderKind` in `core/plugins.py`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import CheckpointError, ConfigError
+from slipstream.core.reader import read_json
+from slipstream.files import checkpoint
+from slipstream.files.appended import inside
+from slipstream.files.database import ChangedError
+from slipstream.files.news import MALFORMED, MOST_BYTES, POINTS, News, small
+from slipstream.files.status import AUDIT, CURRENT, DEPLOYMENT
+from slipstream.live.account import JOURNAL
+from slipstream.live.comparison import RERUN
+from slipstream.live.deployment import ACCOUNTS, Deployment
+from slipstream.live.journal import Decision, Journal
+from slipstream.live.limits import KILL, kill, killed
+from slipstream.live.paper import paper
+from slipstream.live.successor import watch_folder
+from slipstream.runs.policies import forced_sentences
+
+NAME = DEPLOYMENT
+JOBS = ("paper", "deploy --watch")
+_LONGEST = 400  # characters of a text
+_NEWEST = 200  # lines of the audit, and fills, the newest
+_PASSES = 32
+_JOURNAL_BYTES = 4 << 30
+_NUMBER = (int, float)
+_EQUITY = {"name": str, "equal": int, "both": int, "fills": int, "costs": _NUMBER}
+_RERUN = {"at": _NUMBER, "passes": [{**_EQUITY, "curve": [[_NUMBER]], "moved": [list]}]}
+
+
+def scored(
+    folder: Path, data: str | Path | None, start: str | None
+) -> tuple[Path, str | Path | None, str | None]:
+    """Return the folder of the policy in force, and by default the bars of its account."""
+    found = Deployment.of(folder)
+    if data is None:
+        data, first = found.kept_bars()
+        start = start or datetime.fromtimestamp(first, UTC).isoformat()
+    return found.version(found.current), data, start
+
+
+def policy(folder: Path, acts: bool) -> Path:
+    """Return the folder of the policy in force.
+
+    Raises:
+        CheckpointError: it must act on the bars of the account, which has none yet.
+    """
+    found = Deployment.open(folder)
+    if acts:
+        found.kept_bars()
+    return found.version(found.current)
+
+
+def resume(folder: Path, say: Callable[[str], None], trust: bool) -> None:
+    """Continue the paper account with its feed."""
+    paper(folder, say=say, trust=trust)
+
+
+def job(command: str, given: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Return the folder that a command of `JOBS` works on, and the options that fix it.
+
+    Raises:
+        ConfigError: the command does something else with these options.
+    """
+    words = list(given.get("words") or [])
+    if command == "paper" and len(words) == 1:
+        folder = Deployment.open(words[0]).path.resolve()
+        return folder, {"words": [folder]}
+    if command == "deploy" and given["watch"] is not None:
+        found = Deployment.of(given["name"])
+        return watch_folder(found).resolve(), {"name": found.path.resolve()}
+    raise ConfigError(
+        "Of a deployment, a job leads its account or watches studies: `slipstream jobs add -- "
+        "paper NAME`, or `slipstream jobs add -- deploy --watch 'PATTERN*' --as NAME`."
+    )
+
+
+def act(folder: Path, action: str) -> str | None:
+    """Throw the kill switch if the action is `kill`; return what was done."""
+    if action != "kill":
+        return None
+    kill(folder, flat=False)
+    return f"No order is sent and nothing decided any more, until {KILL} is removed there."
+
+
+def news(folder: Path, place: str) -> News:
+    """Return what is new of a deployment since a place."""
+    told, found = News(folder, place), Deployment(folder)
+    try:
+        account = f"{ACCOUNTS}/{found.current}"
+    except MALFORMED:
+        account = ACCOUNTS
+    if told.changed("facts", CURRENT, AUDIT, KILL, "versions"):
+        told.events.append(("facts", _facts(found)))
+    told.logbook(f"slipstream paper {shlex.quote(str(folder))}")
+    parts = [f"{account}/{name}" for name in (JOURNAL, f"{JOURNAL}-wal", RERUN)]
+    if told.changed("account", CURRENT, *parts):
+        with suppress(ChangedError):  # then the next look finds other files, and tells them
+            told.events.append(("account", _account(folder, *parts[::2])))
+    return told
+
+
+def _facts(found: Deployment) -> dict[str, Any]:
+    """The version in force with its gates, all versions, and the newest lines of the audit."""
+    folder = found.path
+    facts: dict[str, Any] = {"name": folder.name, "killed": killed(folder)}
+    try:
+        versions, number = found.versions, found.current
+        manifests = f"versions/{number}/{checkpoint.MANIFEST}"
+        inside(folder, manifests, MOST_BYTES)
+        manifest = checkpoint.read_manifest(found.version(number))
+        gates = [
+            {key: gate[key] for key in ("name", "passed", "figure", "forced")}
+            for gate in manifest.get("gates", ())
+        ]
+        facts |= {"version": number, "versions": versions[-_NEWEST:], "gates": gates}
+        facts["label"] = str(manifest.get("label", ""))[:_LONGEST]
+        facts["study"] = str(manifest.get("study") or "")[:_LONGEST]
+        facts["forced"] = forced_sentences(manifest)
+        if small(folder, AUDIT):
+            told = ("time", "event", "to", "source", "why")
+            lines = [{key: one.get(key) for key in told} for one in found.audit()]
+            facts["audit"] = lines[-_NEWEST:]
+    except MALFORMED as error:
+        facts["unreadable"] = str(error)
+    return facts
+
+
+def _account(folder: Path, journal: str, rerun: str) -> dict[str, Any]:
+    """Equity of every pass, thinned; what it holds; and the rerun that `paper report` kept."""
+    told: dict[str, Any] = {"passes": [], "rerun": None}
+    try:
+        if (folder / journal).exists():
+            path = inside(folder, journal, _JOURNAL_BYTES)
+            with closing(Journal(path, read_only=True)) as kept:
+                told["passes"] = [_curve(name, kept.rows(name)) for name in kept.names()[:_PASSES]]
+        if small(folder, rerun):
+            told["rerun"] = read_json(folder / rerun, CheckpointError, "", _RERUN)
+    except ChangedError:
+        raise
+    except MALFORMED as error:
+        told["unreadable"] = str(error)
+    return told
+
+
+def _curve(name: str, rows: Sequence[Decision]) -> dict[str, Any]:
+    last, stride = rows[-1], -(-len(rows) // POINTS)
+    kept = rows[(len(rows) - 1) % stride :: stride]
+    facts = {"name": name, "time": last.time, "equity": last.equity, "count": len(rows)}
+    facts |= {"action": last.action, "wanted": last.wanted}
+    return facts | {"curve": [(float(one.time), float(one.equity)) for one in kept]}
