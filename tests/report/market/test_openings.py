@@ -17,7 +17,7 @@ from slipstream.market.planted.crypto import PlantedCrypto
 from slipstream.market.planted.prices import is_planted
 from slipstream.report.market import openings
 from slipstream.report.market.openings import PriceRegister, PriceSeries, open_days, price_series
-from slipstream.runs.holdout import Opening
+from slipstream.runs.holdout import HoldoutRegister, Opening, register_of
 
 HOUR = 3_600
 SUNDAY = 1_704_664_800  # 2024-01-07 22:00 UTC: 17:00 New York
@@ -171,7 +171,7 @@ def test_looks_are_listed_and_take_no_day_away(tmp_path):
     environment = write(tmp_path / "a", "EURUSD", 1)
     PriceRegister(environment).record_access("run runs/first")
     assert PriceRegister(environment).record_access("run runs/first") == ()  # again: listed once
-    (before,) = PriceRegister(environment).record_access("run runs/second")
+    (before,) = register_of(environment).record_access("run runs/second")
     assert before.startswith("run runs/first (")
     assert (
         PriceRegister(environment).record_access("run runs/first") == ()
@@ -179,6 +179,13 @@ def test_looks_are_listed_and_take_no_day_away(tmp_path):
     found = opened(tmp_path, "one", price_series(environment, "test"))
     assert found.number == 1 and not found.opened and not found.before
     assert len(found.looks) == 2 and found.looks[0].startswith("run runs/first (")
+
+
+def test_without_prices_nothing_is_registered():
+    register = register_of(resolve_environment("cartpole", {}))
+    assert type(register) is HoldoutRegister
+    assert register.open("key", "study one", Path(), 1) == Opening(1)
+    assert register.record_access("run runs/first") == ()
 
 
 def test_markets_of_our_own_generators_are_exempt(tmp_path):

@@ -116,16 +116,7 @@ def open_days(
     own: int,
     now: float | None = None,
 ) -> Opening:
-    """Writes an opening down, on disk when this returns, and says what was known before.
-
-    Args:
-        prices: of the hold-out; none of a market of our own generators, which is not written down.
-        key: the same for the same opening: a resumed study opens once.
-        name: of the study, for others.
-        beside: the folder that its studies lie in.
-        own: which opening of its hold-out the study itself counts.
-        now: UTC seconds.
-    """
+    """Record an opening of a hold-out with these prices, at `now`; see `HoldoutRegister.open`."""
     if not prices:
         return Opening(own)
     known, unknown = _enter_both((key, OPENING, name, _now(now)), prices, beside)
@@ -158,18 +149,9 @@ def register_search(
     now: float | None = None,
     trials: int = 0,
 ) -> dict[str, Any]:
-    """Register a study's development days, on disk when this returns; once per study.
+    """Record a study's development days with these prices; see `HoldoutRegister.begin_search`.
 
     A register that cannot be written is reported when the hold-out is opened.
-
-    Args:
-        prices: of the development days; none of a market of our own generators.
-        study: its id; name, beside: see `open_days`.
-        trials: number of trials that it plans; `count_trials` replaces it when the study stops.
-
-    Returns:
-        Earlier searches on some of these days: their `studies`, their number of `trials`, and of
-        how many studies that is `unknown`; nothing without any.
     """
     if not prices:
         return {}
