@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from slipstream.core.version import __version__
 
 if TYPE_CHECKING:
-    from slipstream.adapters.hockey_project.single_run import train_run, train_single_run
     from slipstream.api import (
         check,
         evaluate,
@@ -30,18 +29,17 @@ if TYPE_CHECKING:
         write_card,
         write_report,
     )
-    from slipstream.api.service import AgentTrainingService
     from slipstream.core.errors import SlipstreamError
     from slipstream.environments.object_environment import register
     from slipstream.files.interruption import Interrupted
     from slipstream.runs.listeners.console import ConsoleListener
     from slipstream.runs.run import Run
     from slipstream.settings.config import RunConfig
-    from slipstream.settings.vectorized import VectorizedEnvConfig
     from slipstream.studies.record.status import status, stop
     from slipstream.training.cluster.cluster import ClusterOptions
 
-# Where names are that are not in `slipstream.api`.
+# Where names are that are not in `slipstream.api`. Names of older systems have no static types:
+# only `compat` knows those systems.
 _HOME = {
     "AgentTrainingService": "slipstream.api.service",
     "ClusterOptions": "slipstream.training.cluster.cluster",
