@@ -11,6 +11,8 @@ from slipstream.environments.environment import Environment, PriceWindow
 from slipstream.environments.factory import kind_of, make_environment
 from slipstream.environments.gymnasium_environment import GymnasiumKind
 from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind, Timeline
+from slipstream.environments.machine_file import Tunable
+from slipstream.report.inputs import Backtest
 from slipstream.vector.contract import blank, random_actions
 from slipstream.vector.vector_env import member_indices
 
@@ -119,7 +121,8 @@ def test_what_is_loaded(name):
     assert noun == ("a kernel" if own else "a Gymnasium environment")
     assert environment.facts["name"] == name
     assert bool(environment.facts.get("sources")) == own
-    assert (environment.part(KernelEnvironment) is not None) == own
+    assert (environment.part(KernelEnvironment) is environment) == own
+    assert environment.part(Tunable) is environment and environment.part(Backtest) is None
     assert environment.part(Timeline) is None and environment.splits() == ("train",)
     assert environment.check({}) is None
     assert environment.spec_of(environment.records("fold3/train")) is not None

@@ -56,11 +56,10 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
     from slipstream.settings.sizing import choose_num_envs
 
     config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
-    environment = resolve_environment(config.env_name, config.env_settings).tried(
-        config.training.stepping
-    )
+    environment = resolve_environment(config.env_name, config.env_settings)
+    if tunable := environment.part(Tunable):
+        environment = tunable = tunable.tried(config.training.stepping)
     rows = [(f"num_envs for {target}", choose_num_envs(config, environment).reason)]
-    tunable = environment.part(Tunable)
     identity = None if tunable is None else tunable.identity
     if identity is None:
         return rows

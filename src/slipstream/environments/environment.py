@@ -280,19 +280,6 @@ class Environment(ABC):
         """A copy that is stepped as a run's config says."""
         return self
 
-    def tried(self, stepping: Stepping | None = None) -> Self:
-        """This environment, once rules of somebody else's have taken their first steps.
-
-        Copies that fail are dealt with as the fault policy of `stepping` says.
-
-        Args:
-            stepping: its own unless given.
-
-        Raises:
-            KernelError: they break at once.
-        """
-        return self
-
     def check(
         self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None
     ) -> bool | None:

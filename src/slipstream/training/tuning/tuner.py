@@ -129,11 +129,10 @@ def _try_out(config: RunConfig, seconds: float, others: cells.Others) -> float:
     limit, began = _LOADING * seconds, time.monotonic()
 
     def loaded() -> float:
-        found = resolve_environment(config.env_name, config.env_settings).tried(
-            here.training.stepping
-        )
-        tunable = found.part(Tunable)
-        return (tunable.step_seconds if tunable else None) or 0.0
+        environment = resolve_environment(config.env_name, config.env_settings)
+        tunable = environment.part(Tunable)
+        seconds = tunable and tunable.tried(here.training.stepping).step_seconds
+        return seconds or 0.0
 
     step = _in_child(loaded, limit)
     if step is None and time.monotonic() - began < limit:
