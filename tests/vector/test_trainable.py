@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 
@@ -14,7 +15,7 @@ from gymnasium import spaces, wrappers
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import resolve_environment
-from slipstream.vector.foreign import trainable
+from slipstream.vector.foreign import masks
 from slipstream.vector.foreign.trainable import check_trainable
 
 CARTPOLE = "CartPole-v1"
@@ -209,10 +210,14 @@ class Hangs(gymnasium.Wrapper):
         time.sleep(100.0)
 
 
-@pytest.mark.usefixtures("_free_alarm")
-@pytest.mark.parametrize("wrapper", [Ends, Hangs])
+class Exits(gymnasium.Wrapper):
+    def step(self, action):
+        os._exit(3)
+
+
+@pytest.mark.parametrize("wrapper", [Ends, Exits, Hangs])
 def test_a_step_that_ends_or_hangs_is_left_to_the_training(wrapper, monkeypatch):
-    monkeypatch.setattr(trainable, "_PLAYED_SECONDS", 0.2)
+    monkeypatch.setattr(masks, "RESET_SECONDS", 0.5)
     name = slipstream.register(lambda: wrapper(gymnasium.make(CARTPOLE)), wrapper.__name__)
     assert not resolve_environment(name, {}).notes
 

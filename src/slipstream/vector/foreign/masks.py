@@ -22,7 +22,7 @@ from slipstream.core.process import work_for
 from slipstream.vector.leaves import KEY, MisfitError
 
 METHOD = "action_masks"
-RESET_SECONDS = 10.0  # for a first reset in a forked process
+RESET_SECONDS = 10.0  # for a first look in a forked process
 
 
 class MaskApart(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -87,7 +87,7 @@ def offers_mask(env: Any) -> bool | None:
     """
     if not chooses(env.action_space):
         return False
-    return method_of(env) is not None or _in_first_info(env)
+    return method_of(env) is not None or in_fork(lambda: in_info(env.reset(seed=0)[1]) is not None)
 
 
 def in_info(info: Any) -> Any:
@@ -109,11 +109,11 @@ def _flat(mask: Any) -> NDArray[Any]:
     return np.asarray(mask).reshape(-1)
 
 
-def _in_first_info(env: Any) -> bool | None:
-    """Return true if the first info has a mask; None if no process answers in time.
+def in_fork(look: Callable[[], bool]) -> bool | None:
+    """Return what a forked process finds; None if it fails, ends or takes too long.
 
-    The forked process does not close the environment: `close` may end a server or delete a file
-    of this process's environment. It leads a session, so that all that `reset` starts is killed.
+    That process does not close the environment: `close` may end a server or delete a file
+    of this process's environment. It leads a session, so that all that it starts is killed.
     """
     parent, pid = os.getpid(), None
     try:
@@ -128,7 +128,7 @@ def _in_first_info(env: Any) -> bool | None:
             work_for(parent)
             for number in (0, 1, 2):
                 os.dup2(os.open(os.devnull, os.O_RDWR), number)
-            os.write(mouth, b"1" if in_info(env.reset(seed=0)[1]) is not None else b"0")
+            os.write(mouth, b"1" if look() else b"0")
         finally:
             os._exit(0)
     os.close(mouth)

@@ -13,9 +13,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import time_limit
-from slipstream.vector.foreign.making import Wrappers, shut, theirs
-from slipstream.vector.foreign.masks import chooses, method_of, shows_mask
+from slipstream.vector.foreign.making import Wrappers, shut
+from slipstream.vector.foreign.masks import chooses, in_fork, method_of, shows_mask
 from slipstream.vector.forms import is_image
 
 # Flags that end the updates of a wrapper's statistics: Gymnasium's and SB3's.
@@ -151,30 +150,25 @@ def carries_over(env: Any, fresh: Any, name: str) -> tuple[str, ...]:
     fresh copy repeats the first one, comes from what earlier steps left behind.
 
     Args:
-        env: a Gymnasium environment, which is stepped.
+        env: a Gymnasium environment, which a forked process steps.
         fresh: makes another one like it.
         name: of it.
     """
     known = ("gymnasium.", "slipstream.")
     own = [one for one in _wrappers(env) if not type(one).__module__.startswith(known)]
-    if not own:
+
+    def moved() -> bool:
+        first = _played(env)
+        if data_equivalence(first, _played(env)):
+            return False
+        other = fresh()
+        same = data_equivalence(first, _played(other))  # else it draws from no seed
+        shut(other, name)
+        return same
+
+    # What a random action raises, and a step that hangs or ends its process, the training reports.
+    if not own or not in_fork(moved):
         return ()
-    other = None
-    try:
-        with time_limit(_PLAYED_SECONDS):
-            first = _played(env)
-            if data_equivalence(first, _played(env)):
-                return ()
-            other = fresh()
-            if not data_equivalence(first, _played(other)):
-                return ()  # it draws from no seed
-    except BaseException as error:
-        if not theirs(error):
-            raise
-        return ()  # what a random action raises, and a step that hangs, the training reports
-    finally:
-        if other is not None:
-            shut(other, name)
     kinds = ", ".join(f"`{type(one).__name__}`" for one in own)
     return (
         f"{name} does not repeat itself: the same seed and actions gave other observations or "
@@ -197,7 +191,7 @@ def _played(env: Any) -> list[Any]:
     return copy.deepcopy(told)
 
 
-_STEPS_PLAYED, _PLAYED_SECONDS = 20, 5.0
+_STEPS_PLAYED = 20
 _SMALLEST_IMAGE = 64  # pixels: below are grids of a few cells, whose flat form is usual
 
 
