@@ -69,7 +69,7 @@ def test_studies_are_watched_in_the_background(told: Told) -> None:
     said = told("deploy", "--watch", "night*", "--as", "demo", "--background")
     folder = Deployment.open("demo").path / "watch"
     assert f"slipstream stop {folder}" in said
-    assert "watches night*, 1 looks  (process" in told("status", str(folder))
+    assert "watches night*, 1 look  (process" in told("status", str(folder))
     assert "no study is called night*" in (folder / "log.txt").read_text()
     told("deploy", "--watch", "night*", "--as", "demo", "--once", code=2)  # another one does
     command = "slipstream deploy --as demo --watch 'night*'"
@@ -82,4 +82,4 @@ def test_studies_are_watched_in_the_background(told: Told) -> None:
     ask_to_stop(folder)  # its process was killed before it noticed
     told(*shlex.split(command)[1:], "--once")
     status = told("status", str(folder))
-    assert f"It has looked once; go on with `{command}`." in status and "1 looks" in status
+    assert f"It has looked once; go on with `{command}`." in status and "1 look" in status

@@ -57,7 +57,7 @@ def progress_parts(status: Status) -> list[str]:
 def how_far(status: Status) -> str:
     """``search 84 %, 420 of 500 trials``."""
     if status.of <= 0:
-        done = f"{status.done:,} {status.unit}" if status.done else ""
+        done = plural(status.done, status.unit.removesuffix("s")) if status.done else ""
         return ", ".join(filter(None, (status.phase, done)))
     share = min(100, 100 * status.done // status.of)  # 100 % is the end, and nothing before it
     return f"{status.phase} {share} %, {status.done:,} of {status.of:,} {status.unit}".strip()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.core.reader import is_there
+from slipstream.core.text import plural
 from slipstream.files import register
 from slipstream.files.lines import clock, short, stamp
 from slipstream.files.status import DEPLOYMENT, MARKS, Status
@@ -141,8 +142,9 @@ def _line(
 def _far(status: Status) -> str:
     if not status.done and not status.of and status.kind != DEPLOYMENT:  # nothing is known yet
         return ""
-    of = f" of {status.of:,}" if status.of or status.kind != DEPLOYMENT else ""
-    return f"{status.done:,}{of} {status.unit}"
+    if not status.of and status.kind == DEPLOYMENT:
+        return plural(status.done, status.unit.removesuffix("s"))
+    return f"{status.done:,} of {status.of:,} {status.unit}"
 
 
 def _cores(status: Status) -> str:
