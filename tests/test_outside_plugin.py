@@ -52,3 +52,13 @@ def test_its_kernel_is_trained_with_its_section_and_callback(
 def test_its_command_and_kernel_are_listed(installed: Path, tmp_path: Path) -> None:
     assert call(installed, tmp_path, "-m", "slipstream", "shortest", "--length=5") == "4 steps\n"
     assert "Walk to the right end" in call(installed, tmp_path, "-m", "slipstream", "list")
+
+
+def test_broken_commands_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "rusty.py").write_text("commands = {'rusty': 'rusty_commands'}")
+    (tmp_path / "rusty_commands.py").write_text("import that_is_not_there")
+    facts = tmp_path / "rusty-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: rusty\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[slipstream.plugins]\nrusty = rusty\n")
+    assert "slipstream" in call(tmp_path, tmp_path, "-m", "slipstream", "--version")

@@ -22,6 +22,7 @@ from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
 from slipstream.core.plugins import merged
 from slipstream.core.process import KEPT
+from slipstream.core.text import to_stderr
 from slipstream.jobs import BUSY, OVER, VARIABLE
 
 # What pip is to be told about a module; others are packages of the same name.
@@ -56,10 +57,14 @@ _NAMES = {
     found.name: f"{commands.__name__}.{found.name}"
     for found in pkgutil.iter_modules(commands.__path__)
 }
-_MODULES = [
-    importlib.import_module(module)
-    for _, module in sorted({**merged("commands"), **_NAMES}.items())
-]
+_MODULES = []
+for _, _name in sorted({**merged("commands"), **_NAMES}.items()):
+    try:
+        _MODULES.append(importlib.import_module(_name))
+    except Exception as _error:
+        if _name.startswith("slipstream."):
+            raise
+        to_stderr(f"The commands in {_name} are left out: {type(_error).__name__}: {_error}")
 for _module in _MODULES:
     app.add_typer(_module.app)
 give_cores(app)
