@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, cast
@@ -24,18 +24,11 @@ from slipstream.environments.self_play.config import (
     seated,
     self_play_of,
 )
-from slipstream.environments.self_play.networks import SeatNetworks
-from slipstream.environments.self_play.opponents import (
-    LineUp,
-    SelfPlayOpponents,
-    SnapshotPool,
-    opponent_network,
-)
+from slipstream.environments.self_play.opponents import LineUp, SelfPlayOpponents, SnapshotPool
 from slipstream.environments.self_play.ratings import lacking
 from slipstream.environments.self_play.seat_env import SeatEnv, seat_spec
 from slipstream.machine.reached import Reachable
 from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import read_policy
 from slipstream.vector.kernel.copies import KernelVectorEnv
 from slipstream.vector.vector_env import VectorEnv
 
@@ -52,7 +45,6 @@ class SelfPlay:
         config: as they were written.
         spec: of both seats.
         training, evaluation: who is met.
-        network_of: reads an opponent's policy or ONNX file, `drawn` or not.
         pool: of the members that are trained; None where nobody learns.
     """
 
@@ -60,7 +52,6 @@ class SelfPlay:
     spec: Spec
     training: LineUp
     evaluation: LineUp
-    network_of: Callable[..., SeatNetworks]
     pool: SnapshotPool | None = None
 
     @classmethod
@@ -83,12 +74,11 @@ class SelfPlay:
                 "`env.self_play` has snapshots as opponents and never takes one: give "
                 "`snapshot_iterations`, `snapshot_episodes` or `snapshot_win_rate`."
             )
-        seen, chosen = seat_spec(spec), config.evaluation or {RANDOM: 1.0}
-        network_of = partial(opponent_network, spec=seen, game=name, read_policy=read_policy)
-        own = partial(network_of, drawn=not config.deterministic)
-        training = LineUp.of("env.self_play.opponents", config.opponents, own)
-        evaluation = LineUp.of("env.self_play.evaluation", chosen, own)
-        return cls(config, spec, training, evaluation, network_of)
+        seat, drawn = seat_spec(spec), not config.deterministic
+        met = config.evaluation or {RANDOM: 1.0}
+        training = LineUp.of("env.self_play.opponents", config.opponents, seat, name, drawn)
+        evaluation = LineUp.of("env.self_play.evaluation", met, seat, name, drawn)
+        return cls(config, spec, training, evaluation)
 
 
 @dataclass(frozen=True)
@@ -164,9 +154,10 @@ class GameEnvironment(KernelEnvironment, Players):
         Raises:
             ConfigError: one that is missing, of another game or shape; no game of two.
         """
-        seats = self.self_play or SelfPlay.of(DEFAULTS, self.kind.short_name, self.spec)
+        game = self.kind.short_name
+        seats = self.self_play or SelfPlay.of(DEFAULTS, game, self.spec)
         drawn = not (seats.config.deterministic if deterministic is None else deterministic)
-        met = LineUp.of("opponents", opponents, partial(seats.network_of, drawn=drawn))
+        met = LineUp.of("opponents", opponents, seat_spec(seats.spec), game, drawn)
         own = replace(seats, evaluation=met, pool=seats.pool if pool is None else pool)
         return replace(self, spec=seat_spec(own.spec), self_play=own, judge=None)
 

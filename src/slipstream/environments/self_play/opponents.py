@@ -29,6 +29,7 @@ from slipstream.environments.self_play.ratings import Ratings, lacking
 from slipstream.files.track import Track
 from slipstream.nets.actions import ActionMap
 from slipstream.nets.policy import Policy
+from slipstream.nets.policy_file import read_policy
 from slipstream.vector.vector_env import Episodes
 
 
@@ -48,17 +49,16 @@ class LineUp:
 
     @classmethod
     def of(
-        cls,
-        where: str,
-        opponents: Mapping[str, float],
-        network_of: Callable[[str], SeatNetworks],
+        cls, where: str, opponents: Mapping[str, float], spec: Spec, game: str, drawn: bool
     ) -> LineUp:
         """Finds out what the names mean; policies are read.
 
         Args:
             where: the key that they were written under, for messages.
             opponents: weight by name.
-            network_of: reads what a name on disk stands for; see `opponent_network`.
+            spec: of one seat.
+            game: its short name.
+            drawn: policies draw their actions, else they take the most likely ones.
 
         Raises:
             ConfigError: a name that is nothing, of another game or shape; weights that are all 0.
@@ -74,7 +74,7 @@ class LineUp:
                 continue
             if not is_file(name):
                 raise _unknown(where, name)
-            networks[k] = network_of(name)
+            networks[k] = opponent_network(name, spec, game, drawn)
         weights = tuple(float(weight) for weight in opponents.values())
         return cls(tuple(opponents), weights, networks)
 
@@ -115,17 +115,12 @@ class LineUp:
         return self.names.index(RANDOM) if RANDOM in self.names else -1
 
 
-def opponent_network(
-    name: str, spec: Spec, game: str, drawn: bool, read_policy: Callable[[str], Policy]
-) -> SeatNetworks:
+def opponent_network(name: str, spec: Spec, game: str, drawn: bool) -> SeatNetworks:
     """The network of a policy or of an ONNX file.
 
     Args:
-        name: where it is.
-        spec: of one seat.
-        game: its short name.
-        drawn: it draws its actions, else it takes the most likely one.
-        read_policy: opens a run's directory or a policy's folder.
+        name: of a run's directory, a policy's folder or a file.
+        spec, game, drawn: see `LineUp.of`.
 
     Raises:
         ConfigError: it is missing, or of another game or shape.
