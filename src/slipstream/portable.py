@@ -166,7 +166,9 @@ class PortablePolicy:
         self.description, self._tensors, self._head = description, tensors, own["head"]
         rows, network, self._native = own["observation"], own["network"], own["native"]
         shape, seen = _whole(rows["shape"]), self._native["observation"]
-        box, numbers = seen.get("shape", []), math.prod(shape)
+        (_, only), *others = seen.get("parts") or [(None, seen)]
+        self._box, numbers = [] if others else only.get("shape", []), math.prod(shape)
+        box = self._box
         shown = {"flat": [_width(seen)], "same": box, "image": [*box[2:], *box[:2]]}
         fine = shown[self._native["layout"]] == shape
         _need(fine and type(self._native["masked"]) is bool, "its rows are no such observations")
@@ -282,7 +284,7 @@ class PortablePolicy:
             rows = _columns(space, obs)
         batch = rows.ndim == 2
         if self._native["layout"] == "image":
-            rows = np.moveaxis(rows.reshape(-1, *space["shape"]), -1, 1)
+            rows = np.moveaxis(rows.reshape(-1, *self._box), -1, 1)
         _need(np.isfinite(rows).all(), "an observation with NaN or infinity in it")
         rows = rows.reshape(-1, *self._shape)
         return rows.astype(np.uint8 if self._images else np.float32), batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -11,8 +12,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import slipstream
+from slipstream.core import process
 from slipstream.core.errors import KernelError
 from slipstream.core.process import OverdueError, time_limit
+from slipstream.environments.factory import resolve_environment
+from slipstream.settings.config import resolve
 from slipstream.vector.foreign import making
 
 FORKING = """
@@ -110,9 +115,30 @@ class Endless(gym.Env):
 
 @pytest.mark.usefixtures("_free_alarm")
 def test_a_constructor_that_does_not_end_is_refused_by_its_line(monkeypatch):
-    monkeypatch.setattr(making, "START_SECONDS", 0.1)
+    monkeypatch.setattr(process, "START_SECONDS", 0.1)
+    process.patience.set(0.0)  # of a config of an earlier test
     with pytest.raises(KernelError, match=r"constructor .* taken 0.1 s .*limits\.py:\d+\)"):
         making.make_gymnasium(lambda: time.sleep(60.0))
+
+
+class Slow(Endless):
+    def __init__(self):
+        time.sleep(0.3)
+
+    def close(self):
+        pass
+
+
+@pytest.mark.usefixtures("_free_alarm")
+def test_a_slow_constructor_may_be_allowed_more_by_what_its_refusal_names(monkeypatch):
+    monkeypatch.setattr(process, "START_SECONDS", 0.1)
+    refused = resolve(slipstream.register(Slow, "slow"), {"training.hang_seconds": 0.1})
+    with pytest.raises(KernelError) as caught:
+        resolve_environment(refused.env_name, refused.env_settings)
+    (setting,) = re.findall(r"`--set (training\.hang_seconds=\S+)`", str(caught.value))
+    config = resolve(refused, [setting])
+    assert resolve_environment(config.env_name, config.env_settings).spec.choices == 2
+    assert config.training.hang_seconds == 1.0
 
 
 @pytest.mark.usefixtures("_free_alarm")

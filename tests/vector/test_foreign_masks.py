@@ -23,7 +23,7 @@ from slipstream.core.process import FaultPolicy
 from slipstream.environments.factory import make_environment, resolve_environment
 from slipstream.report.run.evaluation import random_policy
 from slipstream.runs.policies import seen_rows
-from slipstream.vector.foreign import masks
+from slipstream.vector.foreign import making, masks
 from slipstream.vector.foreign.foreign_env import ForeignEnv
 from slipstream.vector.foreign.making import Wrapped
 from slipstream.vector.vector_env import blank, member_indices
@@ -337,17 +337,20 @@ def test_a_reset_that_ends_the_process_is_not_looked_at_here():
     assert make_environment(slipstream.register(Ends, "ends"), {}).spec.masked is None
 
 
+OWNER = os.getpid()
+
+
 class Slow(Picky):
     """The first `reset`, in a forked process, does not end."""
 
     def reset(self, **arguments):
-        if os.getpid() != self.owner:
+        if os.getpid() != OWNER:
             time.sleep(600)
         return super().reset(**arguments)
 
 
 def test_a_first_reset_that_takes_too_long_is_reported_if_a_mask_comes_later(monkeypatch):
-    monkeypatch.setattr(masks, "RESET_SECONDS", 0.2)
+    monkeypatch.setattr(making, "LOOK_SECONDS", 0.2)
     with slipstream.make_vec(lambda: Slow("none"), 1, backend="serial") as env:
         assert env.spec.masked is None and env.mask is None
         env.reset(seed=1)
@@ -371,16 +374,19 @@ def test_what_a_first_reset_starts_is_ended_and_what_is_here_is_kept():
             return super().reset(**arguments)
 
         def close(self):
+            if os.getpid() != OWNER:
+                os.write(mouth, b"closed")
             self.server.kill()
             self.server.wait()
 
     env = Serves()
     try:
-        assert masks.offers_mask(env)
+        assert masks.offers_mask(env, Serves)
         assert env.server.poll() is None
         os.close(mouth)
         waiting = select.poll()
         waiting.register(ear, select.POLLIN)
+        assert waiting.poll(20_000) and os.read(ear, 6) == b"closed"
         assert waiting.poll(20_000) and os.read(ear, 1) == b""  # nothing else holds it open
     finally:
         env.close()
@@ -403,8 +409,8 @@ def test_a_first_info_is_read_through_any_descriptor(monkeypatch):
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, high + 2), hard))
     try:
         monkeypatch.setattr(os, "pipe", above)
-        assert masks.offers_mask(Picky()) is True
-        assert masks.offers_mask(Picky("none")) is False
+        assert masks.offers_mask(Picky(), Picky) is True
+        assert masks.offers_mask(Picky("none"), lambda: Picky("none")) is False
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -421,7 +427,7 @@ def test_a_fork_that_fails_leaves_no_pipe(monkeypatch):
 
     monkeypatch.setattr(os, "pipe", noted)
     monkeypatch.setattr(os, "fork", fork)
-    assert masks.offers_mask(Picky()) is None
+    assert masks.offers_mask(Picky(), Picky) is None
     for end in ends:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(end)

@@ -13,9 +13,10 @@ import yaml
 from gymnasium import spaces, wrappers
 
 import slipstream
+from slipstream import portable
 from slipstream.core.errors import ConfigError
 from slipstream.environments.factory import resolve_environment
-from slipstream.vector.foreign import masks
+from slipstream.vector.foreign import making
 from slipstream.vector.foreign.trainable import check_trainable
 
 CARTPOLE = "CartPole-v1"
@@ -133,6 +134,43 @@ class Camera(gymnasium.Env):
         self.action_space = spaces.Discrete(2)
 
 
+class MaskedCamera(gymnasium.Env):
+    """Shows an image and the mask of its two choices, of which the brighter half pays."""
+
+    observation_space = spaces.Dict(
+        camera=spaces.Box(0, 255, (36, 36, 1), np.uint8),
+        action_mask=spaces.Box(0, 1, (2,), np.int8),
+    )
+    action_space = spaces.Discrete(2)
+
+    def _shown(self):
+        image = np.zeros((36, 36, 1), np.uint8)
+        self.bright = int(self.np_random.integers(2))
+        image[:, 18 * self.bright :][:, :18] = 255
+        return {"camera": image, "action_mask": np.ones(2, np.int8)}
+
+    def reset(self, **arguments):
+        super().reset(seed=arguments.get("seed"))
+        return self._shown(), {}
+
+    def step(self, action):
+        return self._shown(), float(action == self.bright), True, False, {}
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_an_image_whose_only_neighbour_is_the_mask_is_trained_on_as_an_image(tmp_path, backend):
+    run = slipstream.train(
+        MaskedCamera, total_steps=64, num_envs=2, report=False, backend=backend,
+        out=tmp_path / "run",
+        overrides={"agent.horizon": 16, "agent.minibatch": 16, "agent.epochs": 1},
+    )  # fmt: skip
+    seen, _ = MaskedCamera().reset(seed=1)
+    policy = slipstream.load_policy(run)
+    assert policy.act(seen) == policy.act([seen])[0]
+    assert portable.load(run.path).act(seen) == policy.act(seen)
+    assert resolve_environment(slipstream.register(MaskedCamera, "masked"), {}).spec.is_image
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_an_image_beside_numbers_is_refused(nested):
     with pytest.raises(ConfigError, match=r"image 'camera' \(64, 64, 3\) beside other parts"):
@@ -205,19 +243,19 @@ class Ends(gymnasium.Wrapper):
         raise SystemExit(0)
 
 
+class Crashes(gymnasium.Wrapper):
+    def step(self, action):
+        os._exit(3)
+
+
 class Hangs(gymnasium.Wrapper):
     def step(self, action):
         time.sleep(100.0)
 
 
-class Exits(gymnasium.Wrapper):
-    def step(self, action):
-        os._exit(3)
-
-
-@pytest.mark.parametrize("wrapper", [Ends, Exits, Hangs])
+@pytest.mark.parametrize("wrapper", [Ends, Crashes, Hangs])
 def test_a_step_that_ends_or_hangs_is_left_to_the_training(wrapper, monkeypatch):
-    monkeypatch.setattr(masks, "RESET_SECONDS", 0.5)
+    monkeypatch.setattr(making, "LOOK_SECONDS", 0.2)
     name = slipstream.register(lambda: wrapper(gymnasium.make(CARTPOLE)), wrapper.__name__)
     assert not resolve_environment(name, {}).notes
 

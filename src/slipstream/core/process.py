@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple
@@ -127,6 +128,16 @@ def ending(code: int | None) -> str:
         return f"ended with exit code {code}"
     how = f"was killed by {signal.Signals(-code).name}"
     return how + (" (out of memory?)" if -code == signal.SIGKILL else "")
+
+
+START_SECONDS = 120.0  # of imports and the first constructor, at least
+patience: ContextVar[float] = ContextVar("patience", default=0.0)
+"""`training.hang_seconds` of the newest config of this process."""
+
+
+def start_seconds() -> float:
+    """Return how long the import of an environment's module and its constructor may take."""
+    return max(START_SECONDS, patience.get())
 
 
 class OverdueError(BaseException):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Self
@@ -37,11 +37,10 @@ from slipstream.environments.environment import (
 from slipstream.environments.machine_file import Identity, Tunable, Way
 from slipstream.files.files import plain
 from slipstream.vector.chosen import choose, first_steps, step_seconds
-from slipstream.vector.foreign.foreign_env import ForeignEnv, foreign_spec
+from slipstream.vector.foreign.foreign_env import ForeignEnv, foreign_spec, shown_env
 from slipstream.vector.foreign.making import Wrapped, Wrappers, make_gymnasium, name_of, shut
-from slipstream.vector.foreign.masks import with_mask_apart
 from slipstream.vector.foreign.trainable import carries_over, check_trainable, warnings_of
-from slipstream.vector.forms import is_image
+from slipstream.vector.forms import image_of
 from slipstream.vector.kernel.loop import HOLD
 from slipstream.vector.process.pool import WorkerPool
 from slipstream.vector.vector_env import VectorEnv
@@ -318,7 +317,7 @@ class GymnasiumKind(EnvironmentKind):
         training = wrappers_of(settings, "training_wrappers")
         made = self.maker(wrappers)
         with _told_when_slow(name, "constructor has"):
-            shown = with_mask_apart(make_gymnasium(made, kwargs))
+            shown = shown_env(made, kwargs)
         try:
             check_trainable(shown, name)
             for other in _other_makers(made):
@@ -327,10 +326,10 @@ class GymnasiumKind(EnvironmentKind):
                     check_trainable(another, name)
                 finally:
                     shut(another, name)
-            spec = foreign_spec(shown, name_of(made), names)
+            make = partial(shown_env, made, kwargs)
+            spec = foreign_spec(shown, name_of(made), names, make)
             if training:
-                inside = make_gymnasium(self.maker(wrappers, training), kwargs)
-                _check_training(with_mask_apart(inside), name, spec)
+                _check_training(shown_env(self.maker(wrappers, training), kwargs), name, spec)
             return self.loaded(
                 self,
                 spec,
@@ -340,9 +339,7 @@ class GymnasiumKind(EnvironmentKind):
                 source=_source(shown),
                 warnings=(
                     *warnings_of(shown, name, wrappers, bool(spec.masked)),
-                    *carries_over(
-                        shown, lambda: with_mask_apart(make_gymnasium(made, kwargs)), name
-                    ),
+                    *carries_over(shown, make, name),
                 ),
             )
         finally:
@@ -425,7 +422,8 @@ def _check_training(env: Any, name: str, spec: Spec) -> None:
 
 def image_notes(name: str, shown: Any) -> tuple[str, ...]:
     """Sentences on images that are learned from badly as they are."""
-    shape = shown.shape if shown is not None and is_image(shown) else (0, 0, 0)
+    image = image_of(shown)
+    shape = (0, 0, 0) if image is None else image.shape
     if shape == (210, 160, 3) and "ALE/" in name:
         return (
             f"{name} shows raw Atari frames, {shape}, and an agent learns from them slowly. "

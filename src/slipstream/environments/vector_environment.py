@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.core.process import OverdueError, time_limit
+from slipstream.core.process import OverdueError, start_seconds, time_limit
 from slipstream.environments.environment import Sections
 from slipstream.environments.gymnasium_environment import (
     GymnasiumEnvironment,
@@ -19,7 +19,7 @@ from slipstream.environments.gymnasium_environment import (
 )
 from slipstream.environments.machine_file import Identity
 from slipstream.vector.foreign.batched import BatchedCopies
-from slipstream.vector.foreign.making import START_SECONDS, import_named, never_made
+from slipstream.vector.foreign.making import import_named, never_made
 from slipstream.vector.vector_env import VectorEnv
 
 VECTOR = "vec:"
@@ -96,7 +96,7 @@ def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> Vec
     """Copies as ours."""
     copies = len(who[0])
     try:
-        with time_limit(START_SECONDS):
+        with time_limit(start_seconds()):
             made = _function(name)(copies, **kwargs)
     except SlipstreamError:
         raise

@@ -263,7 +263,7 @@ def _check_native(
     observed = ObservationForm(native["observation"], layout)
     kind, bytes_ = native["observation"]["kind"], dtype == "uint8"
     plain = layout == "same" and kind == "box"
-    image = layout == "image" and kind == "box" and bytes_ and len(observed.leaves[0].shape) == 3
+    image = layout == "image" and bytes_ and [len(one.shape) for one in observed.leaves] == [3]
     if not (plain or image or (layout == "flat" and not bytes_)) or observed.shape != shape:
         raise ValueError(f"its observations are no rows of {dtype} {shape}")
     if (image or plain) and (observed.leaves[0].dtype == np.uint8) != bytes_:

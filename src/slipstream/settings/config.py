@@ -14,6 +14,7 @@ from slipstream.agents.discover import load_config
 from slipstream.core.config import validate
 from slipstream.core.discover import list_kernels
 from slipstream.core.errors import ConfigError
+from slipstream.core.process import patience
 from slipstream.environments.curriculum import NO_CURRICULUM, CurriculumConfig
 from slipstream.environments.factory import kind_of
 from slipstream.files import yaml_file
@@ -89,6 +90,7 @@ class RunConfig:
         yielding = config.agent.give_way(_COPIES_OF_AUTO if n == "auto" else n, agent)
         config = replace(config, agent=yielding)
         config.check_sizes()
+        patience.set(config.training.hang_seconds)
         return config
 
     @property

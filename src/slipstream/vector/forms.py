@@ -1,7 +1,8 @@
 """The one rule by which observations and actions of any space become rows, and back.
 
 Numbers are flattened in order, a choice of n is n places with a 1, the parts of a Dict or Tuple
-follow each other. A uint8 Box of three axes, alone, is an image: it stays uint8, channels first.
+follow each other. A uint8 Box of three axes, alone or as the only part of a Dict, is an image: it
+stays uint8, channels first.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from slipstream.vector.leaves import (
     words_of,
 )
 
+_SMALLEST_IMAGE = 64  # pixels: the flat form of smaller grids is usual
+
 
 class ObservationForm:
     """Native observations as rows.
@@ -56,8 +59,7 @@ class ObservationForm:
         """Of one row."""
         if self.layout == "flat":
             return (self.width,)
-        assert self._only is not None
-        own = self._only.shape
+        own = self.leaves[0].shape
         return (own[2], own[0], own[1]) if self.layout == "image" else own
 
     @property
@@ -145,8 +147,10 @@ class ObservationForm:
 
     def native(self, rows: NDArray[Any]) -> Any:
         """What the environment would have shown, with the batch axes of `rows` [*lead, *shape]."""
-        if self.layout != "flat":
-            return np.moveaxis(rows, -3, -1) if self.layout == "image" else rows
+        if self.layout == "image":
+            return nested(self.description, iter([np.moveaxis(rows, -3, -1)]))
+        if self.layout == "same":
+            return rows
         lead = rows.shape[:-1]
         parts: list[Any] = []
         for leaf in self.leaves:
@@ -253,6 +257,22 @@ def action_form(spec: Spec) -> ActionForm:
     return ActionForm(describe(own), start)
 
 
+def image_of(space: spaces.Space[Any]) -> spaces.Box | None:
+    """Return the uint8 Box [height, width, channels] that a space, or a Dict's only part, is."""
+    if isinstance(space, spaces.Dict) and len(space.spaces) == 1:
+        (part,) = space.spaces.values()
+        image = image_of(part) if isinstance(part, spaces.Box) else None
+        return image if image is not None and is_large(image) else None
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
+        return space
+    return None
+
+
 def is_image(space: spaces.Space[Any]) -> bool:
-    """A uint8 Box [height, width, channels]."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+    """Whether agents see an image."""
+    return image_of(space) is not None
+
+
+def is_large(space: spaces.Box) -> bool:
+    """Whether an image in a Dict or Tuple is more than a grid of a few cells."""
+    return space.shape[0] * space.shape[1] >= _SMALLEST_IMAGE

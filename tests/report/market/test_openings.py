@@ -65,6 +65,31 @@ def test_prices_are_the_same_by_their_returns(tmp_path):
     assert opened(tmp_path, "long", prices(first=19_040)).number >= 2
 
 
+def daily(hourly, roll):
+    """Log closes of days that begin at an hour."""
+    hours = np.arange(len(hourly))
+    day = (hours - roll) // 24
+    ends = np.flatnonzero(np.diff(day, append=day[-1] + 1))
+    number, inside = 19_000 + day[ends], np.ones(len(ends), np.bool_)
+    return PriceSeries(openings.DAY, number, hourly[ends], number, inside)
+
+
+@pytest.mark.parametrize("days", [62, 250])
+def test_daily_prices_are_the_same_whenever_their_days_begin(tmp_path, days):
+    draw = np.random.default_rng(days)
+    steps = draw.normal(0.0, 0.002, (2, 24 * days))
+    hourly = np.cumsum(steps[0])
+    opened(tmp_path, "one", [daily(hourly, 0)])
+    for roll in (1, 2, 3):
+        for sign in (1, -1):  # inverted, too
+            found = opened(tmp_path, f"{roll} {sign}", [daily(sign * hourly, roll)])
+            assert "study one (2027-01-15)" in found.before
+    for share in (0.5, 0.9):  # other prices, however well their returns correlate
+        other = np.cumsum(share * steps[0] + np.sqrt(1 - share**2) * steps[1])
+        for roll in (0, 2):
+            assert openings._place(daily(hourly, 0), daily(other, roll)) is None
+
+
 def test_one_symbol_of_several_is_enough(tmp_path):
     opened(tmp_path, "one", [*prices(seed=3), *prices(seed=4)])
     assert opened(tmp_path, "two", [*prices(seed=5), *prices(seed=4)]).number == 2

@@ -46,6 +46,7 @@ from slipstream.runs.holdout import (
 
 FILE = "openings.db"
 SAME = 0.95  # absolute correlation of log returns from which on prices are the same
+_APART, _UNRELATED = 0.3, 0.6  # of daily variance, of von Neumann's ratio: see `_together`
 LAGS = sorted(range(-26, 27), key=abs)  # hours between two files' stamps of the same prices
 HOUR = 3_600
 SEARCH, OPENING, LOOK = "search", "opening", "look"
@@ -352,7 +353,10 @@ def _place(old: PriceSeries, new: PriceSeries) -> Array | None:
         lags = LAGS if new.step == HOUR else (0, 1, -1)
         a, b = _Grid.of(old.at, old.close), _Grid.of(new.at, new.close)
         days = 24 if new.step == HOUR else 1
-        return next((new.at - lag for lag in lags if _same(a, b, lag, days)), None)
+        found = next(([lag] for lag in lags if _same(a, b, lag, days)), [])
+        if not found and new.step == DAY:  # their days may begin at other hours
+            found = [lag for lag in lags if _together(a, b, lag)]
+        return new.at - found[0] if found else None
     hourly, daily = (old, new) if old.step == HOUR else (new, old)
     b = _Grid.of(daily.at, daily.close)
     for roll in range(24):  # hour at which the daily file's day may begin
@@ -380,22 +384,48 @@ class _Grid(NamedTuple):
 
 def _same(a: _Grid, b: _Grid, lag: int, day: int) -> bool:
     """Whether log returns correlate when a is moved by a lag; `day` steps are a day."""
+    pair = _common(a, b, lag, day)
+    if pair is None:
+        return False
+    moves = np.diff(pair, axis=1)
+    moves -= moves.mean(axis=1, keepdims=True)
+    ours, theirs = moves
+    scale = np.sqrt((ours @ ours) * (theirs @ theirs))
+    return bool(scale > 0.0 and abs(ours @ theirs) >= SAME * scale)
+
+
+def _together(a: _Grid, b: _Grid, lag: int) -> bool:
+    """Whether daily closes stay together, as those of the same prices at other hours do.
+
+    Their difference is then the return of some hours, which the next day's has nothing to do with
+    (von Neumann's ratio of about 1). Of other prices it wanders off, however well their returns
+    correlate.
+    """
+    pair = _common(a, b, lag, 1)
+    if pair is None:
+        return False
+    for sign in (1, -1):  # inverted prices, too
+        apart = pair[0] - sign * pair[1]
+        spread = apart.var()
+        if 0.0 < spread <= _APART * np.diff(pair[0]).var():
+            return bool((np.diff(apart) ** 2).mean() >= 2 * _UNRELATED * spread)
+    return False
+
+
+def _common(a: _Grid, b: _Grid, lag: int, day: int) -> Array | None:
+    """Return closes of both at common steps [2, n] with a moved by a lag; None if too few days."""
     shift = a.first + lag
     first = max(shift, b.first)
     last = min(shift + len(a.close), b.first + len(b.close))
     if last - first < FEWEST_SHARED * day:
-        return False
+        return None
     pair = np.stack(
         [a.close[first - shift : last - shift], b.close[first - b.first :][: last - first]]
     )
     common = np.flatnonzero(np.isfinite(pair).all(axis=0))
     if len(common) < FEWEST_SHARED or len(np.unique((common + first) // day)) < FEWEST_SHARED:
-        return False
-    moves = np.diff(pair[:, common], axis=1)
-    moves -= moves.mean(axis=1, keepdims=True)
-    ours, theirs = moves
-    scale = np.sqrt((ours @ ours) * (theirs @ theirs))
-    return bool(scale > 0.0 and abs(ours @ theirs) >= SAME * scale)
+        return None
+    return pair[:, common]
 
 
 def price_series(

@@ -32,6 +32,7 @@ from slipstream.vector.foreign.infos import (
 )
 from slipstream.vector.foreign.job import NEXT_STEP, SAME_STEP, Assignment, register
 from slipstream.vector.foreign.making import (
+    LOOK_SECONDS,
     HangError,
     RawReturn,
     flag,
@@ -44,7 +45,6 @@ from slipstream.vector.foreign.making import (
     theirs,
 )
 from slipstream.vector.foreign.masks import (
-    RESET_SECONDS,
     among_allowed,
     in_info,
     method_of,
@@ -677,7 +677,7 @@ class ForeignCopies:
             if self._what.spec is not None and self._what.spec.masked is None:
                 what = (
                     "the info `action_mask`, but the first `reset`, in a forked process, took more "
-                    f"than {RESET_SECONDS:g} s or failed, so that it was not known whether `info` "
+                    f"than {LOOK_SECONDS:g} s or failed, so that it was not known whether `info` "
                     "has one: offer it by a method `action_masks()`"
                 )
             raise copy.failure(doing, what)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -104,9 +104,10 @@ class ForeignEnv(VectorEnv):
         self.num_envs, self._at_end = len(seeds), at_end
         name, apart, first = f"gym:{name_of(env)}", workers != 0, None
         if spec is None:
-            first = with_mask_apart(make_gymnasium(env, kwargs))
+            first = shown_env(env, kwargs)
             try:
-                spec = foreign_spec(first, name_of(env), metrics)
+                make = partial(shown_env, env, kwargs)
+                spec = foreign_spec(first, name_of(env), metrics, make)
             finally:
                 if apart:
                     shut(first, name)
@@ -457,13 +458,24 @@ class ForeignEnv(VectorEnv):
         self.copies.close()
 
 
-def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> Spec:
+def shown_env(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
+    """Make an environment whose mask is no part of its observations."""
+    return with_mask_apart(make_gymnasium(env, kwargs))
+
+
+def foreign_spec(
+    env: Any,
+    name: str,
+    metrics: Sequence[str] = (),
+    make: Callable[[], Any] | None = None,
+) -> Spec:
     """What an environment shows and takes, as rows.
 
     Args:
         env: a Gymnasium environment.
         name: of it, for messages, without ``gym:``.
         metrics: names of numbers that its episodes report.
+        make: makes another one like it, to see whether its infos have masks.
 
     Raises:
         ConfigError: there is no row for one of its spaces.
@@ -482,7 +494,7 @@ def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> Spec:
         action=action,
         metrics=tuple(map(Metric, metrics)),
         max_episode_steps=limit,
-        masked=offers_mask(env),
+        masked=offers_mask(env, make),
         native_observation=native,
         native_action=acted,
     )

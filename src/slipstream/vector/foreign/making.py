@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import os
 import re
+import select
+import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -20,7 +23,7 @@ from gymnasium import spaces
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.core.extras import search_working_folder
-from slipstream.core.process import OverdueError, time_limit
+from slipstream.core.process import OverdueError, start_seconds, time_limit, work_for
 from slipstream.vector.forms import ObservationForm, is_image
 from slipstream.vector.leaves import ENDLESS, describe
 
@@ -72,8 +75,8 @@ class HangError(BaseException):
     """A call took too long; raised inside it by the signal that a worker's parent sends."""
 
 
-START_SECONDS = 120.0  # of imports and the first constructor
 _CLOSE_SECONDS, _CLOSE_AGAIN_SECONDS = 10.0, 0.1
+LOOK_SECONDS = 10.0  # for what a forked process asks of an environment
 _failed_closes: dict[str, float] = {}  # seconds for the next one, by the environment's name
 
 
@@ -117,7 +120,7 @@ def make_gymnasium(
     _check_limit(env_id, dict(kwargs or {}).get("max_episode_steps"))
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
-        with _sparing(), time_limit(START_SECONDS):
+        with _sparing(), time_limit(start_seconds()):
             whole = env if isinstance(env, Wrapped) else Wrapped(env, ())
             if not isinstance(whole.env_id, str):
                 made = whole.env_id(**dict(kwargs or {}))
@@ -266,8 +269,9 @@ def never_made(name: str, error: OverdueError) -> KernelError:
     """Return what to raise if a constructor does not end."""
     return KernelError(
         f"{name} cannot be made: its constructor or the import of its module has taken "
-        f"{START_SECONDS:g} s and was ended{_place(error)}. Fix the environment there; if it "
-        "loads or downloads much, do that before the training."
+        f"{start_seconds():g} s and was ended{_place(error)}. Fix the environment there; if it "
+        "loads or downloads much, do that before the training, or allow it more seconds: "
+        f"`--set training.hang_seconds={10 * start_seconds():g}`."
     )
 
 
@@ -433,6 +437,59 @@ def shut(env: Any, name: str) -> None:
                 file=sys.stderr,
             )
         _failed_closes[name] = _CLOSE_AGAIN_SECONDS if overdue else _CLOSE_SECONDS
+
+
+def ask_in_fork(make: Callable[[], Any], ask: Callable[[Any], bool]) -> bool | None:
+    """Ask something of an environment that a forked process makes and closes.
+
+    Its code may hang or end the process, which leads a session, so that all it starts is killed.
+
+    Args:
+        make: makes an environment, which shares nothing with those of this process.
+        ask: what is asked; returns false without an answer.
+
+    Returns:
+        The answer; None if it raises, ends the process or takes too long.
+    """
+    parent, pid = os.getpid(), None
+    try:
+        ear, mouth = os.pipe()
+    except OSError:
+        return None
+    with suppress(OSError):
+        pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            work_for(parent)
+            for number in (0, 1, 2):
+                os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            env = make()
+            os.write(mouth, b"m")
+            try:
+                os.write(mouth, b"1" if ask(env) else b"0")
+            finally:
+                env.close()
+        finally:
+            os._exit(0)
+    os.close(mouth)
+    heard = b""
+    try:
+        waiting = select.poll()
+        waiting.register(ear, select.POLLIN)
+        for seconds in (start_seconds(), LOOK_SECONDS, _CLOSE_SECONDS):  # the last until it ends
+            byte = os.read(ear, 1) if waiting.poll(seconds * 1000) else b""
+            if not byte:
+                break
+            heard += byte
+        return {b"m0": False, b"m1": True}.get(heard)
+    finally:
+        os.close(ear)
+        if pid is not None:
+            with suppress(OSError):  # it has ended before it led a session
+                os.killpg(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def short(error: BaseException) -> str:

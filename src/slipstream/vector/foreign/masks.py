@@ -6,9 +6,6 @@ They are `action_masks()` (sb3-contrib), the info `action_mask` (Gymnasium's Tax
 
 from __future__ import annotations
 
-import os
-import select
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,11 +15,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slipstream.core.process import work_for
+from slipstream.vector.foreign.making import ask_in_fork
 from slipstream.vector.leaves import KEY, MisfitError
 
 METHOD = "action_masks"
-RESET_SECONDS = 10.0  # for a first look in a forked process
 
 
 class MaskApart(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -80,14 +76,19 @@ def method_of(env: Any) -> Callable[[], Any] | None:
     return None
 
 
-def offers_mask(env: Any) -> bool | None:
+def offers_mask(env: Any, make: Callable[[], Any] | None) -> bool | None:
     """Return true if an environment has an action mask; None if its first info cannot be read.
 
-    A forked process calls `reset`, because that may hang or end the process.
+    Args:
+        env: the environment; make: makes another one like it, for a first `reset` elsewhere.
     """
     if not chooses(env.action_space):
         return False
-    return method_of(env) is not None or in_fork(lambda: in_info(env.reset(seed=0)[1]) is not None)
+    if method_of(env) is not None:
+        return True
+    if make is None:
+        return None
+    return ask_in_fork(make, lambda other: in_info(other.reset(seed=0)[1]) is not None)
 
 
 def in_info(info: Any) -> Any:
@@ -107,43 +108,6 @@ def _flat(mask: Any) -> NDArray[Any]:
     if isinstance(mask, list | tuple) and any(np.ndim(part) for part in mask):
         mask = np.concatenate([np.ravel(part) for part in mask])
     return np.asarray(mask).reshape(-1)
-
-
-def in_fork(look: Callable[[], bool]) -> bool | None:
-    """Return what a forked process finds; None if it fails, ends or takes too long.
-
-    That process does not close the environment: `close` may end a server or delete a file
-    of this process's environment. It leads a session, so that all that it starts is killed.
-    """
-    parent, pid = os.getpid(), None
-    try:
-        ear, mouth = os.pipe()
-    except OSError:
-        return None
-    with suppress(OSError):
-        pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            work_for(parent)
-            for number in (0, 1, 2):
-                os.dup2(os.open(os.devnull, os.O_RDWR), number)
-            os.write(mouth, b"1" if look() else b"0")
-        finally:
-            os._exit(0)
-    os.close(mouth)
-    try:
-        waiting = select.poll()
-        waiting.register(ear, select.POLLIN)
-        answer = os.read(ear, 1) if waiting.poll(RESET_SECONDS * 1000) else b""
-        return {b"0": False, b"1": True}.get(answer)
-    finally:
-        os.close(ear)
-        if pid is not None:
-            with suppress(OSError):  # it has ended before it led a session
-                os.killpg(pid, signal.SIGKILL)
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
 
 
 def write_mask(mask: Any, place: NDArray[np.bool_], sizes: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
@@ -13,9 +13,9 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 
 from slipstream.core.errors import ConfigError
-from slipstream.vector.foreign.making import Wrappers, shut
-from slipstream.vector.foreign.masks import chooses, in_fork, method_of, shows_mask
-from slipstream.vector.forms import is_image
+from slipstream.vector.foreign.making import Wrappers, ask_in_fork
+from slipstream.vector.foreign.masks import chooses, method_of, shows_mask
+from slipstream.vector.forms import is_image, is_large
 
 # Flags that end the updates of a wrapper's statistics: Gymnasium's and SB3's.
 _FROZEN = ("update_running_mean", "training")
@@ -105,6 +105,8 @@ def _is_running(value: Any) -> bool:
 
 def _refuse_images(space: spaces.Space[Any], name: str) -> None:
     parts: Any = ()
+    if is_image(space):
+        return
     if isinstance(space, spaces.Dict):
         parts = space.spaces.items()
     elif isinstance(space, spaces.Tuple):
@@ -112,7 +114,7 @@ def _refuse_images(space: spaces.Space[Any], name: str) -> None:
     for key, part in parts:
         if isinstance(part, spaces.Dict | spaces.Tuple):
             _refuse_images(part, name)
-        elif is_image(part) and part.shape[0] * part.shape[1] >= _SMALLEST_IMAGE:
+        elif is_image(part) and is_large(part):
             wrapper = "gymnasium.wrappers:FilterObservation"
             raise ConfigError(
                 f"{name}: its observation has the image {key!r} {part.shape} beside other parts. "
@@ -143,31 +145,31 @@ def _setting(wrapper: Any, configured: Wrappers) -> str:
     return f'[{{"name": "{name}", "kwargs": {{...}}}}]` with its arguments in place of `...'
 
 
-def carries_over(env: Any, fresh: Any, name: str) -> tuple[str, ...]:
+def carries_over(env: Any, fresh: Callable[[], Any], name: str) -> tuple[str, ...]:
     """Warn of wrappers that keep numbers from episode to episode under unknown names.
 
     The same seed and actions are played twice. A second time that differs, in an environment whose
-    fresh copy repeats the first one, comes from what earlier steps left behind.
+    fresh copy repeats the first one, comes from what earlier steps left behind. What a random
+    action raises, and a step that hangs, the training reports.
 
     Args:
-        env: a Gymnasium environment, which a forked process steps.
-        fresh: makes another one like it.
+        env: a Gymnasium environment; fresh: makes another one like it, which is stepped.
         name: of it.
     """
     known = ("gymnasium.", "slipstream.")
     own = [one for one in _wrappers(env) if not type(one).__module__.startswith(known)]
 
-    def moved() -> bool:
-        first = _played(env)
-        if data_equivalence(first, _played(env)):
+    def differs(other: Any) -> bool:
+        first = _played(other)
+        if data_equivalence(first, _played(other)):
             return False
-        other = fresh()
-        same = data_equivalence(first, _played(other))  # else it draws from no seed
-        shut(other, name)
-        return same
+        third = fresh()
+        try:
+            return data_equivalence(first, _played(third))  # else it draws from no seed
+        finally:
+            third.close()
 
-    # What a random action raises, and a step that hangs or ends its process, the training reports.
-    if not own or not in_fork(moved):
+    if not own or not ask_in_fork(fresh, differs):
         return ()
     kinds = ", ".join(f"`{type(one).__name__}`" for one in own)
     return (
@@ -192,7 +194,6 @@ def _played(env: Any) -> list[Any]:
 
 
 _STEPS_PLAYED = 20
-_SMALLEST_IMAGE = 64  # pixels: below are grids of a few cells, whose flat form is usual
 
 
 def warnings_of(

@@ -14,8 +14,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.process import AT, BEAT
-from slipstream.vector.foreign.making import START_SECONDS
+from slipstream.core.process import AT, BEAT, START_SECONDS
 from slipstream.vector.process.block import anonymous_file
 from slipstream.vector.process.launcher import Launcher
 from slipstream.vector.process.layout import (
