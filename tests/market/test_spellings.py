@@ -36,7 +36,8 @@ def moment(second: int) -> datetime:
 
 
 def spelt(form: str) -> Callable[[int], str]:
-    return lambda second: moment(second).strftime(form)
+    # `%s` of `strftime` is a time of the machine's own zone.
+    return lambda second: moment(second).strftime(form.replace("%s", str(int(second))))
 
 
 def month(second: int, case: Callable[[str], str]) -> str:
