@@ -16,9 +16,9 @@ import psutil
 
 from benchmarks.environments import maker
 from slipstream.core.capacity import memory_of
-from slipstream.vector.chosen import chosen_backend
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.gym.chosen import chosen_backend
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.kernels.vector_env import blank, member_indices
 
 OURS = ("serial", "process", "auto")
 _ROWS = 16

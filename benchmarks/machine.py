@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from slipstream.files import provenance
+from slipstream.core.storage import provenance
 
 # Of prctl(2), from <linux/prctl.h>.
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37

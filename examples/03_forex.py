@@ -15,7 +15,7 @@ run = slipstream.train(
         "env": {
             "name": "forex",
             "data": {
-                "folder": "package:slipstream/demo/prices",
+                "folder": "package:slipstream/cli/demo/prices",
                 "files": {"EURUSD": "FOREX_EURUSD_1H_ASK.csv"},
                 "time_zone": "UTC",  # the file's stamps name no zone
                 "price_side": "ask",

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 import slipstream
-from slipstream.vector.vector_env import StepOut
+from slipstream.kernels.vector_env import StepOut
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 env = slipstream.make_vec("cartpole", num_envs=1024)

@@ -24,7 +24,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from slipstream.files import repository
+from slipstream.core.storage import repository
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -253,8 +253,8 @@ def one_server():
     A server of its own for each takes an interpreter's start, longer than most of their tests. It
     has the search path of the first one.
     """
-    from slipstream.vector.process import driver  # NumPy, which reads the threads that it may have
-    from slipstream.vector.process.crowd import Crowd
+    from slipstream.gym.process import driver  # NumPy, which reads the threads that it may have
+    from slipstream.gym.process.crowd import Crowd
 
     owner, kept, close = os.getpid(), Crowd(), Crowd.close
 

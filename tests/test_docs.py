@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.core.discover import load_kernel
-from slipstream.files import yaml_file
+from slipstream.core.storage import yaml_file
+from slipstream.kernels.discover import load_kernel
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -90,8 +90,8 @@ def test_what_the_code_refers_to_can_be_opened_by_everybody() -> None:
 
 def test_players_are_counted_from_zero_on_every_page() -> None:
     """As rows, seats, `observe`'s player and PettingZoo's agents are."""
-    kernels = (ROOT / "src/slipstream/envs").rglob("*.py")
-    for place in (*(ROOT / "docs").glob("*.md"), *kernels, ROOT / "src/slipstream/core/spec.py"):
+    games = (ROOT / "src/slipstream/games").rglob("*.py")
+    for place in (*(ROOT / "docs").glob("*.md"), *games, ROOT / "src/slipstream/kernels/spec.py"):
         assert not re.search(r"player (2|two)\b", place.read_text(), re.IGNORECASE), place
 
 

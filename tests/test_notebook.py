@@ -69,7 +69,7 @@ def test_the_stop_button_keeps_a_checkpoint(tmp_path: Path, quiet: None) -> None
         nbformat.v4.new_code_cell("import slipstream"),
         nbformat.v4.new_code_cell(code),
         nbformat.v4.new_code_cell(
-            'slipstream.runs.run.Run.open("stopped").load_checkpoint()[1]["steps"]'
+            'slipstream.training.runs.run.Run.open("stopped").load_checkpoint()[1]["steps"]'
         ),
     ]
     running = client(notebook, tmp_path)

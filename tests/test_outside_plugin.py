@@ -1,4 +1,4 @@
-"""The plugin of docs/extending.md, installed as a package of its own, takes part in everything."""
+"""The plugin of docs/extending-plugins.md, installed as a package, takes part in everything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[1] / "docs/extending.md").read_text()
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = "".join((DOCS / f"extending{part}.md").read_text() for part in ("", "-plugins"))
 PROGRAM = """
 import slipstream, walk_plugin
 run = slipstream.train("walk", total_steps=2048, num_envs=8, out="run")

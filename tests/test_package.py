@@ -48,7 +48,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     own = {f"slipstream/{path.relative_to(ROOT / 'src/slipstream')}" for path in package_files()}
     assert own == {name for name in names if name.startswith("slipstream/")}
     licences = [name for name in names if "/licenses/" in name]
-    assert any(name.endswith("demo/prices/LICENSE.txt") for name in licences)
+    assert any(name.endswith("cli/demo/prices/LICENSE.txt") for name in licences)
     assert len(licences) == 3
 
 

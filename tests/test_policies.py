@@ -10,7 +10,7 @@ import pytest
 
 import slipstream
 from slipstream import portable
-from slipstream.files import checkpoint
+from slipstream.core.storage import checkpoint
 from slipstream.report.run.evaluation import evaluate_deployed
 from slipstream.report.run.report import build_page
 

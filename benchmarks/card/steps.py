@@ -18,15 +18,15 @@ import numpy as np
 import torch
 
 from benchmarks.ours.device import phases
-from slipstream.agents.ppo import torch_form
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.torch_form import Coefficients, Rows, TorchPPO, learn
-from slipstream.agents.torch_group import TorchGroup
-from slipstream.core.spec import Spec
-from slipstream.files import checkpoint
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.nets.torch_device import device_of
-from slipstream.nets.torch_distributions import distribution
+from slipstream.core.storage import checkpoint
+from slipstream.kernels.spec import Spec
+from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.rl.agents.ppo import torch_form
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.torch_form import Coefficients, Rows, TorchPPO, learn
+from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.nets.torch_device import device_of
+from slipstream.rl.nets.torch_distributions import distribution
 
 _ROOT = Path(__file__).parents[2]
 _COMMAND = (sys.executable, "-c", "from slipstream.cli import main; main()")

@@ -17,11 +17,11 @@ from benchmarks.ours.training import speed
 from benchmarks.suites.study import PLANTED_FEATURES
 from slipstream.core.errors import ResourceError
 from slipstream.core.extras import require
-from slipstream.environments.factory import resolve_environment
-from slipstream.market.planted.crypto import PlantedCrypto
-from slipstream.settings.config import RunConfig
+from slipstream.markets.synthetic.crypto import PlantedCrypto
 from slipstream.studies.space.published import read_published, settings_of
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.processes.workers import make_shard
+from slipstream.training.settings.config import RunConfig
 
 _PHASES = ("act", "learn", "update")  # of an agent; the rest are environments and their replay
 _FOLDS, _TRIALS, _BARS = 6, 500, 20_000
@@ -31,7 +31,7 @@ def no_card() -> str | None:
     """Why nothing can be measured on a card here, in one line; None where there is one."""
     try:
         require("torch", "Figures of a card are", "torch")
-        from slipstream.nets.torch_device import device_of  # torch: only where it is used
+        from slipstream.rl.nets.torch_device import device_of  # torch: only where it is used
 
         device_of("cuda:0")
     except ResourceError as error:

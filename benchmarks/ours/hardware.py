@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from slipstream.experience.compiled import compile_loops, of_float32
-from slipstream.machine.products import add_product, add_transposed_product
-from slipstream.nets.layers import block_rows
+from slipstream.jit.gemm.products import add_product, add_transposed_product
+from slipstream.rl.experience.compiled import compile_loops, of_float32
+from slipstream.rl.nets.layers import block_rows
 
 _WORDS = 2**24  # 128 MiB an array: no cache holds it
 _BLOCK = block_rows([256], 2**20)

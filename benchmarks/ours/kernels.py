@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 import slipstream
 from benchmarks.worker import steps_per_second
-from slipstream.core.discover import load_kernel
-from slipstream.core.spec import Spec
-from slipstream.environments.factory import resolve_environment
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import StepOut, VectorEnv, blank, member_indices
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.processes.crew import Crew
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import StepOut, VectorEnv, blank, member_indices
 
 
 class _Rows:

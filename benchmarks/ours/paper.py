@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.environments.factory import make_environment
-from slipstream.live.account import PaperAccount
-from slipstream.live.feed import Told
-from slipstream.live.store import Shape, moments_of
-from slipstream.market.config import DataConfig
-from slipstream.market.market import load_market
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack, unpack
-from slipstream.runs.policies import DeployedPolicy
-from slipstream.settings.config import RunConfig
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market
+from slipstream.markets.live.account import PaperAccount
+from slipstream.markets.live.feed import Told
+from slipstream.markets.live.store import Shape, moments_of
+from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack, unpack
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.runs.policies import DeployedPolicy
+from slipstream.training.settings.config import RunConfig
 
 _TIMES = 20
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.environments.factory import resolve_environment
-from slipstream.files import checkpoint
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack
+from slipstream.core.storage import checkpoint
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack
+from slipstream.training.environments.factory import resolve_environment
 
 # Reads the policy and acts; prints milliseconds until the first action, and microseconds of one.
 _ACTS = """

@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from slipstream.environments.factory import resolve_environment
-from slipstream.market.planted.forex import NOISE_COLUMNS, PlantedForex
-from slipstream.settings.config import resolve
+from slipstream.markets.synthetic.forex import NOISE_COLUMNS, PlantedForex
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.processes.workers import make_shard
+from slipstream.training.settings.config import resolve
 
 _MEMBERS, _EPISODES, _FRESH = 8, 100, 7_000_003
 _BARS = 60_000
@@ -24,7 +24,7 @@ def scores(config: Mapping[str, Any], precision: str) -> dict[str, Any]:
         config: sections of a run's config; forex gets a planted market.
         precision: of `training`.
     """
-    from slipstream.agents import torch_agent  # half of the benchmarks needs no torch
+    from slipstream.rl.agents import torch_agent  # half of the benchmarks needs no torch
 
     vars(torch_agent)["together"] = lambda members, _: [slice(0, members)]
     everyone = range(_MEMBERS)

@@ -16,14 +16,14 @@ import numpy as np
 import slipstream
 from benchmarks.fresh_episodes import fresh_returns
 from benchmarks.worker import steps_per_second
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.environments.factory import resolve_environment
-from slipstream.machine.gate import in_sequence
-from slipstream.runs.games import Player, play
-from slipstream.runs.listeners.events import Evaluated, Event, Started, Updated
-from slipstream.runs.policies import best_policy
-from slipstream.runs.run import Run
-from slipstream.settings.config import RunConfig
+from slipstream.jit.gate import in_sequence
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.training.callbacks.events import Evaluated, Event, Started, Updated
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs.games import Player, play
+from slipstream.training.runs.policies import best_policy
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import Shard
 from slipstream.training.trainer import train
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.files.files import write_json, write_sealed, write_text
-from slipstream.files.status import EVENTS, LOG, STATUS, Status
-from slipstream.files.table import CsvTable
-from slipstream.settings.config import resolve
+from slipstream.core.storage.files import write_json, write_sealed, write_text
+from slipstream.core.storage.status import EVENTS, LOG, STATUS, Status
+from slipstream.core.storage.table import CsvTable
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import write_study
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.population.under_way import UNDER_WAY, UnderWay, append
+from slipstream.training.settings.config import resolve
 
 SPACE = {
     "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},

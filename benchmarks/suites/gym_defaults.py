@@ -22,9 +22,9 @@ from benchmarks.machine import threads, versions
 from benchmarks.row import Goal, Row
 from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.worker import WorkerError, run_worker
-from slipstream.files.files import write_json
-from slipstream.machine.cache import cache_folder
-from slipstream.settings.config import resolve
+from slipstream.core.storage.files import write_json
+from slipstream.jit.cache import cache_folder
+from slipstream.training.settings.config import resolve
 
 SEEDS = (1, 2, 3, 4, 5)
 MARGIN = Goal(">=", -5.0)  # % of the score's range

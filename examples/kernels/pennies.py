@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.core import config, kernel
-from slipstream.core.spec import Metric, Spec
+from slipstream.core import config
+from slipstream.kernels import kernel
+from slipstream.kernels.spec import Metric, Spec
 
 
 class Config(config.Config):

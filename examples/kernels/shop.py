@@ -5,12 +5,12 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.core import config, kernel
+from slipstream.core import config
 from slipstream.core.random import integer
-from slipstream.core.spec import Metric, Spec
+from slipstream.kernels import kernel
+from slipstream.kernels.spec import Metric, Spec
 
-# Units that fit into the store, units wanted on a good day, cost of a unit overnight.
-CAPACITY, MOST_WANTED, STORAGE = 12, 6, 0.1
+CAPACITY, MOST_WANTED, STORAGE = 12, 6, 0.1  # units, units on a good day, cost overnight
 
 
 class Config(config.Config):

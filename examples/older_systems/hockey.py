@@ -12,8 +12,8 @@ import sys
 import numpy as np
 
 import slipstream
-from slipstream.adapters.hockey_project.single_run import CURRICULUM
-from slipstream.adapters.hockey_project.vectorized_env import VectorizedHockeyEnvOptimized
+from slipstream.compat.hockey_project.single_run import CURRICULUM
+from slipstream.compat.hockey_project.vectorized_env import VectorizedHockeyEnvOptimized
 
 config = json.loads(CURRICULUM.read_text())
 games = 200

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 import slipstream
-from slipstream.adapters.intraday import TrainerAgent
+from slipstream.compat.intraday import TrainerAgent
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
 

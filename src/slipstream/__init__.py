@@ -30,30 +30,30 @@ if TYPE_CHECKING:
         write_report,
     )
     from slipstream.core.errors import SlipstreamError
-    from slipstream.environments.object_environment import register
-    from slipstream.files.interruption import Interrupted
-    from slipstream.runs.listeners.console import ConsoleListener
-    from slipstream.runs.run import Run
-    from slipstream.settings.config import RunConfig
+    from slipstream.core.storage.interruption import Interrupted
+    from slipstream.gym.object_environment import register
     from slipstream.studies.record.status import status, stop
+    from slipstream.training.callbacks.console import ConsoleListener
     from slipstream.training.cluster.cluster import ClusterOptions
+    from slipstream.training.runs.run import Run
+    from slipstream.training.settings.config import RunConfig
 
 # Where names are that are not in `slipstream.api`. Names of older systems have no static types:
 # only `compat` knows those systems.
 _HOME = {
-    "AgentTrainingService": "slipstream.api.service",
+    "AgentTrainingService": "slipstream.compat.service",
     "ClusterOptions": "slipstream.training.cluster.cluster",
-    "ConsoleListener": "slipstream.runs.listeners.console",
-    "Interrupted": "slipstream.files.interruption",
-    "Run": "slipstream.runs.run",
-    "RunConfig": "slipstream.settings.config",
+    "ConsoleListener": "slipstream.training.callbacks.console",
+    "Interrupted": "slipstream.core.storage.interruption",
+    "Run": "slipstream.training.runs.run",
+    "RunConfig": "slipstream.training.settings.config",
     "SlipstreamError": "slipstream.core.errors",
-    "VectorizedEnvConfig": "slipstream.settings.vectorized",
-    "register": "slipstream.environments.object_environment",
+    "VectorizedEnvConfig": "slipstream.compat.vectorized",
+    "register": "slipstream.gym.object_environment",
     "status": "slipstream.studies.record.status",
     "stop": "slipstream.studies.record.status",
-    "train_run": "slipstream.adapters.hockey_project.single_run",
-    "train_single_run": "slipstream.adapters.hockey_project.single_run",
+    "train_run": "slipstream.compat.hockey_project.single_run",
+    "train_single_run": "slipstream.compat.hockey_project.single_run",
 }
 
 # Names of older systems, and the file of `adapters` that has each.

@@ -29,7 +29,7 @@ from safetensors.numpy import load as tensors_of
 Array = NDArray[Any]
 FORMAT, LIMIT = 2, 10.0  # of policies; normalised columns are clipped to +-LIMIT
 _MOST = 1 << 28  # bytes of a file
-# tanh x = x P(x^2) / Q(x^2), coefficients of P and Q from the highest: as in nets/layers.py.
+# tanh x = x P(x^2) / Q(x^2), coefficients of P and Q from the highest: as in rl/nets/layers.py.
 _TANH = [*np.array([
     [1.3242739349550448e-08, 7.732424478490429e-07], [2.053404023172334e-05, 0.0003278417279943824],
     [0.0034912892151623964, 0.02586091309785843], [0.133774995803833, 0.46710819005966187], [1, 1],
@@ -37,7 +37,7 @@ _TANH = [*np.array([
 # Beyond 9.1 float32 knows 1 only. Arrays: with numbers an operation takes half as long again.
 _NEAR, _ONE = ([np.array(x, np.float32) for x in (-x, x)] for x in (9.1, 1.0))
 _HALF = -(2**63)
-_SAMPLE, _GOLDEN = 2**32 + 4, np.uint64(0x9E3779B97F4A7C15)  # machine/draws.py, core/random.py
+_SAMPLE, _GOLDEN = 2**32 + 4, np.uint64(0x9E3779B97F4A7C15)  # jit/draws.py, core/random.py
 
 
 class PolicyError(ValueError):

@@ -8,11 +8,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.ppo import PPO
-from slipstream.core.spec import Spec
-from slipstream.experience.rollout import Rollout
-from slipstream.vector.vector_env import Finals
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.ppo import PPO
+from slipstream.rl.experience.rollout import Rollout
 
 sys.path.insert(0, str(Path(__file__).parent))  # for forms
 
@@ -62,7 +62,9 @@ class Experience:
 
     @staticmethod
     def _torch_form():
-        from slipstream.agents.ppo.torch_form import TorchPPO  # half of the folder needs no torch
+        from slipstream.rl.agents.ppo.torch_form import (
+            TorchPPO,  # half of the folder needs no torch
+        )
 
         return TorchPPO
 

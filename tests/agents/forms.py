@@ -6,9 +6,9 @@ from types import ModuleType
 
 import numpy as np
 
-from slipstream.experience.replay.replay import Replay
+from slipstream.rl.experience.replay.replay import Replay
 
-# What a mistake in the optimiser of all torch forms would look like (nets/torch_adam.py).
+# What a mistake in the optimiser of all torch forms would look like (rl/nets/torch_adam.py).
 OPTIMISER = {
     "no norm": ("(longest / (norm + 1e-6))", "torch.ones_like(norm)"),
     "norm of all members": (".square().sum(1).sqrt()", ".square().sum().sqrt().expand(len(loss))"),
@@ -20,7 +20,7 @@ def move(monkeypatch, name):
     """Has torch forms that are made from here on calculate on a device, whatever they are told."""
     import torch  # half of the folder needs none
 
-    from slipstream.agents import torch_agent
+    from slipstream.rl.agents import torch_agent
 
     monkeypatch.setattr(torch_agent, "device_of", lambda _: torch.device(name))
 

@@ -5,13 +5,13 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from slipstream.agents import agent
 from slipstream.core.config import searched
 from slipstream.core.random import word
-from slipstream.core.spec import Spec
-from slipstream.experience.replay.plan import ReplayPlan
-from slipstream.machine import draws
-from slipstream.nets.policy import Policy
+from slipstream.jit import draws
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents import agent
+from slipstream.rl.experience.replay.plan import ReplayPlan
+from slipstream.rl.nets.policy import Policy
 
 
 class Config(agent.AgentConfig):

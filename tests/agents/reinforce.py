@@ -5,12 +5,12 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from slipstream.agents import agent
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
-from slipstream.core.spec import Spec
-from slipstream.machine import draws
-from slipstream.nets.policy import Policy
+from slipstream.jit import draws
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents import agent
+from slipstream.rl.nets.policy import Policy
 
 
 class Config(agent.AgentConfig):

@@ -10,10 +10,10 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.spec import Spec
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack, unpack
-from slipstream.vector.foreign.making import flat_spaces
+from slipstream.gym.making import flat_spaces
+from slipstream.kernels.spec import Spec
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack, unpack
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 OBSERVATIONS = [

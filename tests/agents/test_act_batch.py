@@ -6,11 +6,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.td3.config import TD3Config
 from slipstream.core.errors import ConfigError
-from slipstream.core.spec import Spec
-from slipstream.nets.policy import Policy
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.td3.config import TD3Config
+from slipstream.rl.nets.policy import Policy
 
 OBS = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
 CHOICES, BOX = gymnasium.spaces.Discrete(4, start=2), gymnasium.spaces.Box(-3.0, 5.0, (2,))

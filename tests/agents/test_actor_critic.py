@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.agents.actor_critic.config import ActorCriticConfig
-from slipstream.agents.discover import load_agent, load_config
 from slipstream.core.errors import ConfigError
-from slipstream.core.spec import Spec
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.nets.compiled import loops
-from slipstream.nets.policy_file import pack, unpack
-from slipstream.vector.vector_env import Finals
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
+from slipstream.rl.agents.discover import load_agent, load_config
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets.compiled import loops
+from slipstream.rl.nets.policy_file import pack, unpack
 
 AGENTS = pytest.mark.parametrize("name", ["sac", "td3"])
 SMALL = {"widths": (24, 16), "batch": 33, "replay_size": 200, "learning_starts": 20, "iteration": 5}

@@ -8,19 +8,19 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.agents.actor_critic import torch_form as actor_critic_form
-from slipstream.agents.off_policy import torch_form as off_policy_form
-from slipstream.agents.sac import sac
-from slipstream.agents.sac import torch_form as sac_form
-from slipstream.agents.sac.config import SACConfig
-from slipstream.agents.td3 import td3
-from slipstream.agents.td3 import torch_form as td3_form
-from slipstream.agents.td3.config import TD3Config
-from slipstream.core.spec import Spec
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.nets import torch_adam
-from slipstream.vector.vector_env import Finals
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.agents.actor_critic import torch_form as actor_critic_form
+from slipstream.rl.agents.off_policy import torch_form as off_policy_form
+from slipstream.rl.agents.sac import sac
+from slipstream.rl.agents.sac import torch_form as sac_form
+from slipstream.rl.agents.sac.config import SACConfig
+from slipstream.rl.agents.td3 import td3
+from slipstream.rl.agents.td3 import torch_form as td3_form
+from slipstream.rl.agents.td3.config import TD3Config
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets import torch_adam
 
 TOLERANCE = 1e-4
 AGENTS = {"sac": (sac, sac_form), "td3": (td3, td3_form)}

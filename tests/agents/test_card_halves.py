@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents import torch_agent
-from slipstream.agents.ppo import torch_form
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.torch_group import TorchGroup
-from slipstream.environments.factory import resolve_environment
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.rl.agents import torch_agent
+from slipstream.rl.agents.ppo import torch_form
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
-from slipstream.vector.kernel.copies import KernelVectorEnv
 
 MASKED = str(Path(__file__).parents[1] / "vector" / "kernels" / "masked.py")
 HORIZON = 16

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents import torch_agent
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.dqn.torch_form import TorchDQN
-from slipstream.agents.off_policy import torch_form as off_policy_form
-from slipstream.agents.ppo import torch_form as ppo_form
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.torch_form import TorchPPO
-from slipstream.agents.sac.config import SACConfig
-from slipstream.agents.sac.torch_form import TorchSAC
-from slipstream.agents.torch_group import TorchGroup
 from slipstream.core.errors import ResourceError
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.vector.vector_env import Finals
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.agents import torch_agent
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.dqn.torch_form import TorchDQN
+from slipstream.rl.agents.off_policy import torch_form as off_policy_form
+from slipstream.rl.agents.ppo import torch_form as ppo_form
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.torch_form import TorchPPO
+from slipstream.rl.agents.sac.config import SACConfig
+from slipstream.rl.agents.sac.torch_form import TorchSAC
+from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.rollout import Rollout
 
 MEMBERS, COPIES, STEPS = 4, 2, 8
 OFF_POLICY = {"replay_size": 100, "batch": 4, "iteration": STEPS, "learning_starts": 0}

@@ -5,19 +5,19 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo import ppo
-from slipstream.agents.ppo.update import (
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.ppo import ppo
+from slipstream.rl.agents.ppo.update import (
     explained_variance,
     member_gradient,
     minibatch_normalisation,
     pack_rows,
 )
-from slipstream.core.spec import Spec
-from slipstream.experience.compiled import compile_loops
-from slipstream.nets import compiled as nets_compiled
-from slipstream.nets.layers import BLOCK, hyperbolic_tangent
-from slipstream.nets.policy import Policy
-from slipstream.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
+from slipstream.rl.experience.compiled import compile_loops
+from slipstream.rl.nets import compiled as nets_compiled
+from slipstream.rl.nets.layers import BLOCK, hyperbolic_tangent
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
 
 G, B, R = 2, 40, 90
 CLIP, ENTROPY, CRITIC = 0.2, 0.05, 0.7

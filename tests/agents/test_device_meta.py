@@ -12,18 +12,18 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.dqn.torch_form import TorchDQN
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.torch_form import TorchPPO
-from slipstream.agents.sac.config import SACConfig
-from slipstream.agents.sac.torch_form import TorchSAC
-from slipstream.agents.td3.config import TD3Config
-from slipstream.agents.td3.torch_form import TorchTD3
-from slipstream.agents.torch_group import TorchGroup
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.vector.vector_env import Finals
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.dqn.torch_form import TorchDQN
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.torch_form import TorchPPO
+from slipstream.rl.agents.sac.config import SACConfig
+from slipstream.rl.agents.sac.torch_form import TorchSAC
+from slipstream.rl.agents.td3.config import TD3Config
+from slipstream.rl.agents.td3.torch_form import TorchTD3
+from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.rollout import Rollout
 
 MEMBERS, COPIES, STEPS = 3, 4, 8
 IMAGE = {"shape": (1, 8, 8), "dtype": np.uint8}

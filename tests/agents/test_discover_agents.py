@@ -4,20 +4,20 @@ import sys
 
 import pytest
 
-import slipstream.agents
+import slipstream.rl.agents
 from slipstream import api
-from slipstream.agents import discover
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.ppo import PPO
 from slipstream.core.errors import ConfigError
-from slipstream.settings.config import resolve
+from slipstream.rl.agents import discover
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.ppo import PPO
+from slipstream.training.settings.config import resolve
 
 SOURCE = '''
 """PPO that counts its updates."""
 from pydantic import Field
 
-from slipstream.agents.ppo.ppo import PPO
-from slipstream.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.ppo import PPO
+from slipstream.rl.agents.ppo.config import PPOConfig
 
 updates = 0
 
@@ -38,11 +38,13 @@ class Agent(PPO):
 def counting(tmp_path, monkeypatch):
     """A folder of one's own agents, with `counting` in it."""
     (tmp_path / "counting.py").write_text(SOURCE)
-    monkeypatch.setattr(slipstream.agents, "__path__", [*slipstream.agents.__path__, str(tmp_path)])
+    monkeypatch.setattr(
+        slipstream.rl.agents, "__path__", [*slipstream.rl.agents.__path__, str(tmp_path)]
+    )
     forget()
     yield
     forget()
-    sys.modules.pop("slipstream.agents.counting", None)
+    sys.modules.pop("slipstream.rl.agents.counting", None)
 
 
 def forget():
@@ -64,13 +66,15 @@ def test_one_file_is_an_agent(counting, tmp_path):
     assert config.agent.patience == 5
     assert resolve(config.as_mapping()) == config
     api.train(config, out=tmp_path / "run", report=False, say=lambda _: None)
-    assert sys.modules["slipstream.agents.counting"].updates == 1024 // (8 * config.agent.horizon)
+    assert sys.modules["slipstream.rl.agents.counting"].updates == 1024 // (
+        8 * config.agent.horizon
+    )
     with pytest.raises(ConfigError, match="patience"):
         resolve("cartpole", {"agent.patience": 5})  # a key of the other agent
 
 
 def test_a_torch_form_may_know_no_precision(monkeypatch):
-    monkeypatch.setattr("slipstream.agents.ppo.torch_form.Agent", lambda device: device)
+    monkeypatch.setattr("slipstream.rl.agents.ppo.torch_form.Agent", lambda device: device)
     assert discover.load_agent(PPOConfig(), "torch", "cpu")() == "cpu"
 
 

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.nets.actions import ActionMap
-from slipstream.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
+from slipstream.rl.nets.actions import ActionMap
+from slipstream.rl.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
 
 
 def cases():

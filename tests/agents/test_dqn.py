@@ -8,18 +8,18 @@ import signal
 import numpy as np
 import pytest
 
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.dqn.dqn import Explorer, epsilon_of
-from slipstream.agents.dqn.torch_form import TorchDQN
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.environments.factory import resolve_environment
-from slipstream.experience.rollout import Rollout
-from slipstream.files import checkpoint
-from slipstream.files.interruption import Interrupted
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
-from slipstream.settings.sizing import choose_num_envs
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.interruption import Interrupted
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.dqn.dqn import Explorer, epsilon_of
+from slipstream.rl.agents.dqn.torch_form import TorchDQN
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sizing import choose_num_envs
 from slipstream.training.shard import Shard
 from slipstream.training.trainer import resume, train
 
@@ -41,9 +41,10 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.core import config, kernel
+from slipstream.core import config
+from slipstream.kernels import kernel
 from slipstream.core.random import integer
-from slipstream.core.spec import Metric, Spec
+from slipstream.kernels.spec import Metric, Spec
 
 
 class Config(config.Config):

@@ -10,16 +10,16 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.agents.dqn import torch_form
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.dqn.dqn import DQN
-from slipstream.agents.dqn.torch_form import DQNGroup, TorchDQN
-from slipstream.agents.off_policy import torch_form as off_policy_form
-from slipstream.core.spec import Spec
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.nets import torch_adam
-from slipstream.vector.vector_env import Finals
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.agents.dqn import torch_form
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.dqn.dqn import DQN
+from slipstream.rl.agents.dqn.torch_form import DQNGroup, TorchDQN
+from slipstream.rl.agents.off_policy import torch_form as off_policy_form
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets import torch_adam
 
 TOLERANCE = 1e-4
 ROWS = 40  # steps of a rollout

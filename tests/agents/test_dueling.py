@@ -9,11 +9,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from slipstream.core.spec import Spec
-from slipstream.nets.networks import blocks, clear_across, join_streams
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack, unpack
-from slipstream.nets.torch_networks import TorchMlp
+from slipstream.kernels.spec import Spec
+from slipstream.rl.nets.networks import blocks, clear_across, join_streams
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack, unpack
+from slipstream.rl.nets.torch_networks import TorchMlp
 
 EXAMPLE = Path(__file__).parents[2] / "examples/09_act_with_numpy.py"
 N = 3  # choices

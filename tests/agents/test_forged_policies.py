@@ -16,10 +16,10 @@ from gymnasium import spaces
 from test_policy_file import BOUNDED, BOX, resealed
 
 from slipstream.core.errors import CheckpointError, SlipstreamError
-from slipstream.core.spec import Spec
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack, unpack
-from slipstream.vector.forms import observation_form
+from slipstream.kernels.forms import observation_form
+from slipstream.kernels.spec import Spec
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack, unpack
 
 ROWS = spaces.Box(-np.inf, np.inf, (5,), np.float32)
 NESTED = spaces.Dict(

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.machine.products import add_transposed_product
-from slipstream.nets.convolution import ConvolutionalNetwork
-from slipstream.nets.layers import BLOCK, add_columns, forward, keep_rows
-from slipstream.nets.networks import MlpNetwork, input_width
-from slipstream.nets.parameters import Parameters
-from slipstream.nets.torch_networks import TorchImages
+from slipstream.jit.gemm.products import add_transposed_product
+from slipstream.rl.nets.convolution import ConvolutionalNetwork
+from slipstream.rl.nets.layers import BLOCK, add_columns, forward, keep_rows
+from slipstream.rl.nets.networks import MlpNetwork, input_width
+from slipstream.rl.nets.parameters import Parameters
+from slipstream.rl.nets.torch_networks import TorchImages
 
 
 def autograd_mlp(weights, name, x, activation):

@@ -9,9 +9,9 @@ import pytest
 from test_portable import IMAGES, MORE, masks_of, policy_of, saved, shown
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.files import checkpoint
-from slipstream.nets import onnx_graph
-from slipstream.nets.policy_file import read_policy
+from slipstream.core.storage import checkpoint
+from slipstream.rl.nets import onnx_graph
+from slipstream.rl.nets.policy_file import read_policy
 
 onnx = pytest.importorskip("onnx")
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo.update import Tally, apply_gradient
-from slipstream.experience.compiled import compile_loops
-from slipstream.nets.adam import LANES
-from slipstream.nets.parameters import Parameters
+from slipstream.rl.agents.ppo.update import Tally, apply_gradient
+from slipstream.rl.experience.compiled import compile_loops
+from slipstream.rl.nets.adam import LANES
+from slipstream.rl.nets.parameters import Parameters
 
 SHAPES = {"a.weight": (3, 5), "a.bias": (1, 5), "b": (7,)}
 

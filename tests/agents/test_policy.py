@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.spec import Spec
-from slipstream.machine import draws
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack, unpack
-from slipstream.nets.torch_distributions import distribution
+from slipstream.jit import draws
+from slipstream.kernels.spec import Spec
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack, unpack
+from slipstream.rl.nets.torch_distributions import distribution
 
 
 @pytest.mark.parametrize("action", ["discrete", "multi", "box"])

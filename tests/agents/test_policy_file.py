@@ -14,10 +14,10 @@ import safetensors.numpy
 from gymnasium import spaces
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.spec import Spec
-from slipstream.files import checkpoint
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack, unpack
+from slipstream.core.storage import checkpoint
+from slipstream.kernels.spec import Spec
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack, unpack
 
 EXAMPLE = Path(__file__).parents[2] / "examples/09_act_with_numpy.py"
 BOX = spaces.Box(np.array([-2.0, 0.0, -np.inf], np.float32), np.array([2.0, 5.0, 1.0], np.float32))

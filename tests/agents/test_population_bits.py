@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.ppo import PPO
-from slipstream.experience.rollout import Rollout
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.ppo import PPO
+from slipstream.rl.experience.rollout import Rollout
 
 POPULATIONS = ([0], [23], [5, 6], [3, 4, 5, 6, 7, 8, 9])
 QUICK = ((1, "discrete"), (300, "box"))

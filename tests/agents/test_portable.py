@@ -23,11 +23,11 @@ from test_forged_policies import (
 from test_policy_file import BOUNDED, BOX, resealed
 
 from slipstream import portable
-from slipstream.experience.compiled import compile_loops, of_float32
-from slipstream.files import checkpoint
-from slipstream.nets.layers import hyperbolic_tangent
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack, read_policy
+from slipstream.core.storage import checkpoint
+from slipstream.rl.experience.compiled import compile_loops, of_float32
+from slipstream.rl.nets.layers import hyperbolic_tangent
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack, read_policy
 
 SOURCE = Path(portable.__file__).parents[1]
 WIDE = spaces.Box(-np.inf, np.inf, (400,), np.float32)

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.ppo.config import PPOConfig, update_bytes
-from slipstream.agents.ppo.ppo import PPO
-from slipstream.agents.ppo.torch_form import TorchPPO
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
-from slipstream.experience.rollout import Rollout
+from slipstream.rl.agents.ppo.config import PPOConfig, update_bytes
+from slipstream.rl.agents.ppo.ppo import PPO
+from slipstream.rl.agents.ppo.torch_form import TorchPPO
+from slipstream.rl.experience.rollout import Rollout
 
 
 def play(agent, rollout, iterations, reward):

@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.dqn.torch_form import TorchDQN
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.torch_form import TorchPPO
-from slipstream.agents.sac.config import SACConfig
-from slipstream.agents.sac.torch_form import TorchSAC
-from slipstream.agents.td3.config import TD3Config
-from slipstream.agents.td3.torch_form import TorchTD3
-from slipstream.environments.factory import resolve_environment
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.nets import torch_products
-from slipstream.nets.torch_networks import TorchMlp
-from slipstream.nets.torch_products import BFLOAT16
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.dqn.torch_form import TorchDQN
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.torch_form import TorchPPO
+from slipstream.rl.agents.sac.config import SACConfig
+from slipstream.rl.agents.sac.torch_form import TorchSAC
+from slipstream.rl.agents.td3.config import TD3Config
+from slipstream.rl.agents.td3.torch_form import TorchTD3
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets import torch_products
+from slipstream.rl.nets.torch_networks import TorchMlp
+from slipstream.rl.nets.torch_products import BFLOAT16
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
-from slipstream.vector.vector_env import Finals
 
 MEMBERS, COPIES, STEPS = 2, 4, 16
 IMAGE = {"shape": (1, 8, 8), "dtype": np.uint8}

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.agents.discover import load_agent, load_config
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import resolve_environment
-from slipstream.files import checkpoint
-from slipstream.files.interruption import Interrupted
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.interruption import Interrupted
+from slipstream.rl.agents.discover import load_agent, load_config
 from slipstream.studies.record.ledger import Ledger
+from slipstream.training.callbacks.events import Updated
 from slipstream.training.collector import make_collector
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 from slipstream.training.trainer import resume, train
 

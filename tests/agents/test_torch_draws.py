@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from slipstream.core.random import word
-from slipstream.machine import draws
-from slipstream.nets import torch_draws
+from slipstream.jit import draws
+from slipstream.rl.nets import torch_draws
 
 
 def test_words_are_equal_bit_for_bit(device):

@@ -8,14 +8,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.agents.ppo import torch_form
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.agents.ppo.ppo import PPO
-from slipstream.agents.ppo.torch_form import PPOGroup, TorchPPO
-from slipstream.core.spec import Spec
-from slipstream.experience.rollout import Rollout
-from slipstream.nets import torch_adam
-from slipstream.vector.vector_env import Finals
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.agents.ppo import torch_form
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.ppo import PPO
+from slipstream.rl.agents.ppo.torch_form import PPOGroup, TorchPPO
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets import torch_adam
 
 TOLERANCE = 1e-4
 

@@ -9,7 +9,7 @@ import torch
 from benchmarks.card import steps
 from benchmarks.card.__main__ import STEPS, run_steps
 from benchmarks.card.pack import missing, pins
-from slipstream.agents.ppo import torch_form
+from slipstream.rl.agents.ppo import torch_form
 
 
 @pytest.mark.long

@@ -27,9 +27,9 @@ from benchmarks.suites.study import (
 )
 from slipstream.core.errors import ConfigError
 from slipstream.core.fold_plan import FoldPlan
-from slipstream.settings.config import RunConfig
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace
+from slipstream.training.settings.config import RunConfig
 
 
 def ran(**changes: float) -> Ran:

@@ -16,15 +16,15 @@ import pytest
 
 from slipstream.cli import main
 from slipstream.core.errors import ResourceError
-from slipstream.environments.factory import resolve_environment
-from slipstream.files import yaml_file
-from slipstream.market.config import DataConfig
-from slipstream.market.market import load_market
-from slipstream.settings.config import resolve
-from slipstream.settings.sections import TrainingConfig
+from slipstream.core.storage import yaml_file
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.start import prepare
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sections import TrainingConfig
 
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
 
@@ -432,7 +432,7 @@ def test_data_check_says_what_is_odd(slipstream, prices):
 
 def test_the_data_check_that_a_note_names_has_the_configs_settings(slipstream):
     """The demo's own prices are refused without their time zone."""
-    text = (files("slipstream") / "demo/demo.yaml").read_text("utf-8")
+    text = (files("slipstream") / "cli/demo/demo.yaml").read_text("utf-8")
     data = yaml_file.parse(text, "demo.yaml")["env"]["data"]
     (note,) = (one for one in load_market(DataConfig(**data)).notes if "says where" in one)
     outcome = slipstream(*shlex.split(note.split("`")[1])[1:])

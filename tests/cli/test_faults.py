@@ -18,10 +18,10 @@ import pytest
 
 from slipstream import api
 from slipstream.cli.faults import CtrlC
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import KEPT
-from slipstream.runs.run import Run
+from slipstream.kernels.discover import load_kernel
+from slipstream.training.runs.run import Run
 
 TRAIN = ["train", "cartpole", "--num-envs", "8", "--total-steps", "4096", "--members", "2"]
 TRAIN += ["--set", "training.shards=1", "--set", "agent.horizon=32", "--no-report"]

@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 
 from slipstream.cli.annotated import annotated
-from slipstream.core.discover import load_kernel
-from slipstream.files import yaml_file
+from slipstream.core.storage import yaml_file
+from slipstream.kernels.discover import load_kernel
 from slipstream.markets.init import start
-from slipstream.settings.config import resolve
+from slipstream.training.settings.config import resolve
 
 LENGTHS = {"5m": (300, 1500), "1h": (3600, 3000), "days": (86_400, 1200), "weeks": (604_800, 1400)}
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from slipstream.files.lock import is_locked, take_lock
-from slipstream.files.status import read_status
+from slipstream.core.storage.lock import is_locked, take_lock
+from slipstream.core.storage.status import read_status
 from slipstream.jobs import VARIABLE
 from slipstream.jobs.background import make_room
 from slipstream.jobs.queue import own_queue
@@ -135,7 +135,7 @@ def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended
         said.append(text)
         held.close()
 
-    monkeypatch.setattr("slipstream.files.lock._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("slipstream.core.storage.lock._PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr("slipstream.cli.faults.complain", say)
     with own_queue() as queue:
         monkeypatch.setenv(VARIABLE, f"{queue.folder}:1")

@@ -8,9 +8,9 @@ import json
 import pytest
 
 import slipstream as package
-from slipstream.files import checkpoint
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.runs.policy_facts import policy_facts
+from slipstream.core.storage import checkpoint
+from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.training.runs.policy_facts import policy_facts
 
 FAST = {"agent.horizon": 8, "agent.minibatch": 32, "agent.widths": [8]}
 

@@ -18,17 +18,14 @@ import optuna
 import pytest
 
 import slipstream as package
-from slipstream.agents.ppo.ppo import PPO
-from slipstream.environments.factory import resolve_environment
-from slipstream.files.lines import progress_parts
-from slipstream.files.logbook import Logbook
-from slipstream.files.status import LOG, read_events, read_status
+from slipstream.core.storage.lines import progress_parts
+from slipstream.core.storage.logbook import Logbook
+from slipstream.core.storage.status import LOG, read_events, read_status
 from slipstream.jobs import VARIABLE
 from slipstream.jobs.queue import STOPPED, JobQueue
-from slipstream.nets.policy_file import pack
 from slipstream.report.study import page as page_module
-from slipstream.runs.holdout import HoldoutRegister
-from slipstream.settings.config import RunConfig
+from slipstream.rl.agents.ppo.ppo import PPO
+from slipstream.rl.nets.policy_file import pack
 from slipstream.studies import start
 from slipstream.studies import study as study_module
 from slipstream.studies.outcome import confirmation as confirmation_module
@@ -39,6 +36,9 @@ from slipstream.studies.record.storage import open_storage
 from slipstream.studies.search.forecast import SliceSpeed
 from slipstream.studies.search.machinery import Survey
 from slipstream.studies.search.session import Session
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs.holdout import HoldoutRegister
+from slipstream.training.settings.config import RunConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 from fake_pool import MARKET, SPACE, FakePool
@@ -445,7 +445,7 @@ def test_export_and_best(slipstream, machinery, tmp_path):
     assert trials[3]["params"]["agent.epochs"] == int(rows[3]["params.agent.epochs"])
     text = slipstream("study", "best", "one", "--trial", "3").out
     (tmp_path / "best.yaml").write_text(text)
-    from slipstream.settings.config import resolve
+    from slipstream.training.settings.config import resolve
 
     config = resolve(str(tmp_path / "best.yaml"))
     assert config.agent.epochs == trials[3]["params"]["agent.epochs"]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import slipstream as package
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.runs.run import Run
 
 SMALL = {"num_envs": 8, "total_steps": 2_048, "seed": 3}
 FAST = {"agent.horizon": 32, "evaluation.every": 0.5, "evaluation.episodes": 10}

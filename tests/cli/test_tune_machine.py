@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.environments import machine_file
-from slipstream.environments.factory import resolve_environment
-from slipstream.settings.config import resolve
-from slipstream.training.tuning import tuner
-from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
-from slipstream.training.tuning.tuner import Findings
+from slipstream.training.autotune import tuner
+from slipstream.training.autotune.cells import Cell, LearnSpeed, StepSpeed
+from slipstream.training.autotune.tuner import Findings
+from slipstream.training.environments import machine_file
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
 
 
 @pytest.fixture

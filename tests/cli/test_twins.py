@@ -12,8 +12,8 @@ from slipstream import api
 from slipstream.cli import commands
 from slipstream.cli.main import app
 from slipstream.core.errors import _ARGUMENTS as ARGUMENTS
-from slipstream.settings.sections import TrainingConfig
 from slipstream.studies.config import StudyConfig
+from slipstream.training.settings.sections import TrainingConfig
 
 TWINS = {
     "train": (api.train,),

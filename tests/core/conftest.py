@@ -32,9 +32,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slipstream.core import config, kernel
+from slipstream.core import config
+from slipstream.kernels import kernel
 from slipstream.core.random import uniform
-from slipstream.core.spec import Spec
+from slipstream.kernels.spec import Spec
 """
 
 

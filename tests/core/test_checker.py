@@ -2,8 +2,8 @@
 
 import pytest
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import KernelError
+from slipstream.kernels.discover import load_kernel
 
 # (statement inside step, part of the remedy)
 STATEMENTS = {

@@ -81,7 +81,7 @@ def test_nearest():
 
 
 def test_a_union_complains_once_in_the_users_words():
-    from slipstream.settings.config import TrainingConfig
+    from slipstream.training.settings.config import TrainingConfig
 
     with pytest.raises(ConfigError) as caught:
         validate(TrainingConfig, {"num_envs": 0}, "training")

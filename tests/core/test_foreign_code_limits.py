@@ -16,15 +16,15 @@ import slipstream
 from slipstream.core import process
 from slipstream.core.errors import KernelError
 from slipstream.core.process import OverdueError, time_limit
-from slipstream.environments.factory import resolve_environment
-from slipstream.settings.config import resolve
-from slipstream.vector.foreign import making
+from slipstream.gym import making
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
 
 FORKING = """
 import os
 import gymnasium as gym, numpy as np
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.vector_env import blank
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.kernels.vector_env import blank
 
 class Forking(gym.Env):
     observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)

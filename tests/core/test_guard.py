@@ -2,15 +2,15 @@
 
 import pytest
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.kernels.discover import load_kernel
 
 SPEC = """
 def spec(p, d):
     space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
     return {}
 """
-METRIC = "from slipstream.core.spec import Metric"
+METRIC = "from slipstream.kernels.spec import Metric"
 BOX = "spaces.Box(0.0, 1.0, (1,), np.float32)"
 
 # what `spec` returns: words of the message

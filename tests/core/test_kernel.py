@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slipstream import envs
-from slipstream.core.discover import kernel_modules, list_kernels, load_kernel
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.kernel import REQUIRED, params_dtype, params_table
-from slipstream.core.spec import Spec
+from slipstream.kernels import classic as envs
+from slipstream.kernels.discover import kernel_modules, list_kernels, load_kernel
+from slipstream.kernels.kernel import REQUIRED, params_dtype, params_table
+from slipstream.kernels.spec import Spec
 
 
 def test_built_in_kernels_load():
@@ -32,10 +32,10 @@ def test_a_file_of_envs_is_built_in(write_kernel, tmp_path, monkeypatch):
         assert set(list_kernels()) - {"slider"} == set(known_kernels)
         kernel = load_kernel("slider")
         assert kernel.name == "slider" and kernel.built_in
-        assert kernel.module.__name__ == "slipstream.envs.slider"
+        assert kernel.module.__name__ == "slipstream.kernels.classic.slider"
     finally:
         kernel_modules.cache_clear()
-        sys.modules.pop("slipstream.envs.slider", None)
+        sys.modules.pop("slipstream.kernels.classic.slider", None)
 
 
 @pytest.mark.parametrize(

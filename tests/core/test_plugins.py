@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.core import plugins
-from slipstream.core.discover import kernel_modules
+from slipstream.kernels.discover import kernel_modules
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_one_of_another_package(install):
         "said = []\ncallbacks = [said.append]\n",
     )
     assert kernel_modules()["lever"] == "lever_kernel"
-    assert kernel_modules()["forex"] == "slipstream.envs.forex.kernel"  # ours first
+    assert kernel_modules()["forex"] == "slipstream.markets.forex.kernel"  # ours first
     plugins.notify("an event")
     assert plugins.plugins()[-1].said == ["an event"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream.core import random
-from slipstream.machine import draws, render
+from slipstream.jit import draws, render
 
 WORD = 2**64
 BIG = 2**63 + 5

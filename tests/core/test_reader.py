@@ -21,7 +21,7 @@ from slipstream.core.reader import (
     read_text,
     seal,
 )
-from slipstream.files.files import write_sealed
+from slipstream.core.storage.files import write_sealed
 
 
 def fifo(path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.single import add, cosine, div, mul, root, sine, single, sub
-from slipstream.machine import render
+from slipstream.jit import render
 
 
 @pytest.fixture(scope="module")

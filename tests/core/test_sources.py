@@ -2,23 +2,23 @@
 
 import sys
 
-from slipstream.core.discover import load_kernel
-from slipstream.core.sources import is_own, source_hashes
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.sources import is_own, source_hashes
 
 
 def test_every_file_of_a_built_in_kernel():
     hashes = source_hashes(load_kernel("forex").module)
     for name in (
-        "envs.forex.kernel",
-        "envs.forex.orders",
-        "envs.forex.record",
-        "market.checks.clean",
+        "markets.forex.kernel",
+        "markets.forex.orders",
+        "markets.forex.record",
+        "markets.data.checks.clean",
     ):
         assert f"slipstream.{name}" in hashes, name
-    assert "slipstream.features.registry" in hashes and "slipstream.core.random" in hashes
+    assert "slipstream.markets.features.registry" in hashes and "slipstream.core.random" in hashes
     foreign = [name for name in hashes if not name.startswith("slipstream.")]
     assert not foreign, "libraries are told apart by their versions"
-    assert not [name for name in hashes if ".training" in name or ".vector" in name]
+    assert not [name for name in hashes if ".training" in name or ".gym" in name]
 
 
 def test_files_of_a_user(write_kernel, tmp_path, monkeypatch):
@@ -39,7 +39,7 @@ def test_files_of_a_user(write_kernel, tmp_path, monkeypatch):
     module = load_kernel(str(path)).module
     before = source_hashes(module)
     assert {"mine.py", "own_helper", "own_limits", "own_reader"} <= set(before)
-    assert "json" not in before and "numpy" not in before and "slipstream.core.kernel" in before
+    assert "json" not in before and "numpy" not in before and "slipstream.kernels.kernel" in before
     for changed in ("own_limits", "own_reader", "own_helper"):
         file = tmp_path / f"{changed}.py"
         file.write_text(file.read_text() + "# another\n")

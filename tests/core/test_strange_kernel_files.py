@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import slipstream
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import KernelError
-from slipstream.environments.factory import make_environment
+from slipstream.kernels.discover import load_kernel
+from slipstream.training.environments.factory import make_environment
 
-PENDULUM = (Path(slipstream.__file__).parent / "envs" / "pendulum.py").read_text()
+PENDULUM = (Path(slipstream.__file__).parent / "kernels/classic/pendulum.py").read_text()
 
 
 def _file(folder: Path, more: str, name: str = "own") -> str:
@@ -37,6 +37,21 @@ def test_whatever_it_raises_is_a_paragraph(tmp_path: Path, raises: str, words: s
     load = f"def load(config):\n    raise {raises}"
     with pytest.raises(KernelError, match=rf"in `load`: `raise .*` raised {words};"):
         make_environment(_file(tmp_path, load, "other"), {})
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("from slipstream.core import kernel", "core.kernel` is `slipstream.kernels.kernel` now."),
+        ("from slipstream.core.spec import Spec", "core.spec` is `slipstream.kernels.spec` now."),
+        ("import slipstream.market.folds", "market` is `slipstream.markets.data` now."),
+        ("from slipstream.agents import agent", "agents` is `slipstream.rl.agents` now."),
+    ],
+)
+def test_a_module_that_moved_is_named(tmp_path: Path, line: str, sentence: str) -> None:
+    with pytest.raises(KernelError) as error:
+        load_kernel(_file(tmp_path, line))
+    assert str(error.value).endswith(sentence)
 
 
 def test_ctrl_c_is_no_fault_of_the_file(tmp_path: Path) -> None:

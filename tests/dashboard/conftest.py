@@ -17,17 +17,17 @@ import pytest
 import uvicorn
 
 from benchmarks.ours.watched import write_run, write_study_folder
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.files import make_folder, write_json
+from slipstream.core.storage.logbook import Logbook
+from slipstream.core.storage.status import DEPLOYMENT, Status
 from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.overview import Places, id_of
 from slipstream.dashboard.server import guarded
-from slipstream.files import checkpoint
-from slipstream.files.files import make_folder, write_json
-from slipstream.files.logbook import Logbook
-from slipstream.files.status import DEPLOYMENT, Status
-from slipstream.live.account import JOURNAL
-from slipstream.live.comparison import RERUN
-from slipstream.live.deployment import Deployment
-from slipstream.live.journal import Decision, Journal
+from slipstream.markets.live.account import JOURNAL
+from slipstream.markets.live.comparison import RERUN
+from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.journal import Decision, Journal
 
 SCRIPT = "<img src=x onerror=alert(1)>"
 FASTER = 20  # than seconds: how often files are looked at

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.reader import UnreadableError
+from slipstream.core.storage.appended import Mark, inside, table
+from slipstream.core.storage.register import state_folder
 from slipstream.dashboard.guard import own_token
 from slipstream.dashboard.overview import id_of
-from slipstream.files.appended import Mark, inside, table
-from slipstream.files.register import state_folder
 
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 PATHS = ("/", "/jobs", "/static/dash.js", "/api/overview/all", "/stream/overview/all", "/page/x")

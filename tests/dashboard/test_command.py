@@ -11,8 +11,8 @@ import time
 import pytest
 
 from benchmarks.ours.watched import write_run
+from slipstream.core.storage.status import read_status
 from slipstream.dashboard.overview import id_of
-from slipstream.files.status import read_status
 
 MAIN = [sys.executable, "-m", "slipstream"]
 

@@ -15,9 +15,9 @@ from PIL import Image
 
 from benchmarks.ours.watched import add_rows, add_trial, rows_of, write_run, write_study_folder
 from slipstream.dashboard.overview import id_of
-from slipstream.live.account import JOURNAL
-from slipstream.live.comparison import RERUN
-from slipstream.live.limits import KILL, killed
+from slipstream.markets.live.account import JOURNAL
+from slipstream.markets.live.comparison import RERUN
+from slipstream.markets.live.limits import KILL, killed
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright (extra dev) is missing")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -124,7 +124,7 @@ def test_cards_have_pictures_of_their_own(serving, made, opened, monkeypatch):
         {"name": "H100", "percent": 37.0, "vram": 2**34, "vram_total": 2**36, "watts": 310.0},
         {"name": "part", "percent": None, "vram": 2**30, "vram_total": 2**36, "watts": None},
     ]
-    monkeypatch.setattr("slipstream.files.machine.Cards.each", lambda self: cards)
+    monkeypatch.setattr("slipstream.core.storage.machine.Cards.each", lambda self: cards)
     page = opened(serving(made), "/")
     titles = drawn(page)
     assert "GPU use, 37 and \u2013 %" in titles and "GPU memory in use, 16 and 1 GiB" in titles

@@ -15,16 +15,16 @@ import pytest
 
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.errors import CheckpointError
+from slipstream.core.storage.lines import stamp
+from slipstream.core.storage.news import News, news_of
+from slipstream.core.storage.status import CURRENT, read_status
 from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.pages import run_news
-from slipstream.files.lines import stamp
-from slipstream.files.news import News, news_of
-from slipstream.files.status import CURRENT, read_status
-from slipstream.live.account import JOURNAL
-from slipstream.live.comparison import RERUN
-from slipstream.live.deployment import Deployment
-from slipstream.live.journal import Journal
-from slipstream.live.limits import KILL, killed
+from slipstream.markets.live.account import JOURNAL
+from slipstream.markets.live.comparison import RERUN
+from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.journal import Journal
+from slipstream.markets.live.limits import KILL, killed
 from slipstream.studies.record.ledger import Ledger, outcomes_in
 
 ENDLESS = "WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n) SELECT k{} FROM n"
@@ -158,7 +158,7 @@ def test_who_writes_during_a_look_makes_it_look_again(serving, study, monkeypatc
 
 
 def test_a_value_that_is_too_large_is_not_read(serving, study, monkeypatch):
-    monkeypatch.setattr("slipstream.files.database._MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("slipstream.core.storage.database._MOST_BYTES", 1 << 16)
     spoil(study / "ledger.db", "UPDATE asks SET params = hex(zeroblob(40000)) WHERE trial = 0")
     news, _ = serving(study.parent).news("study", study)
     assert "too big" in news["trials"][0]["unreadable"] and news["members"]

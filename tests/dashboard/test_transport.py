@@ -17,10 +17,10 @@ from benchmarks.ours.watched import (
     write_status,
     write_study_folder,
 )
+from slipstream.core.storage.news import News
+from slipstream.core.storage.status import Status
 from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.overview import MachineHistory, id_of
-from slipstream.files.news import News
-from slipstream.files.status import Status
 from slipstream.jobs.queue import FAILED, JobQueue
 
 

@@ -5,10 +5,10 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments.curriculum import Anneal, Curriculum, CurriculumConfig
-from slipstream.environments.factory import resolve_environment
-from slipstream.experience.replay.ring import ENDING, NONE
-from slipstream.settings.config import RunConfig
+from slipstream.rl.experience.replay.ring import ENDING, NONE
+from slipstream.training.environments.curriculum import Anneal, Curriculum, CurriculumConfig
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import Shard
 
 HOCKEY = {"name": "hockey", "opponents": {"weak": 1.0}}

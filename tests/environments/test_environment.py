@@ -8,9 +8,9 @@ import pytest
 
 from slipstream import make_vec
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.environments.factory import resolve_environment
-from slipstream.settings.config import resolve
-from slipstream.settings.sizing import check_memory
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sizing import check_memory
 
 Q_LEARNING = Path(__file__).parents[1] / "agents/q_learning.py"
 DUEL = Path(__file__).parents[1] / "vector" / "kernels" / "duel.py"

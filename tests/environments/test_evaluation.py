@@ -6,14 +6,14 @@ import pytest
 from gymnasium import spaces
 
 import slipstream
-from slipstream.core.spec import Spec
-from slipstream.environments.episodes import run_episodes
-from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.factory import resolve_environment
-from slipstream.settings.config import resolve
-from slipstream.settings.remarks import remarks
-from slipstream.settings.sizing import EvaluationPlan
-from slipstream.vector.vector_env import Episodes
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Episodes
+from slipstream.training.environments.episodes import run_episodes
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.remarks import remarks
+from slipstream.training.settings.sizing import EvaluationPlan
 
 LONG = 20
 

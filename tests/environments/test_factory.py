@@ -7,14 +7,18 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments.environment import Environment, PriceWindow
-from slipstream.environments.factory import kind_of, make_environment
-from slipstream.environments.gymnasium_environment import GymnasiumKind
-from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind, Timeline
-from slipstream.environments.machine_file import Tunable
+from slipstream.gym.gymnasium_environment import GymnasiumKind
+from slipstream.kernels.contract import blank, random_actions
+from slipstream.kernels.vector_env import member_indices
 from slipstream.report.inputs import Backtest
-from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.vector_env import member_indices
+from slipstream.training.environments.environment import Environment, PriceWindow
+from slipstream.training.environments.factory import kind_of, make_environment
+from slipstream.training.environments.kernel_environment import (
+    KernelEnvironment,
+    KernelKind,
+    Timeline,
+)
+from slipstream.training.environments.machine_file import Tunable
 
 SOURCES = Path(__file__).parents[2] / "src/slipstream"
 CLOCK = str(Path(__file__).parents[1] / "vector" / "kernels" / "clock.py")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.environments.film import Film
-from slipstream.environments.kernel_environment import KernelKind
+from slipstream.training.environments.film import Film
+from slipstream.training.environments.kernel_environment import KernelKind
 
 
 def test_a_hockey_game_is_drawn_to_its_end():

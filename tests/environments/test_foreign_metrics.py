@@ -9,10 +9,10 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import resolve_environment
+from slipstream.gym.infos import episode_numbers
 from slipstream.report.learning import episode_curves
-from slipstream.settings.config import resolve
-from slipstream.vector.foreign.infos import episode_numbers
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
 
 WORLD = """
 import gymnasium

@@ -9,19 +9,19 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.reader import SEAL, seal
-from slipstream.environments import machine_file
-from slipstream.environments.factory import resolve_environment
-from slipstream.environments.machine_file import (
+from slipstream.core.storage import lock
+from slipstream.rl.nets.policy_file import pack
+from slipstream.training import backend
+from slipstream.training.environments import machine_file
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.environments.machine_file import (
     FastestWays,
     Identity,
     Way,
     recall,
     remember,
 )
-from slipstream.files import lock
-from slipstream.nets.policy_file import pack
-from slipstream.settings.config import resolve
-from slipstream.training import backend
+from slipstream.training.settings.config import resolve
 
 IDENTITY = Identity("gym:X-v0", {"size": 3}, "abc")
 FOUND = FastestWays("2026-11-22", {1: Way("serial", 1), 8: Way("process", 2)})

@@ -8,9 +8,9 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments import object_environment as objects
-from slipstream.environments.factory import make_environment
-from slipstream.files.interruption import Interrupted
+from slipstream.core.storage.interruption import Interrupted
+from slipstream.gym import object_environment as objects
+from slipstream.training.environments.factory import make_environment
 
 pytestmark = pytest.mark.usefixtures("one_server")
 
@@ -105,7 +105,7 @@ def test_training_and_evaluation_take_turns_on_the_only_copies():
     environment = make_environment(name, {})
     zeros = np.zeros(1, np.uint64)
     training = environment.copies(zeros, zeros)
-    from slipstream.vector.vector_env import blank
+    from slipstream.kernels.vector_env import blank
 
     out, actions = blank(training), np.ones((1, 1), np.int64)
     training.reset_rows(out.obs)

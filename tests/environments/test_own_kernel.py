@@ -7,9 +7,9 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.environments import kernel_environment
-from slipstream.environments.factory import resolve_environment
-from slipstream.files.provenance import changed_facts
+from slipstream.core.storage.provenance import changed_facts
+from slipstream.training.environments import kernel_environment
+from slipstream.training.environments.factory import resolve_environment
 
 CLOCK = Path(__file__).parents[1] / "vector" / "kernels" / "clock.py"
 SMALL = {"num_envs": 8, "total_steps": 4096}

@@ -9,10 +9,10 @@ from gymnasium import spaces
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import make_environment, resolve_environment
-from slipstream.settings.config import resolve
+from slipstream.kernels.vector_env import blank, member_indices
 from slipstream.studies.space.settings import setting
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.training.environments.factory import make_environment, resolve_environment
+from slipstream.training.settings.config import resolve
 
 HALF = {
     "name": "gymnasium.wrappers:ClipReward",

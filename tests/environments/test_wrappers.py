@@ -11,10 +11,10 @@ from gymnasium import spaces
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import make_environment
-from slipstream.environments.gymnasium_environment import image_notes
-from slipstream.settings.config import resolve
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.gym.gymnasium_environment import image_notes
+from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.settings.config import resolve
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/environments.md").read_text()

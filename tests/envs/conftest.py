@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
-from slipstream.vector.contract import blank
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import member_indices
+from slipstream.kernels.contract import blank
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.vector_env import member_indices
 
 sys.path.insert(0, str(Path(__file__).parent))
 

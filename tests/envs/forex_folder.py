@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from slipstream.market.calendar import in_weekend
+from slipstream.markets.data.calendar import in_weekend
 
 START = 1_740_348_000  # Sunday 2025-02-23 22:00 UTC: the week opens in New York; clocks change soon
 BAR = 900

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.core.discover import load_kernel
-from slipstream.core.kernel import Loaded, params_table
 from slipstream.core.random import stream
-from slipstream.envs.forex import kernel as forex
-from slipstream.envs.forex.record import FLAT, NIGHT, ROLL, params_of
-from slipstream.market.calendar import calendar
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel import Loaded, params_table
+from slipstream.markets.data.calendar import calendar
+from slipstream.markets.forex import kernel as forex
+from slipstream.markets.forex.record import FLAT, NIGHT, ROLL, params_of
 
 BAR = 900
 KERNEL = load_kernel("forex")

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
-from slipstream.envs.hockey.kernel import kick, put
-from slipstream.envs.hockey.physics.bodies import LEFT_SENSOR, ONE_TWO, PUCK, RIGHT_SENSOR
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import HOLD
-from slipstream.vector.kernel.records import Records
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.games.hockey.kernel import kick, put
+from slipstream.games.hockey.physics.bodies import LEFT_SENSOR, ONE_TWO, PUCK, RIGHT_SENSOR
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.loop import HOLD
+from slipstream.kernels.records import Records
+from slipstream.kernels.vector_env import blank, member_indices
 
 pytest.importorskip("Box2D", reason="the oracle drives the package box2d, which is not installed")
 

@@ -2,7 +2,7 @@
 
 It is what the benchmarks train peers on, as their users would write it.
 
-Target weights by the rules of `slipstream.envs.portfolio` with its defaults: softmax of the
+Target weights by the rules of `slipstream.markets.portfolio` with its defaults: softmax of the
 action, a band without trades, fills at the next open, a fee on notional, reward beside equal
 weight.
 """

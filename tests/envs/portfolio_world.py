@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.discover import load_kernel
-from slipstream.core.kernel import Loaded, params_table
 from slipstream.core.random import stream
-from slipstream.envs.portfolio import kernel as portfolio
-from slipstream.envs.portfolio.arrays import PanelSegments, PanelTable, arrays_of
-from slipstream.envs.portfolio.record import records_of, state_dtype
-from slipstream.features.panel import PanelFeatures
-from slipstream.market.calendar import calendar
-from slipstream.market.panel import Panel
-from slipstream.vector.kernel.records import Records
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel import Loaded, params_table
+from slipstream.kernels.records import Records
+from slipstream.markets.data.calendar import calendar
+from slipstream.markets.data.panel import Panel
+from slipstream.markets.features.panel import PanelFeatures
+from slipstream.markets.portfolio import kernel as portfolio
+from slipstream.markets.portfolio.arrays import PanelSegments, PanelTable, arrays_of
+from slipstream.markets.portfolio.record import records_of, state_dtype
 
 BAR = 300
 KERNEL = load_kernel("portfolio")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from slipstream.agents.ppo.config import PPOConfig
 from slipstream.core.bounds import BarCount
 from slipstream.core.config import Config, model_in, validate
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
+from slipstream.kernels.discover import load_kernel
+from slipstream.rl.agents.ppo.config import PPOConfig
 
 KERNELS = ("forex", "portfolio", "cartpole", "pendulum")
 DATA = {"forex": {"data": {"folder": "-"}}, "portfolio": {"data": {"folder": "-"}}}

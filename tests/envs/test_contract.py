@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import KernelError
-from slipstream.envs.probes import NAMES
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.vector.contract import check_environment
+from slipstream.kernels.classic.probes import NAMES
+from slipstream.kernels.contract import check_environment
+from slipstream.kernels.discover import list_kernels, load_kernel
+from slipstream.markets.synthetic.forex import PlantedForex
 
 KERNELS = Path(__file__).parents[1] / "vector" / "kernels"
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from forex_folder import write_symbol
 
-from slipstream.core.discover import load_kernel
-from slipstream.envs.forex import kernel as forex
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import StepOut, member_indices
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.vector_env import StepOut, member_indices
+from slipstream.markets.forex import kernel as forex
 
 KERNEL = load_kernel("forex")
 ALL_RULES: dict[str, Any] = {

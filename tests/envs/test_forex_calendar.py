@@ -11,10 +11,10 @@ import pytest
 from forex_folder import grid
 
 from slipstream.core.days import NEW_YORK_ROLL, UTC_ROLL
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.envs.forex.record import FLAT, NIGHT, ROLL
-from slipstream.envs.forex.table import calendar_bits, clock_columns
+from slipstream.kernels.discover import load_kernel
+from slipstream.markets.forex.record import FLAT, NIGHT, ROLL
+from slipstream.markets.forex.table import calendar_bits, clock_columns
 
 NEW_YORK = ZoneInfo("America/New_York")
 TIMES = grid(96 * 5 * 40)  # forty weeks from February: both changes of the clock

@@ -10,15 +10,15 @@ import polars as pl
 import pytest
 from forex_folder import BAR, write_symbol
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.fold_plan import FoldPlan
-from slipstream.core.kernel import Loaded
-from slipstream.environments.episodes import replay
-from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
-from slipstream.envs.forex import kernel as forex
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import StepOut
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.vector_env import StepOut
+from slipstream.markets.forex import kernel as forex
+from slipstream.training.environments.episodes import replay
+from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 
 KERNEL = load_kernel("forex")
 BARS = 6000

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from forex_folder import write_symbol
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.kernel import Loaded
-from slipstream.envs.forex import kernel as forex
-from slipstream.envs.forex.load import load_window
-from slipstream.envs.forex.record import (
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel import Loaded
+from slipstream.markets.features.registry import warm_up_rows
+from slipstream.markets.forex import kernel as forex
+from slipstream.markets.forex.load import load_window
+from slipstream.markets.forex.record import (
     CLOSE,
     INVERSE,
     OPEN,
@@ -24,7 +25,6 @@ from slipstream.envs.forex.record import (
     SPREAD,
     VARIANCE,
 )
-from slipstream.features.registry import warm_up_rows
 
 KERNEL = load_kernel("forex")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
-from slipstream.envs.forex.record import CLOSE, OPEN
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import StepOut, member_indices
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.vector_env import StepOut, member_indices
+from slipstream.markets.forex.record import CLOSE, OPEN
+from slipstream.markets.synthetic.forex import PlantedForex
 
 
 def test_the_optimal_policy_earns_what_the_chain_says(tmp_path: Path) -> None:

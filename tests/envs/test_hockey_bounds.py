@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.single import cosine, sine
-from slipstream.envs.hockey.physics import bodies, motion
-from slipstream.envs.hockey.physics import world as physics
-from slipstream.envs.hockey.physics.boxes import box
-from slipstream.envs.hockey.physics.contacts import collide_polygons, evaluate
-from slipstream.envs.hockey.physics.impact import time_of_impact
-from slipstream.envs.hockey.physics.motion import set_pose
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.records import Records
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.games.hockey.physics import bodies, motion
+from slipstream.games.hockey.physics import world as physics
+from slipstream.games.hockey.physics.boxes import box
+from slipstream.games.hockey.physics.contacts import collide_polygons, evaluate
+from slipstream.games.hockey.physics.impact import time_of_impact
+from slipstream.games.hockey.physics.motion import set_pose
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.records import Records
+from slipstream.kernels.vector_env import blank, member_indices
 
 SAMPLES = 250
 

@@ -4,10 +4,10 @@ import hockey_world
 import pytest
 
 from slipstream.core.single import single
-from slipstream.envs.hockey import control, kernel
-from slipstream.envs.hockey.physics import world
-from slipstream.envs.hockey.physics.bodies import STEP
-from slipstream.envs.hockey.physics.geometry import add, div, mul
+from slipstream.games.hockey import control, kernel
+from slipstream.games.hockey.physics import world
+from slipstream.games.hockey.physics.bodies import STEP
+from slipstream.games.hockey.physics.geometry import add, div, mul
 
 
 def other_damping(s, d, body):

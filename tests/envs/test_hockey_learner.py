@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.vector.contract import check_environment
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.kernels.contract import check_environment
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.vector_env import blank, member_indices
 
 MIXED = {"opponents": {"weak": 1.0, "strong": 1.0}, "mode": {"normal": 3.0, "train_defense": 1.0}}
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
-from slipstream.envs.hockey.kernel import decode, put
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import HOLD
-from slipstream.vector.kernel.records import Records
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.games.hockey.kernel import decode, put
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.loop import HOLD
+from slipstream.kernels.records import Records
+from slipstream.kernels.vector_env import blank, member_indices
 
 CENTER_Y = 4.0
 

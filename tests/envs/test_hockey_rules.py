@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.envs.hockey.kernel import closeness, decode, put
-from slipstream.vector.contract import blank
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.records import Records
-from slipstream.vector.vector_env import member_indices
+from slipstream.games.hockey.kernel import closeness, decode, put
+from slipstream.kernels.contract import blank
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.records import Records
+from slipstream.kernels.vector_env import member_indices
 
 BOTS = {"one": {"strong": 1.0}, "two": {"weak": 1.0, "strong": 1.0, "random": 1.0, "idle": 1.0}}
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from slipstream.envs.hockey.physics import bodies as known
-from slipstream.envs.hockey.shapes import table
+from slipstream.games.hockey.physics import bodies as known
+from slipstream.games.hockey.shapes import table
 
 pytest.importorskip("Box2D", reason="the oracle drives the package box2d, which is not installed")
 

@@ -6,11 +6,11 @@ import importlib.util
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
-from slipstream.vector.contract import blank
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import HOLD
-from slipstream.vector.vector_env import member_indices
+from slipstream.kernels.contract import blank
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.loop import HOLD
+from slipstream.kernels.vector_env import member_indices
 
 # players, games measured, shares of wins of player 1 and of draws, mean length, goals and catches
 # of each player per 1000 steps; each game in a fresh environment of the original at 59dbc68, who

@@ -15,15 +15,15 @@ import pytest
 
 import slipstream
 from slipstream.adapters.hockey_player import HockeyPlayer
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.envs.hockey.kernel import decode
-from slipstream.runs.games import Player, play
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.records import Records
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.games.hockey.kernel import decode
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.records import Records
+from slipstream.kernels.vector_env import blank, member_indices
+from slipstream.training.runs.games import Player, play
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 
 GAMES = 2000
 SMALL = {

@@ -12,14 +12,14 @@ from portfolio_world import KERNEL
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.fold_plan import FoldPlan
-from slipstream.core.kernel import Loaded
-from slipstream.envs.portfolio import kernel as portfolio
-from slipstream.envs.portfolio.config import UnitOrders
-from slipstream.market.planted.crypto import PlantedCrypto
-from slipstream.vector.contract import blank, check_environment, compare, random_actions
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.records import Records
-from slipstream.vector.vector_env import member_indices
+from slipstream.kernels.contract import blank, check_environment, compare, random_actions
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.records import Records
+from slipstream.kernels.vector_env import member_indices
+from slipstream.markets.portfolio import kernel as portfolio
+from slipstream.markets.portfolio.config import UnitOrders
+from slipstream.markets.synthetic.crypto import PlantedCrypto
 
 BARS, START = 5000, 1_640_995_200 + 86_400 - 1500
 COINS = {"BTCUSD": 40_000.0, "LINKUSD": 15.0, "UNIUSD": 7.0}

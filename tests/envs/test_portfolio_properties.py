@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from portfolio_world import BAR, KERNEL, World, build, make_panel, random_panel
 
-from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import member_indices
+from slipstream.kernels.contract import blank, random_actions
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.vector_env import member_indices
 
 modes = st.fixed_dictionaries(
     {

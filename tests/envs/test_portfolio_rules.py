@@ -10,9 +10,9 @@ import pytest
 from portfolio_world import BAR, World, build, make_panel
 
 from slipstream.core.errors import ConfigError
-from slipstream.envs.portfolio import kernel as portfolio
-from slipstream.envs.portfolio.kernel import reward
-from slipstream.envs.portfolio.orders import fee_rate
+from slipstream.markets.portfolio import kernel as portfolio
+from slipstream.markets.portfolio.kernel import reward
+from slipstream.markets.portfolio.orders import fee_rate
 
 E0 = 100_000.0
 EXACT = {"action_map": "simplex", "band": 0.0, "min_notional": 0.0, "quantity_step": 0.0}

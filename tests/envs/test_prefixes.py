@@ -14,16 +14,16 @@ import pytest
 from forex_folder import START as SUNDAY
 from numpy.typing import NDArray
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import DataError
-from slipstream.features.registry import FEATURES
-from slipstream.market.bars import NUMBERS, Bars
-from slipstream.market.calendar import in_weekend
-from slipstream.market.market import Market, market_of
-from slipstream.market.symbols import MarketKind
-from slipstream.vector.contract import blank
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import HOLD
+from slipstream.kernels.contract import blank
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.loop import HOLD
+from slipstream.markets.data.bars import NUMBERS, Bars
+from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.market import Market, market_of
+from slipstream.markets.data.symbols import MarketKind
+from slipstream.markets.features.registry import FEATURES
 
 # What says where an episode ends, and rows counted over all symbols that lie end to end.
 PLACES = ("bar", "long_blocked_to", "short_blocked_to", "reduce_only_to")

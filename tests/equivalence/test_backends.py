@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from slipstream.core.discover import list_kernels, load_kernel
-from slipstream.envs.probes import NAMES
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.vector.contract import blank, compare, random_actions
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.vector_env import join_episodes, member_indices
+from slipstream.kernels.classic.probes import NAMES
+from slipstream.kernels.contract import blank, compare, random_actions
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import list_kernels, load_kernel
+from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.kernels.vector_env import join_episodes, member_indices
+from slipstream.markets.synthetic.forex import PlantedForex
 
 # Configs of a kernel: together they take every branch that random actions reach.
 CONFIGS = {

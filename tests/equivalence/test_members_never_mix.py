@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from slipstream.cli import main
-from slipstream.core.discover import list_kernels
-from slipstream.environments.factory import resolve_environment
-from slipstream.files import checkpoint
-from slipstream.market.planted.crypto import PlantedCrypto
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
-from slipstream.settings.sizing import resolve_num_envs
+from slipstream.core.storage import checkpoint
+from slipstream.kernels.discover import list_kernels
+from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sizing import resolve_num_envs
 from slipstream.training.trainer import train
 
 SHOP = str(Path(__file__).parents[2] / "examples" / "kernels" / "shop.py")

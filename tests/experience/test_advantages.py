@@ -1,7 +1,7 @@
 import numpy as np
 
-from slipstream.experience.advantages import advantages as interpreted
-from slipstream.experience.compiled import (
+from slipstream.rl.experience.advantages import advantages as interpreted
+from slipstream.rl.experience.compiled import (
     compile_loops,
     of_bool,
     of_float32,

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError
-from slipstream.core.observed import observed_fields
-from slipstream.experience.replay.kernel_fields import KernelFields, kept_of
-from slipstream.experience.replay.plan import ReplayPlan, replay_bytes
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.replay.storage import DenseRows
-from slipstream.experience.rollout import Rollout
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import join_finals, member_indices
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.vector_env import join_finals, member_indices
+from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.rl.experience.observed import observed_fields
+from slipstream.rl.experience.replay.kernel_fields import KernelFields, kept_of
+from slipstream.rl.experience.replay.plan import ReplayPlan, replay_bytes
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.replay.storage import DenseRows
+from slipstream.rl.experience.rollout import Rollout
 
 KERNELS = Path(__file__).parents[1] / "vector/kernels"
 MEMBERS, COPIES = 2, 4

@@ -6,12 +6,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.core.spec import Spec
-from slipstream.experience.compiled import compile_loops, of_float32, of_float64, of_int64
-from slipstream.experience.replay.plan import ReplayPlan
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.replay.sampling import power
-from slipstream.experience.replay.tree import (
+from slipstream.jit.sixteen import least_of, place_of, sum_of
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.experience.compiled import compile_loops, of_float32, of_float64, of_int64
+from slipstream.rl.experience.replay.plan import ReplayPlan
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.replay.sampling import power
+from slipstream.rl.experience.replay.tree import (
     find_leaves,
     rebuild,
     set_leaf,
@@ -20,9 +22,7 @@ from slipstream.experience.replay.tree import (
     total,
     tree_levels,
 )
-from slipstream.experience.rollout import Rollout
-from slipstream.machine.sixteen import least_of, place_of, sum_of
-from slipstream.vector.vector_env import Finals
+from slipstream.rl.experience.rollout import Rollout
 
 HELD = 200
 

@@ -5,15 +5,15 @@ import pytest
 from gymnasium import spaces
 
 import slipstream
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.sac.config import SACConfig
 from slipstream.core.errors import ConfigError
-from slipstream.core.spec import Reflection, Spec
-from slipstream.environments.factory import resolve_environment
-from slipstream.experience.replay.compiled import loops
-from slipstream.experience.replay.gather import Batch
-from slipstream.experience.replay.reflection import NOTHING, signs_of
-from slipstream.settings.config import resolve
+from slipstream.kernels.spec import Reflection, Spec
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.sac.config import SACConfig
+from slipstream.rl.experience.replay.compiled import loops
+from slipstream.rl.experience.replay.gather import Batch
+from slipstream.rl.experience.replay.reflection import NOTHING, signs_of
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 
 BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32)

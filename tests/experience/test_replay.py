@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.spec import Spec
-from slipstream.experience.replay.plan import ReplayPlan, updates_due
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.vector.vector_env import Finals
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.rollout import Rollout
 
 D, CHOICES = 3, 4
 

@@ -1,9 +1,9 @@
 import gymnasium
 import numpy as np
 
-from slipstream.core.spec import Spec
-from slipstream.experience.rollout import Rollout, rollout_bytes
-from slipstream.vector.vector_env import Finals
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals
+from slipstream.rl.experience.rollout import Rollout, rollout_bytes
 
 
 def test_environments_write_into_the_rollout():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from slipstream.experience.scaling import RewardScale, RunningMoments
+from slipstream.rl.experience.scaling import RewardScale, RunningMoments
 
 
 def test_merged_batches_equal_one_sample():

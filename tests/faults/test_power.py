@@ -20,15 +20,15 @@ from disk import lay, look
 from syscalls import MISSING, available, record
 
 from slipstream.cli.main import main
-from slipstream.files import checkpoint, yaml_file
-from slipstream.files.machine import COLUMNS, WALL
-from slipstream.files.table import read
+from slipstream.core.storage import checkpoint, yaml_file
+from slipstream.core.storage.machine import COLUMNS, WALL
+from slipstream.core.storage.table import read
 from slipstream.jobs.queue import JobQueue
-from slipstream.live.journal import Journal
-from slipstream.runs.run import Run
+from slipstream.markets.live.journal import Journal
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.training.population.state import LiveStates, PolicyStore
+from slipstream.training.runs.run import Run
 
 TOY = Path(__file__).parents[1] / "training" / "population" / "toy_market.py"
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
@@ -330,8 +330,8 @@ FILES = """
 import numpy, sys
 from pathlib import Path
 from types import SimpleNamespace
-from slipstream.files.files import make_folder, whole_folder, write_bytes
-from slipstream.files.table import CsvTable
+from slipstream.core.storage.files import make_folder, whole_folder, write_bytes
+from slipstream.core.storage.table import CsvTable
 from slipstream.training.population.state import LiveStates, State
 folder = Path(sys.argv[1]) / "above" / "below"
 said = open(sys.argv[1] + "/../said", "ab", 0)
@@ -414,8 +414,8 @@ def test_a_job_that_was_added_is_there(place):
 INTEND = """
 import sys
 from pathlib import Path
-from slipstream.files.files import make_folder
-from slipstream.live.journal import Decision, Intent, Journal
+from slipstream.core.storage.files import make_folder
+from slipstream.markets.live.journal import Decision, Intent, Journal
 said = open(sys.argv[1] + "/../said", "ab", 0)
 folder = Path(sys.argv[1]) / "account"
 make_folder(folder)

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.market.bars import Bars
-from slipstream.market.config import DataConfig
-from slipstream.market.market import load_market
-from slipstream.market.panel import Panel, load_panel
+from slipstream.markets.data.bars import Bars
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market
+from slipstream.markets.data.panel import Panel, load_panel
 
 
 @pytest.fixture(scope="session")
 def demo_bars() -> Bars:
     """Hourly EURUSD of 2017 from the demo, ask prices as they are in the file."""
     config = DataConfig(
-        folder="package:slipstream/demo/prices",
+        folder="package:slipstream/cli/demo/prices",
         files={"EURUSD": "FOREX_EURUSD_1H_ASK.csv"},
         time_zone="UTC",
     )

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.features.panel import PanelFeatures, panel_features, refuse_constant
-from slipstream.features.registry import compute, warm_up_rows
-from slipstream.features.sets import FEATURE_SETS, expand
-from slipstream.features.windows import last_score
-from slipstream.market.bars import Bars
-from slipstream.market.market import market_of
-from slipstream.market.panel import Panel, panel_of
+from slipstream.markets.data.bars import Bars
+from slipstream.markets.data.market import market_of
+from slipstream.markets.data.panel import Panel, panel_of
+from slipstream.markets.features.panel import PanelFeatures, panel_features, refuse_constant
+from slipstream.markets.features.registry import compute, warm_up_rows
+from slipstream.markets.features.sets import FEATURE_SETS, expand
+from slipstream.markets.features.windows import last_score
 
 BAR = 300
 # As `portfolio`, with a volume window that fits short tables.

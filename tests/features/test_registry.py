@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.features.registry import (
+from slipstream.markets.data.bars import Bars
+from slipstream.markets.features.registry import (
     DEFAULT_FEATURES,
     FEATURES,
     compute,
@@ -16,7 +17,6 @@ from slipstream.features.registry import (
     resolve,
     warm_up_rows,
 )
-from slipstream.market.bars import Bars
 
 ROOT = Path(__file__).parents[2]
 HOUR = 3600

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError
-from slipstream.files import checkpoint
-from slipstream.files.interruption import Interrupted
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.interruption import Interrupted
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 Q_LEARNING = Path(__file__).parents[1] / "agents/q_learning.py"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.files import checkpoint, files
+from slipstream.core.storage import checkpoint, files
 
 
 def arrays():

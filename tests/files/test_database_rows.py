@@ -15,8 +15,8 @@ import pytest
 
 from slipstream.core.errors import CheckpointError, SlipstreamError
 from slipstream.jobs.queue import FAILED, JobQueue
-from slipstream.live.journal import Decision, Intent, Journal
-from slipstream.report.market import openings
+from slipstream.markets.live.journal import Decision, Intent, Journal
+from slipstream.markets.report import openings
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
 from slipstream.studies.record.warm_start import FACT
 from slipstream.training.population.member import DailyReturns, Outcome

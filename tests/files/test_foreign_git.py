@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from slipstream.files import provenance
-from slipstream.files.repository import describe
+from slipstream.core.storage import provenance
+from slipstream.core.storage.repository import describe
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -33,7 +33,7 @@ def git(folder, *arguments):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    monkeypatch.setattr("slipstream.files.repository._PATIENCE_SECONDS", 120.0)
+    monkeypatch.setattr("slipstream.core.storage.repository._PATIENCE_SECONDS", 120.0)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_nothing_of_a_foreign_folder_is_executed(repository, tmp_path, kind, mon
 def test_a_repository_that_is_none(repository, tmp_path, harm, monkeypatch):
     place = repository / ".git"
     if harm == "HEAD":  # git waits for a writer, and describe stops waiting for git
-        monkeypatch.setattr("slipstream.files.repository._PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr("slipstream.core.storage.repository._PATIENCE_SECONDS", 0.5)
         (place / "HEAD").unlink()
         os.mkfifo(place / "HEAD")
     elif harm == "gitdir":

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.files import lock
-from slipstream.files.interruption import STOP, Interrupted, ask_to_stop, asked_to_stop
-from slipstream.files.lines import run_lines
-from slipstream.files.logbook import Logbook
-from slipstream.files.status import EVENTS, LOG, STATUS, Status, read_events, read_status
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import lock
+from slipstream.core.storage.interruption import STOP, Interrupted, ask_to_stop, asked_to_stop
+from slipstream.core.storage.lines import run_lines
+from slipstream.core.storage.logbook import Logbook
+from slipstream.core.storage.status import EVENTS, LOG, STATUS, Status, read_events, read_status
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {
@@ -75,9 +75,9 @@ def test_a_run_tells_where_it_stands_to_its_end(tmp_path):
 
 def test_the_status_is_written_at_most_once_a_second(tmp_path, monkeypatch):
     now, written = [100.0], []
-    monkeypatch.setattr("slipstream.files.logbook.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("slipstream.core.storage.logbook.time.monotonic", lambda: now[0])
     monkeypatch.setattr(
-        "slipstream.files.logbook.write_json",
+        "slipstream.core.storage.logbook.write_json",
         lambda path, facts, durable: written.append((now[0], facts["done"])),
     )
     with quiet(tmp_path) as logbook:
@@ -146,7 +146,7 @@ def test_a_second_owner_is_refused_and_changes_nothing(tmp_path, monkeypatch):
 def test_a_killed_process_is_gone_and_the_next_one_notes_it(tmp_path):
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from slipstream.files.logbook import Logbook\n"
+        "from slipstream.core.storage.logbook import Logbook\n"
         "with Logbook(Path(sys.argv[1]), 'run', print) as book:\n"
         "    book.note('checkpoint', steps=1)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -259,7 +259,7 @@ def test_a_log_for_people_has_an_event_a_line(tmp_path):
 
 
 def test_the_log_is_bounded_and_nothing_between_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr("slipstream.files.logbook._LOG_BYTES", 1_000)
+    monkeypatch.setattr("slipstream.core.storage.logbook._LOG_BYTES", 1_000)
     with quiet(tmp_path) as logbook:
         for k in range(100):
             logbook.say(f"sentence {k}\nin two lines\x1b[2J")
@@ -274,7 +274,7 @@ def test_the_log_is_bounded_and_nothing_between_is_lost(tmp_path, monkeypatch):
 def test_what_takes_long_is_told_as_it_begins(tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(
-        "slipstream.files.logbook.write_json",
+        "slipstream.core.storage.logbook.write_json",
         lambda path, facts, durable: written.append(facts["phase"]),
     )
     run = begun(tmp_path)

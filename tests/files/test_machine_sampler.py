@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from slipstream import api
+from slipstream.core.storage import machine, provenance
+from slipstream.core.storage.machine import COLUMNS, Cards, Machine, MachineSampler
 from slipstream.dashboard.overview import machine_line
-from slipstream.files import machine, provenance
-from slipstream.files.machine import COLUMNS, Cards, Machine, MachineSampler
 
 
 def fake_nvml():

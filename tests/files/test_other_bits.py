@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import slipstream
-from slipstream.files import provenance
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
+from slipstream.core.storage import provenance
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.runs.run import Run
 
 
 class BrokenOffError(Exception):

@@ -14,9 +14,9 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.files import register
-from slipstream.files.files import write_sealed
-from slipstream.runs.run import Run
+from slipstream.core.storage import register
+from slipstream.core.storage.files import write_sealed
+from slipstream.training.runs.run import Run
 
 AGENT = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1}
 

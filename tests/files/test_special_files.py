@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from slipstream.cli.main import main
-from slipstream.core.discover import import_file
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, ResourceError
-from slipstream.files.files import AppendedFile
-from slipstream.files.status import read_events, version_in_force
+from slipstream.core.storage.files import AppendedFile
+from slipstream.core.storage.status import read_events, version_in_force
+from slipstream.jit import cache
 from slipstream.jobs.process import last_words
-from slipstream.live.deployment import Deployment
-from slipstream.live.store import Shape, Store
-from slipstream.machine import cache
-from slipstream.market.config import DataConfig
-from slipstream.market.market import load_market
+from slipstream.kernels.discover import import_file
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market
+from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.store import Shape, Store
 from slipstream.training.population.state import LiveStates, PolicyStore
 
 HUGE = 5 << 30
@@ -123,7 +123,7 @@ def test_bars_of_an_account_that_cannot_be_read_are_refused(tmp_path: Path, make
 def test_prices_that_do_not_fit_into_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.market.reading.table.free_memory", lambda: 8 << 30)
+    monkeypatch.setattr("slipstream.markets.data.reading.table.free_memory", lambda: 8 << 30)
     path = tmp_path / "EURUSD.csv"
     path.write_text("time,open,high,low,close\n2025-01-06 00:00:00,1.1,1.1,1.1,1.1\n" * 2000)
     os.truncate(path, HUGE)

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from slipstream.core.errors import CheckpointError
-from slipstream.files.lines import (
+from slipstream.core.storage.lines import (
     clock,
     event_line,
     folded,
@@ -20,8 +20,8 @@ from slipstream.files.lines import (
     run_lines,
     spread,
 )
-from slipstream.files.status import STATUS, Status, read_status
-from slipstream.runs.listeners.console import ConsoleListener
+from slipstream.core.storage.status import STATUS, Status, read_status
+from slipstream.training.callbacks.console import ConsoleListener
 
 
 def progress_line(status):

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from malformed import Case, writes
 
-from slipstream.settings.config import resolve
+from slipstream.training.settings.config import resolve
 
 TRAIN = ("train", "{folder}/mine.yaml", "--no-report", "--total-steps", "256")
 NUMBERS = ("text", True, {"no": "number"}, [[]], float("nan"), float("inf"), -1e308, 1e308)

@@ -29,12 +29,12 @@ def serve() -> None:
     import tensorboardX  # noqa: F401
     from numba.core.registry import cpu_target
 
-    import slipstream.agents.ppo.ppo
     import slipstream.api
-    import slipstream.envs.forex.kernel  # and with it TA-Lib and pandas
-    import slipstream.envs.portfolio.kernel
+    import slipstream.markets.forex.kernel  # and with it TA-Lib and pandas
+    import slipstream.markets.portfolio.kernel
     import slipstream.report.run.evaluation
     import slipstream.report.run.report
+    import slipstream.rl.agents.ppo.ppo
     import slipstream.studies.start  # noqa: F401
     from slipstream.cli import main
 

@@ -273,7 +273,7 @@ def hash_of(case: str) -> str:
 
 def _planted(market: str) -> Any:
     """Return the planted market of that name, wherever the tree under test keeps it."""
-    for package in ("slipstream.markets.synthetic", "slipstream.market.planted"):
+    for package in ("slipstream.markets.synthetic", "slipstream.markets.synthetic"):
         if importlib.util.find_spec(package.rpartition(".")[0]) and importlib.util.find_spec(
             package
         ):

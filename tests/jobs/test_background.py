@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.files.lock import take_lock
-from slipstream.files.status import Status
+from slipstream.core.storage.lock import take_lock
+from slipstream.core.storage.status import Status
 from slipstream.jobs import background
 from slipstream.jobs.background import in_background, make_room
 from slipstream.studies.record.status import at_work

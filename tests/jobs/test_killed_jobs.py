@@ -15,7 +15,7 @@ import time
 import pytest
 
 import slipstream as package
-from slipstream.files import checkpoint
+from slipstream.core.storage import checkpoint
 from slipstream.jobs.overview import state_of
 from slipstream.jobs.process import place
 from slipstream.jobs.queue import JobQueue

@@ -1,11 +1,11 @@
-"""The import graph of src/, and what of it stands in the way of an engine that stands alone.
+"""The import graph of src/, and the imports that the tiers of ARCHITECTURE.md do not allow.
 
 ::
 
     python tests/layout/layout.py            print today's crossing imports and closures
     python tests/layout/layout.py record     write crossing.txt and closures.json, which only shrink
 
-`FOLDERS` says in which of the coming fourteen folders each module belongs. An import crosses if it
+An import crosses if it
 points from the engine to an application or an interface, from one application to another one, from
 an interface to an application (plugins do that), up within the engine, or to `compat`, which may
 itself import everything. Imports in functions and for types count too.
@@ -31,74 +31,11 @@ ENGINE = ("core", "jit", "kernels", "rl", "training", "gym", "studies", "report"
 APPLICATIONS = ("markets", "games")
 INTERFACES = ("adapters", "compat", "jobs", "dashboard", "api", "cli")
 
-# The longest prefix of a module's name decides.
-FOLDERS: Mapping[str, str] = {
-    "": "api",
-    "__main__": "cli",
-    "adapters": "adapters",
-    "adapters.cappuccino": "compat",
-    "adapters.hockey_project": "compat",
-    "adapters.intraday": "compat",
-    "agents": "rl",
-    "api": "api",
-    "api.service": "compat",
-    "cli": "cli",
-    "core": "core",
-    "core.checker": "kernels",
-    "core.discover": "kernels",
-    "core.guard": "kernels",
-    "core.fold_plan": "training",
-    "core.kernel": "kernels",
-    "core.market_pass": "markets",
-    "core.observed": "rl",
-    "core.rules": "kernels",
-    "core.sources": "kernels",
-    "core.spec": "kernels",
-    "dashboard": "dashboard",
-    "demo": "cli",
-    "environments": "training",
-    "environments.gymnasium_environment": "gym",
-    "environments.object_environment": "gym",
-    "environments.self_play": "games",
-    "environments.vector_environment": "gym",
-    "envs": "kernels",
-    "envs._market": "markets",
-    "envs.forex": "markets",
-    "envs.hockey": "games",
-    "envs.portfolio": "markets",
-    "envs.tictactoe": "games",
-    "experience": "rl",
-    "features": "markets",
-    "games": "games",
-    "files": "core",
-    "files.best_policies": "rl",
-    "files.track": "training",
-    "gym": "gym",
-    "jobs": "jobs",
-    "live": "markets",
-    "machine": "jit",
-    "market": "markets",
-    "markets": "markets",
-    "nets": "rl",
-    "portable": "rl",
-    "report": "report",
-    "report.game": "games",
-    "report.market": "markets",
-    "report.portfolio": "markets",
-    "runs": "training",
-    "runs.tournament": "games",
-    "settings": "training",
-    "settings.vectorized": "compat",
-    "studies": "studies",
-    "training": "training",
-    "vector": "kernels",
-    "vector.chosen": "gym",
-    "vector.foreign": "gym",
-    "vector.process": "gym",
-}
+FOLDERS: Mapping[str, str] = {"": "api", "__main__": "cli", "portable": "rl"}
+"""Modules that are in no folder, and the folder whose rules they follow."""
 
 ROOM = 250  # lines to which a recorded closure is rounded up, so that a repair fits
-STARTS = ("settings.config", "training.trainer", "cli.commands.train")
+STARTS = ("training.settings.config", "training.trainer", "cli.commands.train")
 
 
 @cache
@@ -126,10 +63,8 @@ def imports(module: str) -> frozenset[str]:
 
 
 def folder_of(module: str) -> str:
-    """The coming folder of a module."""
-    while module not in FOLDERS:
-        module = module.rpartition(".")[0]
-    return FOLDERS[module]
+    """The folder of a module."""
+    return FOLDERS.get(module) or module.partition(".")[0]
 
 
 def crossing() -> Iterator[str]:

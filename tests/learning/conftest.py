@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slipstream.agents.agent import AgentConfig
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.environments.environment import Environment
-from slipstream.environments.factory import resolve_environment
+from slipstream.rl.agents.agent import AgentConfig
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
 
 sys.path.insert(0, str(Path(__file__).parent))  # for planted_world

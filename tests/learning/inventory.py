@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.core import config, kernel
+from slipstream.core import config
 from slipstream.core.random import integer
-from slipstream.core.spec import Spec
+from slipstream.kernels import kernel
+from slipstream.kernels.spec import Spec
 
 
 class Config(config.Config):

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.environments.environment import Environment
-from slipstream.environments.factory import resolve_environment
-from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.features.sets import FEATURE_SETS
-from slipstream.files.track import Track
-from slipstream.market.config import DataConfig
-from slipstream.market.panel import load_panel
-from slipstream.market.planted.crypto import PlantedCrypto
-from slipstream.market.planted.prices import BASIS_POINT, PlantedMarket
-from slipstream.market.planted.reversion import PlantedReversion
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.panel import load_panel
+from slipstream.markets.features.sets import FEATURE_SETS
+from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic.prices import BASIS_POINT, PlantedMarket
+from slipstream.markets.synthetic.reversion import PlantedReversion
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.track import Track
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
 FEATURES = ["log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]]

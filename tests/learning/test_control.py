@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.envs import cartpole
-from slipstream.settings.config import resolve
+from slipstream.kernels.classic import cartpole
+from slipstream.training.settings.config import resolve
 
 CARTPOLE = cartpole.SETTINGS["ppo"]["agent"]
 PENDULUM = {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.environments.factory import resolve_environment
-from slipstream.envs import cartpole
+from slipstream.kernels.classic import cartpole
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
 
 PROBE = {

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.factory import resolve_environment
-from slipstream.envs.forex import kernel as forex
-from slipstream.market.planted.forex import (
+from slipstream.markets.forex import kernel as forex
+from slipstream.markets.synthetic.forex import (
     NOISE_COLUMNS,
     PlantedForex,
 )
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.factory import resolve_environment
 
 AGENT = {
     "horizon": 256,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.dqn.config import DQNConfig
 
 SHOP = str(Path(__file__).parents[2] / "examples/kernels/shop.py")
 CAPACITY, MOST_WANTED, STORAGE, DELIVERY, DAYS = 12, 6, 0.1, 2.0, 60

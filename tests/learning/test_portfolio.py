@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from planted_world import environment_of, share_of_optimum
 
-from slipstream.agents.sac.config import SACConfig
-from slipstream.environments.evaluation import Evaluator
-from slipstream.envs.portfolio import kernel as portfolio
+from slipstream.markets.portfolio import kernel as portfolio
+from slipstream.rl.agents.sac.config import SACConfig
+from slipstream.training.environments.evaluation import Evaluator
 
 
 @pytest.mark.long

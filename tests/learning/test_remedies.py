@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from planted_world import MARKETS, environment_of, share_of_optimum
 
-from slipstream.environments.evaluation import Evaluator
-from slipstream.envs.portfolio import kernel as portfolio
+from slipstream.markets.portfolio import kernel as portfolio
+from slipstream.training.environments.evaluation import Evaluator
 
 SETTINGS = portfolio.SETTINGS["ppo"]
 

@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.environments.factory import make_environment
-from slipstream.files import checkpoint, yaml_file
-from slipstream.files.files import write_json, write_text
-from slipstream.live import gates
-from slipstream.live.deployment import Deployment, deploy
-from slipstream.live.feed import PriceFeed, Told
-from slipstream.market.calendar import in_weekend
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import _weights, pack
-from slipstream.settings.config import RunConfig
+from slipstream.core.storage import checkpoint, yaml_file
+from slipstream.core.storage.files import write_json, write_text
+from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.live import gates
+from slipstream.markets.live.deployment import Deployment, deploy
+from slipstream.markets.live.feed import PriceFeed, Told
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import _weights, pack
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.settings.config import RunConfig
 
 SUNDAY = 1_740_348_000  # 2025-02-23 22:00 UTC: the forex week opens; clocks change soon
 GATES = ("confirmed", "holdout", "pbo", "dsr", "costs", "cuts")
@@ -154,5 +154,5 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> set[int]:
                 moments += told.moments
             return told._replace(moments=moments)
 
-    monkeypatch.setattr("slipstream.live.feed.PriceFeed", Blocks)
+    monkeypatch.setattr("slipstream.markets.live.feed.PriceFeed", Blocks)
     return ends

@@ -16,16 +16,16 @@ from slipstream import load_policy, portable
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.fold_plan import HOLDOUT
-from slipstream.environments.episodes import replay
-from slipstream.environments.evaluation import Evaluator
-from slipstream.files import checkpoint
-from slipstream.live import gates
-from slipstream.live.deployment import Deployment, deploy
-from slipstream.live.gates import Gate, _figure, _holdout
-from slipstream.live.passes import Pass
-from slipstream.runs.policies import DeployedPolicy
+from slipstream.core.storage import checkpoint
+from slipstream.markets.live import gates
+from slipstream.markets.live.deployment import Deployment, deploy
+from slipstream.markets.live.gates import Gate, _figure, _holdout
+from slipstream.markets.live.passes import Pass
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.environments.episodes import replay
+from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.population.source import EnvironmentSource
+from slipstream.training.runs.policies import DeployedPolicy
 
 FEATURES = ["log_return_1", "rsi_14"]
 FORCED = dict.fromkeys(GATES[:5], "a test")

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from live_markets import table, week
 
-from slipstream.live.feed import PriceFeed, Told
-from slipstream.live.store import Moment, Shape
+from slipstream.markets.live.feed import PriceFeed, Told
+from slipstream.markets.live.store import Moment, Shape
 
 BARS = 700
 TIME = week(BARS)
@@ -27,7 +27,7 @@ class Tail:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.whole, self.clock = folder, 0, float(TIME[-1] + 3_600)
-        monkeypatch.setattr("slipstream.live.feed.time.time", lambda: self.clock)
+        monkeypatch.setattr("slipstream.markets.live.feed.time.time", lambda: self.clock)
         own = PriceFeed._bars
 
         def bars(feed: PriceFeed) -> object:

@@ -27,16 +27,16 @@ from live_markets import GATES, Make, table, write
 from slipstream.cli import main
 from slipstream.core.errors import ConfigError, DataError, ResourceError
 from slipstream.core.extras import require
-from slipstream.live import exchange
-from slipstream.live.account import JOURNAL, Wanted
-from slipstream.live.broker import FILLED, AlpacaPaper, Lot, Order
-from slipstream.live.comparison import compare
-from slipstream.live.deployment import Deployment, deploy
-from slipstream.live.journal import Journal
-from slipstream.live.limits import Limits, Situation, forbidden, forbidden_orders, kill
-from slipstream.live.orders import Orders
-from slipstream.live.paper import paper
-from slipstream.live.ranges import Outside, Ranges
+from slipstream.markets.live import exchange
+from slipstream.markets.live.account import JOURNAL, Wanted
+from slipstream.markets.live.broker import FILLED, AlpacaPaper, Lot, Order
+from slipstream.markets.live.comparison import compare
+from slipstream.markets.live.deployment import Deployment, deploy
+from slipstream.markets.live.journal import Journal
+from slipstream.markets.live.limits import Limits, Situation, forbidden, forbidden_orders, kill
+from slipstream.markets.live.orders import Orders
+from slipstream.markets.live.paper import paper
+from slipstream.markets.live.ranges import Outside, Ranges
 
 SIZE = 28_800
 BEGIN = 1_741_219_200  # 2025-03-06 00:00 UTC; New York's clock changes on the 9th
@@ -89,7 +89,7 @@ def served(
     for name in exchange.KEYS:
         monkeypatch.setenv(name, "secret-of-this-test")
     # An order that stays open all bar long is asked for 50 times, not 1,000.
-    monkeypatch.setattr("slipstream.live.paper._LONGEST_LOOK", 600.0)
+    monkeypatch.setattr("slipstream.markets.live.paper._LONGEST_LOOK", 600.0)
 
     def serve(
         week: Week | None = None,

@@ -18,17 +18,17 @@ from live_markets import GATES, Make, table, week, write
 import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.files.interruption import Interrupted, ask_to_stop
-from slipstream.files.lines import run_lines
-from slipstream.files.status import read_status
-from slipstream.live.account import JOURNAL
-from slipstream.live.comparison import compare
-from slipstream.live.deployment import Deployment, deploy
-from slipstream.live.journal import Journal
-from slipstream.live.limits import KILL, kill, killed
-from slipstream.live.paper import paper
-from slipstream.market.checks.check import check
-from slipstream.market.config import DataConfig
+from slipstream.core.storage.interruption import Interrupted, ask_to_stop
+from slipstream.core.storage.lines import run_lines
+from slipstream.core.storage.status import read_status
+from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.live.account import JOURNAL
+from slipstream.markets.live.comparison import compare
+from slipstream.markets.live.deployment import Deployment, deploy
+from slipstream.markets.live.journal import Journal
+from slipstream.markets.live.limits import KILL, kill, killed
+from slipstream.markets.live.paper import paper
 
 FEATURES = ["log_return_1", "rsi_14"]
 FOREX: dict[str, Any] = {"features": FEATURES}
@@ -435,7 +435,7 @@ def test_another_version_goes_on_with_an_account_of_its_own(
         else:
             ask_to_stop(found.path)
 
-    monkeypatch.setattr("slipstream.live.paper.time.sleep", sleep)
+    monkeypatch.setattr("slipstream.markets.live.paper.time.sleep", sleep)
     said: list[str] = []
     with pytest.raises(Interrupted, match="slipstream paper demo"):
         paper("demo", f"tail:{prices}", say=said.append)

@@ -10,15 +10,15 @@ import polars as pl
 import pytest
 from live_markets import Make, table, week, write
 
-from slipstream.features.streams import HistoryError, IndicatorStreams, outputs
-from slipstream.live import account
-from slipstream.live.account import PaperAccount
-from slipstream.live.deployment import Deployment
-from slipstream.live.feed import Told
-from slipstream.live.journal import Decision
-from slipstream.live.passes import PriceReplay
-from slipstream.live.store import Moment, Shape, moments_of
-from slipstream.market.bars import Bars
+from slipstream.markets.data.bars import Bars
+from slipstream.markets.features.streams import HistoryError, IndicatorStreams, outputs
+from slipstream.markets.live import account
+from slipstream.markets.live.account import PaperAccount
+from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.feed import Told
+from slipstream.markets.live.journal import Decision
+from slipstream.markets.live.passes import PriceReplay
+from slipstream.markets.live.store import Moment, Shape, moments_of
 
 COINS = 1_641_081_000 + 300 * np.arange(1_760)
 # What TA-Lib sums or averages since the first bar, and windows of NumPy.

@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 from live_markets import Make, table, week, write
 
-from slipstream.environments.environment import PriceWindow
-from slipstream.environments.episodes import Seen, episode_names, run_episodes
-from slipstream.environments.kernel_environment import KernelKind
-from slipstream.live.account import JOURNAL
-from slipstream.live.journal import Journal
-from slipstream.live.paper import paper
-from slipstream.live.ranges import Ranges
+from slipstream.markets.live.account import JOURNAL
+from slipstream.markets.live.journal import Journal
+from slipstream.markets.live.paper import paper
+from slipstream.markets.live.ranges import Ranges
+from slipstream.training.environments.environment import PriceWindow
+from slipstream.training.environments.episodes import Seen, episode_names, run_episodes
+from slipstream.training.environments.kernel_environment import KernelKind
 
 
 def jumping(jumps: dict[int, float]) -> pl.DataFrame:

@@ -11,15 +11,15 @@ from live_markets import Make, momentum, save_study, week, write
 
 from slipstream.cli import main
 from slipstream.core.errors import ConfigError
-from slipstream.files import logbook
-from slipstream.files.files import make_folder, write_sealed
-from slipstream.files.interruption import Interrupted, ask_to_stop
-from slipstream.files.status import LOG, read_status
-from slipstream.live import deployment, gates, successor
-from slipstream.live.deployment import Deployment
-from slipstream.live.gates import Gate
-from slipstream.live.paper import paper
-from slipstream.report.market.openings import open_days, price_series
+from slipstream.core.storage import logbook
+from slipstream.core.storage.files import make_folder, write_sealed
+from slipstream.core.storage.interruption import Interrupted, ask_to_stop
+from slipstream.core.storage.status import LOG, read_status
+from slipstream.markets.live import deployment, gates, successor
+from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.gates import Gate
+from slipstream.markets.live.paper import paper
+from slipstream.markets.report.openings import open_days, price_series
 
 HOUR, BARS = 3_600, 2_000
 TIMES = week(BARS, HOUR)

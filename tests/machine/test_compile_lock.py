@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.machine import cache
-from slipstream.machine.cache import filling, is_whole, only_maker
+from slipstream.jit import cache
+from slipstream.jit.cache import filling, is_whole, only_maker
 
 SOURCE = Path(__file__).parents[2] / "src"
 HEAD = """
     import os, sys
     from pathlib import Path
-    from slipstream.machine.cache import filling, only_maker
+    from slipstream.jit.cache import filling, only_maker
     folder = Path(sys.argv[1])
     def say(*words):
         print(*words, flush=True)

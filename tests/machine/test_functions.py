@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from slipstream.core.random import stream
-from slipstream.experience.compiled import compile_loops
-from slipstream.machine import draws
-from slipstream.machine.functions import cosine_of_turn, exp_2, log_2
-from slipstream.nets.sampling import draw_component, draw_components
+from slipstream.jit import draws
+from slipstream.jit.functions import cosine_of_turn, exp_2, log_2
+from slipstream.rl.experience.compiled import compile_loops
+from slipstream.rl.nets.sampling import draw_component, draw_components
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import threading
 
 import numpy as np
 
-from slipstream.experience.compiled import compile_loops, of_int64
-from slipstream.machine import gate as gates
-from slipstream.machine.gate import help_out, make_gate, share
+from slipstream.jit import gate as gates
+from slipstream.jit.gate import help_out, make_gate, share
+from slipstream.rl.experience.compiled import compile_loops, of_int64
 
 TASKS = 3
 

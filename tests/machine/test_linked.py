@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 # prints how many were in the cache.
 CHILD = """
     import numpy as np
-    from slipstream.machine import render
+    from slipstream.jit import render
 
     CALLEE = '''
     def share(pair, i, floor):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.machine import render
-from slipstream.machine.matrices import matrix
+from slipstream.jit import render
+from slipstream.jit.gemm.matrices import matrix
 
 _TEXT = """
 def double(numbers, at, rows, columns, out):

@@ -1,4 +1,4 @@
-"""Parts of Numba that it promises nobody, and that `machine/` uses: each by its name.
+"""Parts of Numba that it promises nobody, and that `jit/` uses: each by its name.
 
 A new version that lacks one fails here, in words, before anything is compiled by it. Then the file
 that is named follows it. Names that only `fast/` uses may be missing: see `fast/switch.py`.
@@ -16,10 +16,10 @@ import numba
 import pytest
 from packaging.requirements import Requirement
 
-from slipstream.machine.fast import switch
+from slipstream.jit.fast import switch
 
 ROOT = Path(__file__).parents[2]
-MACHINE = ROOT / "src/slipstream/machine"
+MACHINE = ROOT / "src/slipstream/jit"
 
 # Where it is found -> what is used of it, and by which files.
 PARTS = {

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from slipstream.experience.compiled import compile_loops
-from slipstream.machine import products
-from slipstream.machine.products import (
+from slipstream.jit.gemm import products
+from slipstream.jit.gemm.products import (
     add_product,
     add_transposed_product,
     fused,
@@ -14,6 +13,7 @@ from slipstream.machine.products import (
     layer_product,
     transpose,
 )
+from slipstream.rl.experience.compiled import compile_loops
 
 
 def multiply_add(a, b, c, out):

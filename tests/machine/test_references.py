@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from slipstream.machine import render
-from slipstream.machine.packed import Packed
+from slipstream.jit import render
+from slipstream.jit.packed import Packed
 
 
 class Inner(NamedTuple):

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import KernelError
-from slipstream.machine import cache as cache_module
-from slipstream.machine import product_calls, render
-from slipstream.machine.cache import cache_folder, filling, only_maker
-from slipstream.machine.fast import together as together_module
-from slipstream.machine.fast.together import Later, together
-from slipstream.machine.products import add_product
+from slipstream.jit import cache as cache_module
+from slipstream.jit import render
+from slipstream.jit.cache import cache_folder, filling, only_maker
+from slipstream.jit.fast import together as together_module
+from slipstream.jit.fast.together import Later, together
+from slipstream.jit.gemm import product_calls
+from slipstream.jit.gemm.products import add_product
 from slipstream.training.processes import workers
 from slipstream.training.processes.workers import compilers
 

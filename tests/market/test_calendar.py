@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.core.days import clock, validate_zone
 from slipstream.core.errors import ConfigError
-from slipstream.market import calendar as cal
+from slipstream.markets.data import calendar as cal
 
 NEW_YORK = ZoneInfo("America/New_York")
 

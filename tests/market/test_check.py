@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.market.checks.check import check, render
-from slipstream.market.checks.discover import describe_folder
-from slipstream.market.config import DataConfig
+from slipstream.markets.data.checks.check import check, render
+from slipstream.markets.data.checks.discover import describe_folder
+from slipstream.markets.data.config import DataConfig
 
 PRICES = ("open", "high", "low", "close")
 

@@ -11,12 +11,12 @@ from test_vendors import load, remedies
 from vendors import units
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.market.checks.check import check, render
-from slipstream.market.checks.discover import describe_folder, propose
-from slipstream.market.config import DataConfig
-from slipstream.market.finding import ACCEPTABLE, CATALOGUE
-from slipstream.market.market import load_market
-from slipstream.market.reading.source import chosen_data
+from slipstream.markets.data.checks.check import check, render
+from slipstream.markets.data.checks.discover import describe_folder, propose
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.finding import ACCEPTABLE, CATALOGUE
+from slipstream.markets.data.market import load_market
+from slipstream.markets.data.reading.source import chosen_data
 
 PRICES = ("open", "high", "low", "close")
 ROOT = Path(__file__).parents[2]

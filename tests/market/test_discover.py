@@ -8,11 +8,11 @@ from vendors import HOUR, binance, iso, metatrader_5, truth
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
-from slipstream.market.checks.check import check, render
-from slipstream.market.checks.discover import describe_folder, missing_pairs, propose
-from slipstream.market.config import DataConfig
-from slipstream.market.market import load_market
-from slipstream.market.symbols import market_kind
+from slipstream.markets.data.checks.check import check, render
+from slipstream.markets.data.checks.discover import describe_folder, missing_pairs, propose
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market
+from slipstream.markets.data.symbols import market_kind
 
 
 def test_a_folder_of_named_pairs(folder, frame):
@@ -27,7 +27,7 @@ def test_a_folder_of_named_pairs(folder, frame):
 
 
 def test_the_demos_package_is_described_and_loads():
-    found = describe_folder("package:slipstream/demo/prices")
+    found = describe_folder("package:slipstream/cli/demo/prices")
     one = found.files[0]
     assert (one.symbol, one.price_side) == ("EURUSD", "ask")
     section = found.data_section

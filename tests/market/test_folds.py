@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.fold_plan import FoldPlan
-from slipstream.market.folds import FoldSplit, fold_facts, make_folds
+from slipstream.markets.folds import FoldSplit, fold_facts, make_folds
 
 
 def rows_of(ranges: tuple[tuple[int, int], ...]) -> set[int]:

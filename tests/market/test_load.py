@@ -9,11 +9,11 @@ import pytest
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.market.checks.check import check
-from slipstream.market.config import DataConfig
-from slipstream.market.market import load_market
+from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market
 
-GYM = "package:slipstream/demo/prices"
+GYM = "package:slipstream/cli/demo/prices"
 
 
 def load(folder: str, **options: object):

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.market.bars import Bars
-from slipstream.market.config import DataConfig
-from slipstream.market.market import load_market, market_of
-from slipstream.market.panel import Panel, load_panel, panel_of
+from slipstream.markets.data.bars import Bars
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market, market_of
+from slipstream.markets.data.panel import Panel, load_panel, panel_of
 
 BAR = 300
 START = 1_700_000_100  # a multiple of 300

@@ -18,10 +18,10 @@ from vendors import HOUR, Truth, truth
 
 from slipstream.core.days import DAY
 from slipstream.core.errors import DataError
-from slipstream.market.checks.check import check
-from slipstream.market.checks.discover import describe_folder, propose
-from slipstream.market.config import DataConfig
-from slipstream.market.market import Market
+from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.checks.discover import describe_folder, propose
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import Market
 
 PRICES = ("open", "high", "low", "close")
 SPREAD = 0.00012

@@ -5,10 +5,10 @@ import pytest
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.market.bars import Bars
-from slipstream.market.folds import SplitConfig, split_times
-from slipstream.market.market import market_of
-from slipstream.market.planted.forex import PlantedForex
+from slipstream.markets.data.bars import Bars
+from slipstream.markets.data.market import market_of
+from slipstream.markets.folds import SplitConfig, split_times
+from slipstream.markets.synthetic.forex import PlantedForex
 
 SPLIT = SplitConfig()
 

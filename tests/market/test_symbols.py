@@ -3,8 +3,8 @@
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.market import symbols
-from slipstream.market.bars import timeframe_name, timeframe_seconds
+from slipstream.markets.data import symbols
+from slipstream.markets.data.bars import timeframe_name, timeframe_seconds
 
 
 @pytest.mark.parametrize(

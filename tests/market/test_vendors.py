@@ -32,12 +32,12 @@ from vendors import (
 from slipstream.core.config import validate
 from slipstream.core.days import DAY
 from slipstream.core.errors import DataError
-from slipstream.files import yaml_file
-from slipstream.market.checks.check import check
-from slipstream.market.checks.discover import describe_folder, propose
-from slipstream.market.config import DataConfig
-from slipstream.market.market import Market, load_market
-from slipstream.market.symbols import pip
+from slipstream.core.storage import yaml_file
+from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.checks.discover import describe_folder, propose
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import Market, load_market
+from slipstream.markets.data.symbols import pip
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from slipstream.core.days import DAY, NEW_YORK, clock, local_time
-from slipstream.market.calendar import in_weekend
+from slipstream.markets.data.calendar import in_weekend
 
 HOUR = 3600
 PRICES = ("open", "high", "low", "close")

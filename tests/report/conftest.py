@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.environments.factory import resolve_environment
+from slipstream.markets.report.passes import Passes
 from slipstream.report import canvas, page
-from slipstream.report.market.passes import Passes
+from slipstream.training.environments.factory import resolve_environment
 
 # The small worlds of these tests and of their neighbours are importable.
 for name in ("report", "studies", "envs"):

@@ -11,10 +11,8 @@ import numpy as np
 from fake_pool import MARKET, SPACE, FakePool
 
 from slipstream.core.random import seed_of
-from slipstream.core.spec import Metric
-from slipstream.environments.factory import resolve_environment
-from slipstream.report.market.openings import PriceRegister
-from slipstream.settings.config import resolve
+from slipstream.kernels.spec import Metric
+from slipstream.markets.report.openings import PriceRegister
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.warm_start import warm_start
@@ -22,7 +20,9 @@ from slipstream.studies.search.machinery import Survey
 from slipstream.studies.search.plan import iterations
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.study import Resources, Study
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.population.member import DailyReturns
+from slipstream.training.settings.config import resolve
 
 GROUPS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 PATHS = ((0, 0, 1, 2), (1, 3, 3, 4), (2, 4, 5, 5))

@@ -13,8 +13,8 @@ import slipstream
 from slipstream import portable
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.files import checkpoint
-from slipstream.market.planted.forex import PlantedForex
+from slipstream.core.storage import checkpoint
+from slipstream.markets.synthetic.forex import PlantedForex
 
 
 def command(*words):
@@ -132,7 +132,7 @@ def test_a_market_names_its_bars_and_the_licence_beside_them(tmp_path):
     assert " to " in told["test bars"] and len(told["sha256"]) == 64
     assert told["Annual Sharpe ratio"] == "n/a (too few days for one)"
     assert "on bars after those above" in text
-    assert slipstream.runs.run.Run.open(run.path).test_reads == reads  # no further look
+    assert slipstream.training.runs.run.Run.open(run.path).test_reads == reads  # no further look
     with pytest.raises(ConfigError, match="scored by its run"):
         slipstream.evaluate(tmp_path / "given")
     manifest = json.loads((tmp_path / "given/manifest.json").read_text())

@@ -7,8 +7,8 @@ import pytest
 import study_world
 
 from slipstream import api
-from slipstream.files import machine, table
-from slipstream.files.machine import COLUMNS, Machine, MachineTable
+from slipstream.core.storage import machine, table
+from slipstream.core.storage.machine import COLUMNS, Machine, MachineTable
 from slipstream.report import canvas
 from slipstream.report.provenance import machine_columns, machine_pictures
 from slipstream.report.run.evaluation import evaluate_run

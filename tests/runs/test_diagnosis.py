@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.runs.diagnosis import Phases, diagnose, phases_of
-from slipstream.settings.config import resolve
+from slipstream.training.runs.diagnosis import Phases, diagnose, phases_of
+from slipstream.training.settings.config import resolve
 
 
 def run(env, policy, update, wall, name="gym:CartPole-v1", backend="auto", evaluated=(), start=0.0):

@@ -9,8 +9,8 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.runs import games as games_file
-from slipstream.runs.games import (
+from slipstream.training.runs import games as games_file
+from slipstream.training.runs.games import (
     Games,
     Player,
     bots,

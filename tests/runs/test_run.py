@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
-from slipstream.files import lock
-from slipstream.runs.listeners.events import Progress, Started
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import lock
+from slipstream.training.callbacks.events import Progress, Started
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 
 
 @pytest.fixture
@@ -182,9 +182,9 @@ def test_events_are_written_down(run):
 
 FIRST_MOMENTS = """
 import os, pathlib, signal, sys
-from slipstream.files import files
-from slipstream.runs import run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import files
+from slipstream.training.runs import run
+from slipstream.training.settings.config import resolve
 
 config, base = resolve("cartpole", {"training.num_envs": 4}), pathlib.Path(sys.argv[1])
 calls, last = [0], [0]

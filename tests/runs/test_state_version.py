@@ -9,10 +9,10 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import VersionError
-from slipstream.files.checkpoint import MANIFEST, checkpoints
-from slipstream.files.files import write_sealed
-from slipstream.runs.run import Run
-from slipstream.runs.state_version import check_state_version, state_version
+from slipstream.core.storage.checkpoint import MANIFEST, checkpoints
+from slipstream.core.storage.files import write_sealed
+from slipstream.training.runs.run import Run
+from slipstream.training.runs.state_version import check_state_version, state_version
 
 SETTINGS = {"agent.horizon": 16, "agent.minibatch": 32, "evaluation.episodes": 4}
 OLD = {"slipstream": "0.0.9", "training": 0, "agent": 1}
@@ -57,7 +57,7 @@ def test_an_older_run_is_read_and_not_resumed(run):
 
 
 def test_an_agent_has_a_number_of_its_own(run, monkeypatch):
-    from slipstream.agents.ppo.ppo import PPO
+    from slipstream.rl.agents.ppo.ppo import PPO
 
     (run.path / "result.json").unlink()
     monkeypatch.setattr(PPO, "state_version", 99)

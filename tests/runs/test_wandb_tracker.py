@@ -13,7 +13,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.runs.run import Run
+from slipstream.training.runs.run import Run
 
 wandb = pytest.importorskip("wandb", reason="pip install wandb")
 SMALL = {"agent.horizon": 32, "agent.minibatch": 64, "agent.widths": [8]}

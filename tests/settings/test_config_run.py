@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.files import yaml_file
-from slipstream.settings.config import RunConfig, resolve
-from slipstream.settings.target import parse_overrides
+from slipstream.core.storage import yaml_file
+from slipstream.training.settings.config import RunConfig, resolve
+from slipstream.training.settings.target import parse_overrides
 
 
 def refusal(target, overrides=()):

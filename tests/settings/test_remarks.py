@@ -1,8 +1,8 @@
 """What is said of a run whose time goes into learning."""
 
 import slipstream
-from slipstream.settings.config import resolve
-from slipstream.settings.remarks import update_takes
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.remarks import update_takes
 
 
 def test_what_will_help_follows_from_the_agent():

@@ -9,12 +9,12 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments import suggested
-from slipstream.environments.factory import resolve_environment
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.nets.policy_file import pack
-from slipstream.settings.config import resolve
-from slipstream.settings.sizing import choose_num_envs, resolve_num_envs
+from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.rl.nets.policy_file import pack
+from slipstream.training.environments import suggested
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sizing import choose_num_envs, resolve_num_envs
 
 
 def chosen(target, **training):

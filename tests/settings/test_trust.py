@@ -12,17 +12,17 @@ import yaml
 
 import slipstream
 from slipstream.cli import main
-from slipstream.core.discover import USER_MODULE
 from slipstream.core.errors import CheckpointError, TrustError
-from slipstream.environments import kernel_environment
-from slipstream.files import checkpoint
-from slipstream.files.files import write_sealed
-from slipstream.runs.games import opponent_of
-from slipstream.runs.policies import DeployedPolicy
-from slipstream.runs.run import Run
-from slipstream.settings.trust import check_trust
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.files import write_sealed
+from slipstream.kernels.discover import USER_MODULE
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ask, Ledger
+from slipstream.training.environments import kernel_environment
+from slipstream.training.runs.games import opponent_of
+from slipstream.training.runs.policies import DeployedPolicy
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.trust import check_trust
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kernels"
 RAN = "import pathlib\npathlib.Path(__file__).with_name('{}.ran').touch()\n"
@@ -32,8 +32,8 @@ FAST = {
     "training.backend": "serial",  # no version of a kernel is compiled for these tests
 }
 AGENT = """
-from slipstream.agents.ppo.config import Config as Ppo
-from slipstream.agents.ppo.ppo import PPO
+from slipstream.rl.agents.ppo.config import Config as Ppo
+from slipstream.rl.agents.ppo.ppo import PPO
 
 
 class Config(Ppo):

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.random import seed_of
-from slipstream.core.spec import MarketSpec
-from slipstream.settings.config import resolve
+from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.ledger import Verdict
 from slipstream.studies.search.plan import StudyPlan, iterations
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.population.member import DailyReturns, Member, Outcome
+from slipstream.training.settings.config import resolve
 
 MARKET = MarketSpec(("A", "B"), "USD", 1e4, 300, 105_120.0, 365.0, "00:00 UTC", benchmark=True)
 SKILL = 0.0  # a test may set it: added to every member's mean daily return

@@ -11,8 +11,7 @@ from fake_pool import FakePool, plan
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.random import seed_of
-from slipstream.files.logbook import Logbook
-from slipstream.runs.holdout import Opening
+from slipstream.core.storage.logbook import Logbook
 from slipstream.studies.outcome.confirmation import (
     _aligned,
     confirm,
@@ -33,6 +32,7 @@ from slipstream.studies.search.session import Session
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.returns import FoldMap, closest
 from slipstream.training.population.member import DailyReturns
+from slipstream.training.runs.holdout import Opening
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 

@@ -3,9 +3,9 @@
 import torch
 
 import slipstream
-from slipstream.agents import torch_agent
-from slipstream.agents.ppo import torch_form
-from slipstream.files.status import read_status
+from slipstream.core.storage.status import read_status
+from slipstream.rl.agents import torch_agent
+from slipstream.rl.agents.ppo import torch_form
 
 
 def test_halved_members_are_told_once(smallest_study, tmp_path, monkeypatch):

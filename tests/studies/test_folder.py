@@ -11,10 +11,10 @@ import sys
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.files.best_policies import BestPolicies
-from slipstream.runs.policies import deployed_folder
-from slipstream.runs.run import Run
+from slipstream.rl.best_policies import BestPolicies
 from slipstream.studies.record.folder import StudyFolder, difference, read_section, read_study
+from slipstream.training.runs.policies import deployed_folder
+from slipstream.training.runs.run import Run
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_json_of_another_shape(folder, name, text):
 
 
 def test_a_second_search_is_told_that_all_cores_are_used(folder, monkeypatch):
-    monkeypatch.setattr("slipstream.files.lock._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("slipstream.core.storage.lock._PATIENCE_SECONDS", 0.0)
     folder.lock()
     with pytest.raises(ConfigError, match=r"runs the study study, and uses its cores already"):
         StudyFolder(folder.path).lock()
@@ -45,7 +45,7 @@ def test_a_second_search_is_told_that_all_cores_are_used(folder, monkeypatch):
 
 
 def test_commands_that_refusals_name_take_a_folder_with_a_blank(tmp_path, monkeypatch):
-    monkeypatch.setattr("slipstream.files.lock._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("slipstream.core.storage.lock._PATIENCE_SECONDS", 0.0)
     folder, said = StudyFolder(tmp_path / "a b"), []
     folder.path.mkdir()
     folder.lock()

@@ -11,11 +11,8 @@ from dataclasses import replace
 import pytest
 from fake_pool import MARKET, FakePool, plan
 
-from slipstream.agents.discover import agent_class
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.environments.factory import resolve_environment
-from slipstream.settings.config import resolve
-from slipstream.settings.target import parse_overrides
+from slipstream.rl.agents.discover import agent_class
 from slipstream.studies.search.forecast import (
     SliceSpeed,
     check_memory,
@@ -32,6 +29,9 @@ from slipstream.studies.search.session import Meter
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.start import base_config, prepare
 from slipstream.studies.study import hours_of
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.target import parse_overrides
 
 SPEC = resolve_environment("cartpole", {}).spec
 RATES = {"low": 0.9, "high": 0.99}

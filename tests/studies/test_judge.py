@@ -7,7 +7,6 @@ import pytest
 from fake_pool import plan
 from scipy.stats import spearmanr
 
-from slipstream.settings.config import resolve
 from slipstream.studies.config import PruningConfig, StudyConfig
 from slipstream.studies.record.ledger import Verdict
 from slipstream.studies.search.judge import (
@@ -24,6 +23,7 @@ from slipstream.studies.search.judge import (
 from slipstream.studies.search.plan import Stages
 from slipstream.studies.search.scheduler import Event
 from slipstream.training.population.member import DailyReturns, Outcome
+from slipstream.training.settings.config import resolve
 
 
 def outcome(value: float, fold: int = 0, trial: int = 0, failed: bool = False) -> Outcome:

@@ -7,7 +7,7 @@ import empyrical
 import numpy as np
 import pytest
 
-from slipstream.core.spec import MarketSpec
+from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.statistics.returns import fold_score, log_growth, sharpe, trial_score
 from slipstream.training.population.member import DailyReturns
 

@@ -21,7 +21,7 @@ import pytest
 from test_tune_killed import CONFIG, contents, whole
 from test_tune_killed import PROGRAM as MAIN
 
-from slipstream.files.status import read_status
+from slipstream.core.storage.status import read_status
 
 pytestmark = [
     pytest.mark.long,
@@ -213,8 +213,8 @@ def test_a_run_and_a_kernel_of_the_users(nodes, tmp_path):
     """Its members are on two nodes, one of which dies; the user's file is there, too."""
     pole = tmp_path / "pole.py"
     pole.write_text(
-        "from slipstream.envs.cartpole import Config, Params, Data, STATE, load, reset, step, "
-        "observe, spec\n"
+        "from slipstream.kernels.classic.cartpole import Config, Params, Data, STATE, load, reset, "
+        "step, observe, spec\n"
     )
     words = ("train", pole, "--members", "2", "--total-steps", "600_000", "--no-report")
     alone = [sys.executable, "-c", MAIN, *map(str, words), "--out", "alone"]
@@ -274,12 +274,12 @@ def test_a_cluster_without_room(nodes, tmp_path):
 
 def test_shares_of_a_card(nodes, tmp_path):
     """Ray is told of a card that is not there: two actors have half of it each."""
-    from slipstream.environments.factory import resolve_environment
-    from slipstream.settings.config import resolve
     from slipstream.training.cluster.cluster import ClusterOptions
     from slipstream.training.cluster.cluster_workers import SERVICE
     from slipstream.training.cluster.premises import work_for
     from slipstream.training.cluster.ray_cluster import RayCluster
+    from slipstream.training.environments.factory import resolve_environment
+    from slipstream.training.settings.config import resolve
 
     config = resolve("cartpole", {"training.device": "cuda:0"})
     environment = resolve_environment(config.env_name, config.env_settings)

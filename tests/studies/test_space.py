@@ -9,10 +9,10 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.settings.config import resolve
 from slipstream.studies.space.published import published, settings_of
 from slipstream.studies.space.space import Range, SearchSpace
 from slipstream.studies.start import _rivals, prepare
+from slipstream.training.settings.config import resolve
 
 ROLLOUT_ROWS = "agent.rollout_rows"
 optuna.logging.set_verbosity(optuna.logging.WARNING)

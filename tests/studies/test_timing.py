@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from fake_pool import plan
 
-from slipstream.core.market_pass import SymbolPass
-from slipstream.core.spec import MarketSpec
-from slipstream.runs.holdout import Opening
+from slipstream.kernels.spec import MarketSpec
+from slipstream.markets.market_pass import SymbolPass
 from slipstream.studies.outcome.confirmation import confirm, confirmation_slots
 from slipstream.studies.outcome.result import evidence_of
 from slipstream.studies.outcome.sentences import NO_TIMING, direction
@@ -20,6 +19,7 @@ from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths, fold_score
 from slipstream.training.population.member import DailyReturns, Outcome
 from slipstream.training.population.passes import join_passes, pass_growth
+from slipstream.training.runs.holdout import Opening
 
 DAY = 86_400
 PAIRS = MarketSpec(("EURUSD",), "USD", 1_000.0, DAY // 2, 520.0, 260.0, "00:00 UTC")

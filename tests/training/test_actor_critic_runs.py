@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.agents.actor_critic.config import ActorCriticConfig
 from slipstream.core.errors import ConfigError
-from slipstream.files import checkpoint
-from slipstream.files.interruption import Interrupted
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.interruption import Interrupted
+from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 AGENT = {

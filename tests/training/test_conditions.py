@@ -10,13 +10,13 @@ import pytest
 import slipstream
 from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import make_environment
-from slipstream.market.planted.crypto import PlantedCrypto
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack, unpack
-from slipstream.runs import policies
-from slipstream.runs.run import Run
+from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack, unpack
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.runs import policies
+from slipstream.training.runs.run import Run
 
 HOUR = 3_600
 FEATURES = ["log_return_1", "rsi_14", "range_rel"]

@@ -4,9 +4,9 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
-from slipstream.settings.config import RunConfig
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
 from slipstream.training.trainer import Trainer
 
 SMALL = {

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slipstream.environments import gymnasium_environment
-from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.factory import resolve_environment
-from slipstream.files import checkpoint
-from slipstream.files.interruption import Interrupted
-from slipstream.runs.listeners.events import Evaluated, Finished, Started, Updated
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.interruption import Interrupted
+from slipstream.gym import gymnasium_environment
+from slipstream.training.callbacks.events import Evaluated, Finished, Started, Updated
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 pytestmark = pytest.mark.usefixtures("one_server")
@@ -153,8 +153,8 @@ def test_a_run_says_and_records_that_its_environment_does_not_repeat_itself(tmp_
 
 
 KERNEL = """
-from slipstream.envs.probes import *
-from slipstream.core.spec import Spec
+from slipstream.kernels.classic.probes import *
+from slipstream.kernels.spec import Spec
 from gymnasium import spaces
 
 
@@ -296,7 +296,7 @@ def test_the_result_is_of_episodes_that_chose_nothing(tmp_path):
     assert evaluation.test_seed != evaluation.seed
     environment = resolve_environment("gym:CartPole-v1", {})
     for member in run.result["members"]:
-        from slipstream.runs.policies import best_policy
+        from slipstream.training.runs.policies import best_policy
 
         evaluator = Evaluator(environment, "test", games=20, seed=evaluation.test_seed)
         values = evaluator.values(best_policy(run, member["member"]))[0]

@@ -6,7 +6,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.vector.kernel.fused import FusedLoop
+from slipstream.kernels.fused import FusedLoop
 
 KERNELS = Path(__file__).parents[1] / "vector" / "kernels"
 AGENT = {"horizon": 48, "minibatch": 48, "epochs": 1, "widths": [8]}
@@ -62,7 +62,7 @@ def test_what_nobody_can_train_on_has_the_same_words(tmp_path, monkeypatch, name
     assert BROKEN[name][0] in text
     kernel.write_text(text.replace(*BROKEN[name]))
     monkeypatch.setattr(  # it would be named there first
-        "slipstream.environments.kernel_environment.check_own_kernel",
+        "slipstream.training.environments.kernel_environment.check_own_kernel",
         lambda *a, **k: False,
     )
     said = []

@@ -2,11 +2,11 @@
 
 import pytest
 
-from slipstream.files import checkpoint
-from slipstream.files.interruption import Interrupted, ask_to_stop
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.interruption import Interrupted, ask_to_stop
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 _ROLLOUTS = {"agent.horizon": 64, "agent.minibatch": 32}

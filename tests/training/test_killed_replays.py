@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from slipstream.files import checkpoint
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import checkpoint
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 STEPS = 20_000
@@ -23,7 +23,7 @@ AGENTS = {
 }
 PROGRAM = (
     "import sys; from slipstream.training import trainer; "
-    "from slipstream.runs.run import Run; "
+    "from slipstream.training.runs.run import Run; "
     "run = Run.open(sys.argv[1]); trainer.resume(run); run.close()"
 )
 

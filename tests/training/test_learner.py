@@ -10,20 +10,20 @@ import pytest
 import torch
 
 from slipstream import api
-from slipstream.agents import torch_agent
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.agents.ppo import torch_form as ppo_form
-from slipstream.agents.sac.config import SACConfig
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.environments.factory import resolve_environment
-from slipstream.files import checkpoint
-from slipstream.nets import torch_device
-from slipstream.runs.listeners.events import Checkpointed
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
-from slipstream.settings.sections import TrainingConfig
+from slipstream.core.storage import checkpoint
+from slipstream.rl.agents import torch_agent
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.ppo import torch_form as ppo_form
+from slipstream.rl.agents.sac.config import SACConfig
+from slipstream.rl.nets import torch_device
 from slipstream.studies.start import base_config
+from slipstream.training.callbacks.events import Checkpointed
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.learner import check_learner, last_device, learner_of
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sections import TrainingConfig
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {

@@ -4,15 +4,15 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.environments import gymnasium_environment
-from slipstream.environments.factory import resolve_environment
+from slipstream.gym import gymnasium_environment
+from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.report.run.evaluation import game, random_policy
-from slipstream.runs.policies import evaluate_best
-from slipstream.settings.config import resolve
 from slipstream.training import shard, trainer
+from slipstream.training.autotune.cells import Cell, measure_steps
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.make_workers import make_workers
-from slipstream.training.tuning.cells import Cell, measure_steps
-from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.training.runs.policies import evaluate_best
+from slipstream.training.settings.config import resolve
 
 CONFIG = {
     "env": {"name": "gym:CartPole-v1"},

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import train
 
 # Choosing what the mask forbids costs 1; a policy that is never told would pay.
 KERNEL = """
-from slipstream.envs.probes import *
-from slipstream.core.spec import Spec
+from slipstream.kernels.classic.probes import *
+from slipstream.kernels.spec import Spec
 from gymnasium import spaces
 
 

@@ -8,14 +8,14 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
-from slipstream.environments.environment import Stepping
-from slipstream.environments.factory import resolve_environment
-from slipstream.files.track import Track
-from slipstream.settings.config import resolve
-from slipstream.settings.remarks import remarks
+from slipstream.gym.process import launcher
 from slipstream.training import make_workers
-from slipstream.training.tuning import tuner
-from slipstream.vector.process import launcher
+from slipstream.training.autotune import tuner
+from slipstream.training.environments.environment import Stepping
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.remarks import remarks
+from slipstream.training.track import Track
 
 ENV = """
 import os
@@ -170,8 +170,8 @@ def test_a_kernel_is_compiled_not_stepped_by_processes(tmp_path):
 
 def test_evaluation_repeats_lost_episodes(flaky, tmp_path):
     """Scores with faults are those without: an episode is begun again from its first step."""
-    from slipstream.environments.episodes import run_episodes
-    from slipstream.environments.gymnasium_environment import GymnasiumKind
+    from slipstream.gym.gymnasium_environment import GymnasiumKind
+    from slipstream.training.environments.episodes import run_episodes
 
     found = []
     for every, backend in ((0, "serial"), (45, "process")):
@@ -190,8 +190,8 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
 ):
     from dataclasses import replace
 
-    from slipstream.environments.gymnasium_environment import GymnasiumKind
-    from slipstream.vector.vector_env import member_indices
+    from slipstream.gym.gymnasium_environment import GymnasiumKind
+    from slipstream.kernels.vector_env import member_indices
 
     seeds = member_indices([0], 8)
     environment = GymnasiumKind(flaky).load({})

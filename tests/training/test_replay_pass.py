@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.agents.dqn.config import DQNConfig
-from slipstream.environments.factory import resolve_environment
-from slipstream.machine import render
-from slipstream.machine.fast.together import together, wanted
+from slipstream.jit import render
+from slipstream.jit.fast.together import together, wanted
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.files import checkpoint
-from slipstream.files.interruption import Interrupted, ask_to_stop
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.interruption import Interrupted, ask_to_stop
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.runs.run import Run
 from slipstream.training.shard import resized
 
 PPO = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1}

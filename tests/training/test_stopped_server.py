@@ -12,7 +12,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import SlipstreamError
-from slipstream.runs.listeners.events import Updated
+from slipstream.training.callbacks.events import Updated
 
 SECONDS = 15.0  # from the stop to the end of a training of some seconds
 

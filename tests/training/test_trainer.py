@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ResourceError
-from slipstream.environments.factory import resolve_environment
-from slipstream.files import checkpoint
-from slipstream.files.interruption import Interrupted
-from slipstream.runs.listeners.events import (
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.interruption import Interrupted
+from slipstream.training.callbacks.events import (
     Checkpointed,
     Evaluated,
     Failed,
@@ -25,10 +24,11 @@ from slipstream.runs.listeners.events import (
     Started,
     Updated,
 )
-from slipstream.runs.listeners.telling import phases_of
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.training.callbacks.telling import phases_of
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.make_workers import make_workers
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import Trainer, resume, train
 
 SETTINGS = {
@@ -162,7 +162,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
     whole = _train(tmp_path, "whole", config)
     run = Run.create(config, tmp_path / "killed")
     program = (
-        "import sys; from slipstream.runs.run import Run;"
+        "import sys; from slipstream.training.runs.run import Run;"
         "from slipstream.training.trainer import train;"
         "run = Run.open(sys.argv[1]); train(run.config, run)"
     )
@@ -226,8 +226,8 @@ def test_a_lost_worker_is_named(tmp_path):
 
 def test_workers_end_with_their_parent(tmp_path):
     program = (
-        "import os, signal, sys; from slipstream.settings.config import resolve;"
-        "from slipstream.environments.factory import resolve_environment;"
+        "import os, signal, sys; from slipstream.training.settings.config import resolve;"
+        "from slipstream.training.environments.factory import resolve_environment;"
         "from slipstream.training.make_workers import make_workers;"
         "s = {'training.members': 3, 'training.shards': 3, 'training.num_envs': 8};"
         "c = resolve('cartpole', s);"
@@ -257,8 +257,8 @@ def _alive(pid):
 def test_an_error_in_a_worker_reaches_the_user(tmp_path):
     kernel = tmp_path / "broken.py"
     kernel.write_text(
-        "from slipstream.envs.cartpole import *\n"
-        "from slipstream.envs import cartpole\n"
+        "from slipstream.kernels.classic.cartpole import *\n"
+        "from slipstream.kernels.classic import cartpole\n"
         "import math\n"
         "def step(s, action, p, d):\n"
         "    s.x = s.x + 0.01\n"

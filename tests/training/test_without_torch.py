@@ -5,7 +5,7 @@ import sys
 import textwrap
 from importlib import metadata
 
-from slipstream.files import provenance
+from slipstream.core.storage import provenance
 
 _HIDE = """
 import sys
@@ -59,8 +59,8 @@ def test_images_name_the_line_that_installs_it():
         import gymnasium
         import numpy as np
         from slipstream.core.errors import ResourceError
-        from slipstream.core.spec import Spec
-        from slipstream.nets.policy import Policy
+        from slipstream.kernels.spec import Spec
+        from slipstream.rl.nets.policy import Policy
 
         image = gymnasium.spaces.Box(0, 255, (1, 10, 10), np.uint8)
         try:

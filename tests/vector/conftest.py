@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import StepOut, member_indices
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.vector_env import StepOut, member_indices
 
 KERNELS = Path(__file__).parent / "kernels"
 

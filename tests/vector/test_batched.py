@@ -8,7 +8,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.vector.vector_env import blank
+from slipstream.kernels.vector_env import blank
 
 sys.path.insert(0, str(Path(__file__).parent))  # for batched_world
 

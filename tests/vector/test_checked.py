@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.core.discover import list_kernels, load_kernel
 from slipstream.core.errors import KernelError
-from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.kernel.compile import checked_parts
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import HOLD
-from slipstream.vector.vector_env import member_indices
+from slipstream.kernels.compile import checked_parts
+from slipstream.kernels.contract import blank, random_actions
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import list_kernels, load_kernel
+from slipstream.kernels.loop import HOLD
+from slipstream.kernels.vector_env import member_indices
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -158,7 +158,7 @@ def test_only_kernels_of_others_are_checked():
     called = {"reset", "step", "observe", "mask", "ahead", "conclude"}
     assert checked_parts(own) == called
     # Every function of a kernel that the loop calls is among them.
-    text = (Path(__file__).parents[2] / "src/slipstream/vector/kernel/compile.py").read_text()
+    text = (Path(__file__).parents[2] / "src/slipstream/kernels/compile.py").read_text()
     names = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)}
     assert called <= names
 
@@ -258,7 +258,7 @@ def test_fixed_arrays_of_bool(tmp_path):
     text = text.replace("out[3] = s.seen[1, 0]", "out[3] = 1.0 if s.on[1] else 0.0")
     path = tmp_path / "flags.py"
     path.write_text(text)
-    from slipstream.vector.contract import check_environment
+    from slipstream.kernels.contract import check_environment
 
     kernel = load_kernel(str(path))
     check_environment(kernel, {"records": [[0, 9]]}, steps=60)

@@ -4,9 +4,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.vector import chosen
-from slipstream.vector.chosen import choose, step_seconds
-from slipstream.vector.foreign.foreign_env import ForeignEnv
+from slipstream.gym import chosen
+from slipstream.gym.chosen import choose, step_seconds
+from slipstream.gym.foreign_env import ForeignEnv
 
 
 def test_processes_are_for_long_steps_of_many_copies(monkeypatch):

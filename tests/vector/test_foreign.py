@@ -13,14 +13,14 @@ from gymnasium import spaces
 
 from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
-from slipstream.core.spec import Spec
-from slipstream.environments.factory import resolve_environment
-from slipstream.vector.contract import blank
-from slipstream.vector.foreign import making
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.foreign.making import flat_spaces
-from slipstream.vector.foreign.native import native_env
-from slipstream.vector.vector_env import member_indices
+from slipstream.gym import making
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.making import flat_spaces
+from slipstream.gym.native import native_env
+from slipstream.kernels.contract import blank
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import member_indices
+from slipstream.training.environments.factory import resolve_environment
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

@@ -8,12 +8,12 @@ from gymnasium import spaces
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.process import AT, BEAT, PULSE_WORDS
 from slipstream.core.random import stream
-from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.foreign.copies import ForeignCopy, peeled, step_each
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.foreign.making import flat_spaces, make_gymnasium
-from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.vector_env import member_indices
+from slipstream.gym.copies import ForeignCopy, peeled, step_each
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.making import flat_spaces, make_gymnasium
+from slipstream.kernels.contract import blank, random_actions
+from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.kernels.vector_env import member_indices
 
 
 class Toy(gymnasium.Env):
@@ -231,7 +231,7 @@ def test_copies_that_do_not_repeat_themselves_begin_fresh_episodes():
 
 
 def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
-    from slipstream.vector.foreign import foreign_env
+    from slipstream.gym import foreign_env
 
     monkeypatch.setattr(foreign_env, "LONGEST_LOG", 4)
     env, other = toys(terminate_at=9), toys(terminate_at=9)
@@ -242,7 +242,7 @@ def test_episodes_too_long_to_be_kept_begin_afresh(monkeypatch):
 
 
 def test_actions_are_kept_over_more_steps_than_an_episode_has(monkeypatch):
-    from slipstream.vector.foreign import foreign_env
+    from slipstream.gym import foreign_env
 
     monkeypatch.setattr(foreign_env, "LONGEST_LOG", 4)
     env, other = toys(terminate_at=3), toys(terminate_at=3)
@@ -389,7 +389,7 @@ class Breaks(gymnasium.Env):
 
 def test_a_watched_beat_is_even_after_a_failure_and_its_words_are_given_back(monkeypatch):
     words = memoryview(bytearray(8 * PULSE_WORDS)).cast("Q")
-    monkeypatch.setattr("slipstream.vector.foreign.driver.PULSES", pulses := [words])
+    monkeypatch.setattr("slipstream.gym.driver.PULSES", pulses := [words])
     env = ForeignEnv(Breaks, *member_indices([3], 2))
     assert not pulses
     env.reset(blank(env).obs)

@@ -20,13 +20,13 @@ import slipstream
 from slipstream import portable
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.process import FaultPolicy
-from slipstream.environments.factory import make_environment, resolve_environment
+from slipstream.gym import making, masks
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.making import Wrapped
+from slipstream.kernels.vector_env import blank, member_indices
 from slipstream.report.run.evaluation import random_policy
-from slipstream.runs.policies import seen_rows
-from slipstream.vector.foreign import making, masks
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.foreign.making import Wrapped
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.training.environments.factory import make_environment, resolve_environment
+from slipstream.training.runs.policies import seen_rows
 
 TAXI = "gym:Taxi-v4" if "Taxi-v4" in gymnasium.registry else "gym:Taxi-v3"
 HOWS = ("method", "info", "dict")

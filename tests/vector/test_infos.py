@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.core.process import FaultPolicy
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.foreign.infos import (
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.infos import (
     APART,
     FIRST,
     MOST_BYTES,
@@ -27,8 +27,8 @@ from slipstream.vector.foreign.infos import (
     batch_infos,
     signature_of,
 )
-from slipstream.vector.foreign.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
-from slipstream.vector.vector_env import member_indices
+from slipstream.gym.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

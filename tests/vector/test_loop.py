@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, KernelError
-from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 
 TIME, START, RECORD, SUM = range(4)
 

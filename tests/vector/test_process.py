@@ -17,10 +17,10 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.process import BEAT
-from slipstream.vector.contract import blank, random_actions
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
-from slipstream.vector.vector_env import member_indices
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.kernels.contract import blank, random_actions
+from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
+from slipstream.kernels.vector_env import member_indices
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
 

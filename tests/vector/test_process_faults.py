@@ -20,14 +20,14 @@ from gymnasium import spaces
 
 from slipstream.core.errors import KernelError
 from slipstream.core.process import FaultPolicy
-from slipstream.environments.episodes import lost_sentence, run_episodes
-from slipstream.vector.contract import blank
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.kernel.loop import HOLD, RESET
-from slipstream.vector.process.faults import TRIES, backoff
-from slipstream.vector.process.launcher import Launcher
-from slipstream.vector.process.worker import HANG_SIGNAL
-from slipstream.vector.vector_env import member_indices
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.process.faults import TRIES, backoff
+from slipstream.gym.process.launcher import Launcher
+from slipstream.gym.process.worker import HANG_SIGNAL
+from slipstream.kernels.contract import blank
+from slipstream.kernels.loop import HOLD, RESET
+from slipstream.kernels.vector_env import member_indices
+from slipstream.training.environments.episodes import lost_sentence, run_episodes
 
 pytestmark = pytest.mark.usefixtures("one_server")
 
@@ -414,9 +414,9 @@ def test_failures_are_tried_again_later_and_later():
 SCRIPT = """
 import gymnasium, json, os, signal, sys, time
 import numpy as np
-from slipstream.vector.contract import blank
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.vector_env import member_indices
+from slipstream.kernels.contract import blank
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.kernels.vector_env import member_indices
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.core.errors import ResourceError
-from slipstream.core.spec import Spec
-from slipstream.vector.foreign.making import flat_spaces
-from slipstream.vector.forms import observation_form
-from slipstream.vector.leaves import MisfitError, leaves_of, store
-from slipstream.vector.process import block, patience
-from slipstream.vector.process.block import Block
-from slipstream.vector.process.layout import Layout, copies_layout
+from slipstream.gym.making import flat_spaces
+from slipstream.gym.process import block, patience
+from slipstream.gym.process.block import Block
+from slipstream.gym.process.layout import Layout, copies_layout
+from slipstream.kernels.forms import observation_form
+from slipstream.kernels.leaves import MisfitError, leaves_of, store
+from slipstream.kernels.spec import Spec
 
 shapes = st.lists(st.integers(1, 4), min_size=0, max_size=3).map(tuple)
 floats = st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8])

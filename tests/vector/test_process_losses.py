@@ -14,12 +14,12 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.process import FaultPolicy
-from slipstream.vector.contract import blank
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.foreign.native import SAME_STEP, native_env
-from slipstream.vector.kernel.loop import HOLD
-from slipstream.vector.process.link import UP
-from slipstream.vector.vector_env import member_indices
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.native import SAME_STEP, native_env
+from slipstream.gym.process.link import UP
+from slipstream.kernels.contract import blank
+from slipstream.kernels.loop import HOLD
+from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

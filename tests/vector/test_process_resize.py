@@ -11,10 +11,10 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
-from slipstream.vector.contract import blank
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.foreign.native import native_env
-from slipstream.vector.vector_env import member_indices
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.native import native_env
+from slipstream.kernels.contract import blank
+from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

@@ -14,11 +14,11 @@ from gymnasium import spaces
 
 from slipstream.core.errors import KernelError
 from slipstream.core.process import FaultPolicy
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.foreign.native import native_env
-from slipstream.vector.process.block import anonymous_file
-from slipstream.vector.process.link import Link
-from slipstream.vector.vector_env import member_indices
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.native import native_env
+from slipstream.gym.process.block import anonymous_file
+from slipstream.gym.process.link import Link
+from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

@@ -8,11 +8,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.process import patience
-from slipstream.vector.process import workers as waiting
-from slipstream.vector.process.layout import ASLEEP
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.process import patience
+from slipstream.gym.process import workers as waiting
+from slipstream.gym.process.layout import ASLEEP
+from slipstream.kernels.vector_env import blank, member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

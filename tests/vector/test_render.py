@@ -13,15 +13,15 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.machine import render
-from slipstream.machine.cache import cache_folder, private_folder, sweep
-from slipstream.machine.reached import Reachable
-from slipstream.vector.kernel.compile import _compile_apart as compile_apart
-from slipstream.vector.kernel.compile import bindings
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.vector_env import StepOut, member_indices
+from slipstream.jit import render
+from slipstream.jit.cache import cache_folder, private_folder, sweep
+from slipstream.jit.reached import Reachable
+from slipstream.kernels.compile import _compile_apart as compile_apart
+from slipstream.kernels.compile import bindings
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.vector_env import StepOut, member_indices
 
 KERNELS = Path(__file__).parent / "kernels"
 SOURCE = Path(__file__).parents[2] / "src"
@@ -33,9 +33,9 @@ CHILD = """
     import numba.core.event as event
     compiling = event.RecordingListener()
     event.register("numba:compile", compiling)
-    from slipstream.core.discover import load_kernel
-    from slipstream.vector.kernel.copies import KernelVectorEnv
-    from slipstream.vector.vector_env import member_indices
+    from slipstream.kernels.discover import load_kernel
+    from slipstream.kernels.copies import KernelVectorEnv
+    from slipstream.kernels.vector_env import member_indices
     kernel = load_kernel(sys.argv[1])
     env = KernelVectorEnv(kernel, kernel.load(kernel.Config()), *member_indices([1], 2))
     obs = np.zeros((2, *env.spec.observation_shape), env.spec.observation_dtype)
@@ -276,7 +276,7 @@ def test_what_is_remembered_cannot_be_written(cache, monkeypatch):
 def test_sweep_leaves_what_is_remembered(cache, monkeypatch):
     kept = [private_folder(name) for name in ("bench", "checked", "leases", "machine")]
     later = time.time() + 1e9
-    monkeypatch.setattr("slipstream.machine.cache.time.time", lambda: later)
+    monkeypatch.setattr("slipstream.jit.cache.time.time", lambda: later)
     (cache / "unused_module").mkdir()
     sweep(cache)
     assert sorted(cache.iterdir()) == kept
@@ -296,7 +296,7 @@ def test_sweep_forgets_what_nobody_loads(cache, monkeypatch):
     now, day = time.time(), 24 * 3600
     for age, left in ((0.5, 2), (1.5, 1), (89, 1), (91, 0)):
         later = now + age * day
-        monkeypatch.setattr("slipstream.machine.cache.time.time", lambda later=later: later)
+        monkeypatch.setattr("slipstream.jit.cache.time.time", lambda later=later: later)
         sweep(cache)
         assert sum(path.is_dir() for path in cache.iterdir()) == left, age
         assert (cache / ".lock-old").exists() == (age < 1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.environments.factory import make_environment
-from slipstream.vector.kernel import retake
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.retake import Retaking
+from slipstream.kernels import retake
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.retake import Retaking
+from slipstream.training.environments.factory import make_environment
 
 
 @pytest.mark.parametrize("backend", ["serial", "compiled"])

@@ -15,9 +15,9 @@ from gymnasium import spaces, wrappers
 import slipstream
 from slipstream import portable
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import resolve_environment
-from slipstream.vector.foreign import making
-from slipstream.vector.foreign.trainable import check_trainable
+from slipstream.gym import making
+from slipstream.gym.trainable import check_trainable
+from slipstream.training.environments.factory import resolve_environment
 
 CARTPOLE = "CartPole-v1"
 

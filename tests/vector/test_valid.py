@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from slipstream.core.discover import load_kernel
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.vector.vector_env import blank, member_indices
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.kernels.vector_env import blank, member_indices
 
 COPIES, LIMIT, STEPS = 6, 4, 9
 TARGETS = ["cartpole", "pendulum", "probes", "gym:CartPole-v1", "gym:Pendulum-v1"]

@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.nets.policy import Policy
-from slipstream.vector.contract import blank, random_actions
+from slipstream.kernels.contract import blank, random_actions
+from slipstream.rl.nets.policy import Policy
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -180,8 +180,8 @@ def test_forbidden_choices_are_refused():
 
 
 STARTED = """
-from slipstream.envs.probes import *
-from slipstream.core.spec import Spec
+from slipstream.kernels.classic.probes import *
+from slipstream.kernels.spec import Spec
 from gymnasium import spaces
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from slipstream.vector.kernel.compile import loop_text
-from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
+from slipstream.kernels.compile import loop_text
+from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 
 
 def test_an_episodes_metrics_are_concluded_where_it_ends(make, steps, backend):

@@ -13,10 +13,10 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.vector.foreign.foreign_env import ForeignEnv
-from slipstream.vector.process import crowd
-from slipstream.vector.process.pool import Budget, WorkerPool, memory_of
-from slipstream.vector.vector_env import member_indices
+from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.process import crowd
+from slipstream.gym.process.pool import Budget, WorkerPool, memory_of
+from slipstream.kernels.vector_env import member_indices
 
 
 @pytest.fixture(autouse=True)

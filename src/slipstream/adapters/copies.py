@@ -23,23 +23,23 @@ from slipstream.adapters.errors import (
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.process import FaultPolicy
-from slipstream.core.spec import Spec
-from slipstream.environments.factory import kind_of, make_environment
-from slipstream.environments.gymnasium_environment import (
+from slipstream.gym.foreign_env import foreign_spec
+from slipstream.gym.gymnasium_environment import (
     GymnasiumKind,
     maker,
     wrappers_of,
 )
-from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.settings.config import resolve
-from slipstream.vector.foreign.foreign_env import foreign_spec
-from slipstream.vector.foreign.making import name_of
-from slipstream.vector.foreign.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
-from slipstream.vector.forms import ActionForm, action_form
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import HOLD, RESET_KEEP_ALL
-from slipstream.vector.leaves import MisfitError, as_array, words
-from slipstream.vector.vector_env import Episodes, blank, member_indices
+from slipstream.gym.making import name_of
+from slipstream.gym.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.forms import ActionForm, action_form
+from slipstream.kernels.leaves import MisfitError, as_array, words
+from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Episodes, blank, member_indices
+from slipstream.training.environments.factory import kind_of, make_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.settings.config import resolve
 
 AT_END = {
     AutoresetMode.NEXT_STEP: NEXT_STEP,

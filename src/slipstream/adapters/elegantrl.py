@@ -15,7 +15,7 @@ from slipstream.adapters.copies import make_batch
 from slipstream.adapters.errors import ActionError
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.vector.forms import observation_form
+from slipstream.kernels.forms import observation_form
 
 # By name, so that this file needs torch only where it is used.
 torch = require("torch", "The face for ElegantRL", "elegantrl")

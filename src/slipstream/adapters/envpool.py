@@ -16,7 +16,7 @@ from slipstream.adapters.copies import FaceStep, at, check_one_player, joined, m
 from slipstream.adapters.errors import ActionError, UnreadyError
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
-from slipstream.vector.foreign.infos import batch_infos
+from slipstream.gym.infos import batch_infos
 
 
 class PoolRows(NamedTuple):

@@ -22,9 +22,9 @@ from slipstream.adapters.errors import ClosedError, SpaceError, Theirs, UnreadyE
 from slipstream.adapters.gymnasium_face import VectorFace, mode_of
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.process import FaultPolicy
-from slipstream.vector.foreign.form import NativeForm
-from slipstream.vector.foreign.making import Wrapped, make_gymnasium
-from slipstream.vector.foreign.native import native_env
+from slipstream.gym.form import NativeForm
+from slipstream.gym.making import Wrapped, make_gymnasium
+from slipstream.gym.native import native_env
 
 _OWN_CALLS = ("reset", "step", "close", "_setattr", "_check_spaces")
 

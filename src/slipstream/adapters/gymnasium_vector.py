@@ -13,12 +13,12 @@ from slipstream.adapters.copies import FaceCopies, FaceStep, check_one_player, e
 from slipstream.adapters.gymnasium_face import VectorFace, mode_of
 from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import kind_of
-from slipstream.environments.gymnasium_environment import (
+from slipstream.gym.gymnasium_environment import (
     GymnasiumKind,
     maker,
     wrappers_of,
 )
+from slipstream.training.environments.factory import kind_of
 
 
 class KernelVectorFace(VectorFace):

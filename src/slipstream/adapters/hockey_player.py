@@ -10,7 +10,7 @@ import numpy as np
 
 from slipstream.api import load_policy
 from slipstream.core.errors import ConfigError
-from slipstream.nets.policy import Policy
+from slipstream.rl.nets.policy import Policy
 
 
 class HockeyPlayer:

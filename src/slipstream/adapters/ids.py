@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gymnasium
 
-from slipstream.core.discover import list_kernels
+from slipstream.kernels.discover import list_kernels
 
 
 def register() -> None:

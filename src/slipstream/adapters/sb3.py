@@ -24,13 +24,13 @@ from slipstream.adapters.errors import UnreadyError
 from slipstream.adapters.sb3_foreign import ForeignVecEnv
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.core.spec import Spec
-from slipstream.environments.factory import kind_of
-from slipstream.environments.gymnasium_environment import (
+from slipstream.gym.gymnasium_environment import (
     GymnasiumKind,
     maker,
     wrappers_of,
 )
+from slipstream.kernels.spec import Spec
+from slipstream.training.environments.factory import kind_of
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3")
 _MONITOR = require("stable_baselines3.common.monitor", "The face for Stable-Baselines3", "sb3")

@@ -16,8 +16,8 @@ from slipstream.adapters.errors import Theirs, UnreadyError
 from slipstream.adapters.knows_wrappers import KnowsWrappers
 from slipstream.core.extras import require
 from slipstream.core.process import FaultPolicy
-from slipstream.vector.foreign.making import Wrapped
-from slipstream.vector.foreign.native import SAME_STEP, native_env
+from slipstream.gym.making import Wrapped
+from slipstream.gym.native import SAME_STEP, native_env
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3")
 _MONITOR = require("stable_baselines3.common.monitor", "The face for Stable-Baselines3", "sb3")

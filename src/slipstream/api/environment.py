@@ -9,14 +9,14 @@ from typing import Any
 
 from slipstream.core.bounds import check_copies, check_count
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import (
+from slipstream.gym.object_environment import Given, register
+from slipstream.kernels.vector_env import VectorEnv, member_indices, whole
+from slipstream.rl.experience.rollout import rollout_bytes
+from slipstream.training.environments.factory import (
     kind_of,
     make_environment,
 )
-from slipstream.environments.object_environment import Given, register
-from slipstream.experience.rollout import rollout_bytes
-from slipstream.settings.config import RunConfig, resolve
-from slipstream.vector.vector_env import VectorEnv, member_indices, whole
+from slipstream.training.settings.config import RunConfig, resolve
 
 # Libraries, and the files of `adapters/` that are their faces: each has a `make_vec`.
 FACES = {

@@ -10,16 +10,16 @@ from slipstream.api.training import train
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
 from slipstream.core.reader import is_there
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.status import LEDGER
 from slipstream.core.text import moment
-from slipstream.environments.environment import Environment, PriceWindow
-from slipstream.environments.factory import carried_settings, chosen_environment
-from slipstream.environments.players import SNAPSHOTS
-from slipstream.files import checkpoint
-from slipstream.files.status import LEDGER
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import unpack
-from slipstream.runs.listeners.events import Listener
-from slipstream.runs.policies import (
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import unpack
+from slipstream.training.callbacks.events import Listener
+from slipstream.training.environments.environment import Environment, PriceWindow
+from slipstream.training.environments.factory import carried_settings, chosen_environment
+from slipstream.training.environments.players import SNAPSHOTS
+from slipstream.training.runs.policies import (
     DeployedPolicy,
     Tracks,
     best_policy,
@@ -28,11 +28,11 @@ from slipstream.runs.policies import (
     other_data,
     seen_rows,
 )
-from slipstream.runs.run import CHECKPOINTS, CONFIG, Run
-from slipstream.settings.target import Overrides, parse_overrides
+from slipstream.training.runs.run import CHECKPOINTS, CONFIG, Run
+from slipstream.training.settings.target import Overrides, parse_overrides
 
 if TYPE_CHECKING:
-    from slipstream.runs.games import Games
+    from slipstream.training.runs.games import Games
 
 
 def evaluate(
@@ -98,7 +98,7 @@ def evaluate_games(
     Returns:
         What came of the games, for each opponent.
     """
-    from slipstream.runs import games as whole
+    from slipstream.training.runs import games as whole
 
     config, one = whole.learner_of(path, member, trust)
     name, settings = config.env_name, config.env_settings
@@ -240,7 +240,7 @@ def export(
         ConfigError: there is no such opset.
         ResourceError: onnx is not installed, or the file would act differently.
     """
-    from slipstream.nets.onnx_graph import write_onnx
+    from slipstream.rl.nets.onnx_graph import write_onnx
 
     deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
     if deployed is not None:
@@ -339,7 +339,7 @@ def exploit(
         ConfigError: it is no policy for two.
         CheckpointError: there is no policy yet, or it is damaged.
     """
-    from slipstream.runs import games as whole
+    from slipstream.training.runs import games as whole
 
     config, two = whole.learner_of(path, member, trust)
     whole.check_game(config.env_name, games)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.api.environment import named
-from slipstream.environments.object_environment import Given
-from slipstream.runs.listeners.notebook import listener_here
-from slipstream.settings.target import Overrides, parse_overrides
+from slipstream.gym.object_environment import Given
+from slipstream.training.callbacks.notebook import listener_here
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
+from slipstream.training.settings.target import Overrides, parse_overrides
 
 if TYPE_CHECKING:
     from slipstream.studies.record.folder import StudyFolder

@@ -8,27 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.api.environment import named
+from slipstream.core.storage.interruption import Interrupted
+from slipstream.core.storage.provenance import changed_facts, other_bits
 from slipstream.core.text import to_stderr
-from slipstream.environments.curriculum import check_curriculum
-from slipstream.environments.environment import Environment
-from slipstream.environments.factory import (
-    resolve_environment,
-)
-from slipstream.environments.object_environment import Given
-from slipstream.files.interruption import Interrupted
-from slipstream.files.provenance import changed_facts, other_bits
-from slipstream.runs.listeners.events import Listener
-from slipstream.runs.listeners.notebook import NotebookListener, listener_here
-from slipstream.runs.run import Run, free_path
-from slipstream.runs.wandb_tracker import check_tracker, tracked
-from slipstream.settings.config import RunConfig, resolve
-from slipstream.settings.remarks import remarks
-from slipstream.settings.sizing import check_memory, resolve_num_envs
-from slipstream.settings.target import Overrides, parse_overrides, passed_over
+from slipstream.gym.object_environment import Given
 from slipstream.training import trainer
 from slipstream.training.backend import as_measured, resolve_backend
+from slipstream.training.callbacks.events import Listener
+from slipstream.training.callbacks.notebook import NotebookListener, listener_here
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
+from slipstream.training.environments.curriculum import check_curriculum
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import (
+    resolve_environment,
+)
 from slipstream.training.learner import check_learner, going_on
+from slipstream.training.runs.run import Run, free_path
+from slipstream.training.runs.wandb_tracker import check_tracker, tracked
+from slipstream.training.settings.config import RunConfig, resolve
+from slipstream.training.settings.remarks import remarks
+from slipstream.training.settings.sizing import check_memory, resolve_num_envs
+from slipstream.training.settings.target import Overrides, parse_overrides, passed_over
 
 
 def train(

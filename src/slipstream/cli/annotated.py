@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from slipstream.core.config import model_in
+from slipstream.core.storage import yaml_file
 from slipstream.core.text import printable
-from slipstream.environments.factory import kind_of
-from slipstream.files import yaml_file
-from slipstream.settings.config import RunConfig
-from slipstream.settings.target import STUDY
 from slipstream.studies.config import StudyConfig
+from slipstream.training.environments.factory import kind_of
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.target import STUDY
 
 _WIDTH = 96
 

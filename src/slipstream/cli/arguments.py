@@ -15,7 +15,7 @@ import typer
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slipstream.runs.listeners.console import ConsoleListener
+    from slipstream.training.callbacks.console import ConsoleListener
     from slipstream.training.cluster.cluster import ClusterOptions
 
 _CONFIGS = (".yaml", ".yml", ".json", ".py")
@@ -23,8 +23,8 @@ _CONFIGS = (".yaml", ".yml", ".json", ".py")
 
 def targets(incomplete: str) -> list[str]:
     """Environments, and the configs and kernel files that the word may go on to."""
-    from slipstream.core.discover import list_kernels
-    from slipstream.environments.gymnasium_environment import GYMNASIUM
+    from slipstream.gym.gymnasium_environment import GYMNASIUM
+    from slipstream.kernels.discover import list_kernels
 
     named = [name for name in [*list_kernels(), GYMNASIUM] if name.startswith(incomplete)]
     return named + sorted(_paths(incomplete, _CONFIGS))
@@ -63,9 +63,9 @@ def setting_names(incomplete: str) -> list[str]:
 
     A file of the user's is not run by a tab: beside one, sections but `env` are offered.
     """
-    from slipstream.core.discover import list_kernels, load_kernel
     from slipstream.core.errors import SlipstreamError
-    from slipstream.settings.config import resolve
+    from slipstream.kernels.discover import list_kernels, load_kernel
+    from slipstream.training.settings.config import resolve
 
     # Behind an option that waits for its value the words are not parsed: shells hand them over so.
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
@@ -211,8 +211,8 @@ def device_named(device: str | None, gpu: int | None) -> str | None:
 
 def train_given(given: Mapping[str, Any]) -> dict[str, Any]:
     """What `train`'s options say, by dotted path."""
-    from slipstream.files import yaml_file
-    from slipstream.settings.target import parse_overrides
+    from slipstream.core.storage import yaml_file
+    from slipstream.training.settings.target import parse_overrides
 
     flags = {name: given[name] for name in ("num_envs", "members", "total_steps", "seed")}
     flags["device"] = device_named(given["device"], given["gpu"])
@@ -230,8 +230,8 @@ def train_given(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `tune`'s options say: overrides by dotted path, and fields of the study."""
-    from slipstream.files import yaml_file
-    from slipstream.settings.target import parse_overrides
+    from slipstream.core.storage import yaml_file
+    from slipstream.training.settings.target import parse_overrides
 
     steps = given["total_steps"]
     flags: dict[str, Any] = {
@@ -250,6 +250,6 @@ def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 
 def console() -> ConsoleListener:
     """The terminal, which shows progress; close it when all is said."""
-    from slipstream.runs.listeners.console import ConsoleListener
+    from slipstream.training.callbacks.console import ConsoleListener
 
     return ConsoleListener()

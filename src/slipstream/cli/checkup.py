@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 
 from slipstream.core.capacity import free_memory, total_memory, usable_cores
-from slipstream.environments.gymnasium_environment import FOREIGN_COPIES
-from slipstream.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
-from slipstream.files import provenance
-from slipstream.files.machine import Cards
-from slipstream.machine.cache import cache_folder
-from slipstream.settings.sizing import MIN_ITERATIONS
+from slipstream.core.storage import provenance
+from slipstream.core.storage.machine import Cards
+from slipstream.gym.gymnasium_environment import FOREIGN_COPIES
+from slipstream.jit.cache import cache_folder
+from slipstream.training.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
+from slipstream.training.settings.sizing import MIN_ITERATIONS
 
 _CARD_GIB = 16.0  # where this machine has no card
 
@@ -50,10 +50,10 @@ def checkup() -> list[tuple[str, str]]:
 
 def sizing_rows(target: str) -> list[tuple[str, str]]:
     """What `num_envs: auto` is for a target, and how its copies are stepped fastest here."""
-    from slipstream.environments.factory import resolve_environment
-    from slipstream.environments.machine_file import Tunable, recall
-    from slipstream.settings.config import resolve
-    from slipstream.settings.sizing import choose_num_envs
+    from slipstream.training.environments.factory import resolve_environment
+    from slipstream.training.environments.machine_file import Tunable, recall
+    from slipstream.training.settings.config import resolve
+    from slipstream.training.settings.sizing import choose_num_envs
 
     config, _ = resolve(target, {"training.num_envs": "auto"}).seated()
     environment = resolve_environment(config.env_name, config.env_settings)
@@ -76,9 +76,9 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
 
 def copies_rows(target: str) -> list[tuple[str, str]]:
     """How many copies fit this machine's memory and its card's; a few of them are stepped."""
-    from slipstream.settings.config import resolve
-    from slipstream.training.tuning.findings import fit_sentence, on_card, rollout_each
-    from slipstream.training.tuning.tuner import measure_memory
+    from slipstream.training.autotune.findings import fit_sentence, on_card, rollout_each
+    from slipstream.training.autotune.tuner import measure_memory
+    from slipstream.training.settings.config import resolve
 
     found = measure_memory(resolve(target).seated()[0])
     why = "; ".join(found.problems.values())
@@ -97,8 +97,8 @@ def copies_rows(target: str) -> list[tuple[str, str]]:
 
 def run_rows(path: str, trust: bool) -> list[tuple[str, str]]:
     """Why a run was as slow as it was."""
-    from slipstream.runs.diagnosis import diagnose
-    from slipstream.runs.run import Run
+    from slipstream.training.runs.diagnosis import diagnose
+    from slipstream.training.runs.run import Run
 
     return diagnose(Run.open(Path(path), trust=trust))
 
@@ -109,8 +109,8 @@ def kernel_rows(target: str) -> list[tuple[str, str]]:
     Raises:
         KernelError: the first rule that it breaks.
     """
-    from slipstream.environments.factory import resolve_environment
-    from slipstream.settings.config import resolve
+    from slipstream.training.environments.factory import resolve_environment
+    from slipstream.training.settings.config import resolve
 
     config, _ = resolve(target).seated()
     environment = resolve_environment(config.env_name, config.env_settings)

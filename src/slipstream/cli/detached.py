@@ -77,12 +77,12 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     """
     from slipstream.cli.arguments import train_given, tune_given
     from slipstream.jobs.memory import run_memory, study_memory
-    from slipstream.runs.run import Run
-    from slipstream.settings.config import resolve
-    from slipstream.settings.target import read_config
     from slipstream.studies.record.status import lookup
     from slipstream.studies.start import prepare
     from slipstream.training.learner import going_on
+    from slipstream.training.runs.run import Run
+    from slipstream.training.settings.config import resolve
+    from slipstream.training.settings.target import read_config
 
     if given["cluster"]:  # other machines'
         return 0

@@ -20,7 +20,7 @@ from typing import Any
 
 from slipstream.core.process import KEPT, leave_in_words
 from slipstream.core.text import printable, refuse_path
-from slipstream.runs.listeners.output import Output
+from slipstream.training.callbacks.output import Output
 
 FAULT, USER_ERROR, INTERRUPTED = 1, 2, 130
 

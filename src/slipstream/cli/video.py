@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.environments.factory import kind_of
-from slipstream.files.files import disk_errors
+from slipstream.core.storage.files import disk_errors
+from slipstream.training.environments.factory import kind_of
 
 if TYPE_CHECKING:
-    from slipstream.runs.run import Run
+    from slipstream.training.runs.run import Run
 
 _FRAMES = 3_000  # at most: a policy that never fails must not fill the disk
 _PER_SECOND = 30
@@ -54,9 +54,9 @@ def film(run: Run, path: Path, opponent: str | None = None) -> Path:
 
 def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     from slipstream.api import load_policy
-    from slipstream.environments.film import Film
-    from slipstream.runs.games import game_against, opponent_of
-    from slipstream.vector.foreign.masks import mask_of
+    from slipstream.gym.masks import mask_of
+    from slipstream.training.environments.film import Film
+    from slipstream.training.runs.games import game_against, opponent_of
 
     config = run.config
     kind = kind_of(config.env_name)

@@ -60,3 +60,43 @@ def setting_of_agent(name: str) -> str | None:
 def is_gymnasium_id(name: str) -> bool:
     """Whether a name looks like an id of Gymnasium, such as CartPole-v1."""
     return _GYMNASIUM.fullmatch(name) is not None
+
+
+_MODULES = {
+    "agents": "rl.agents",
+    "core.discover": "kernels.discover",
+    "core.kernel": "kernels.kernel",
+    "core.market_pass": "markets.market_pass",
+    "core.spec": "kernels.spec",
+    "environments": "training.environments",
+    "envs": "kernels.classic",
+    "experience": "rl.experience",
+    "features": "markets.features",
+    "files": "core.storage",
+    "live": "markets.live",
+    "machine": "jit",
+    "market": "markets.data",
+    "market.folds": "markets.folds",
+    "market.planted": "markets.synthetic",
+    "nets": "rl.nets",
+    "runs": "training.runs",
+    "runs.listeners": "training.callbacks",
+    "settings": "training.settings",
+    "vector": "kernels",
+    "vector.foreign": "gym",
+    "vector.process": "gym.process",
+}
+
+
+def moved_module(error: BaseException) -> str | None:
+    """Return a sentence on the new place of a module of slipstream that an import did not find."""
+    if not isinstance(error, ImportError) or not (error.name or "").startswith("slipstream."):
+        return None
+    inner = re.match(r"cannot import name '(\w+)'", str(error))
+    old = str(error.name) + (f".{inner[1]}" if inner else "")
+    parts = old.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        new = _MODULES.get(".".join(parts[:length]))
+        if new is not None:
+            return f"`{old}` is `{'.'.join(['slipstream', new, *parts[length:]])}` now."
+    return None

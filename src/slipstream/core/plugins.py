@@ -1,7 +1,6 @@
 """Plugins: how applications are added to slipstream, which does not import them by name.
 
-Each folder of slipstream with a `plugin.py` is one: without the folder there is no plugin, and no
-installation can be out of date. Another package declares an entry point, in its pyproject.toml::
+A package declares an entry point in its pyproject.toml, as slipstream does for its own plugins::
 
     [project.entry-points."slipstream.plugins"]
     bandits = "bandits.plugin"
@@ -23,7 +22,7 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
     callbacks      Functions that are called with every event of a run, as its listeners are, and
                    with the other events that `notify` is called with.
 
-docs/extending.md shows one. Its module should import little: it is loaded by every command.
+docs/extending-plugins.md shows one. Its module should import little: it is loaded by every command.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class FolderKind(Protocol):
     """Functions of a module for a kind of folder that is neither a run nor a study."""
 
     NAME: str
-    """Kind as in `KINDS` of `files/status.py`; its dashboard page is below ``/NAME``."""
+    """Kind as in `KINDS` of `core/storage/status.py`; its dashboard page is below ``/NAME``."""
 
     JOBS: tuple[str, ...]
     """Commands that the queue of jobs accepts."""
@@ -74,15 +73,17 @@ class FolderKind(Protocol):
 
 @functools.cache
 def plugins() -> tuple[Any, ...]:
-    """Return the plugins of slipstream's folders, then those of other packages.
+    """Return the plugins of slipstream, then those of other packages.
 
-    One that cannot be imported is reported on standard error and left out.
+    One that cannot be imported is reported on standard error and left out. Slipstream's own count
+    by their folder: they work in a checkout that is not installed, and may be deleted.
     """
     folders = sorted(file.parent.name for file in _PACKAGE.glob("*/plugin.py"))
     own = [EntryPoint(name, f"slipstream.{name}.plugin", GROUP) for name in folders]
-    others = {entry.value: entry for entry in sorted(entry_points(group=GROUP))}  # may be twice
+    declared = {entry.value: entry for entry in sorted(entry_points(group=GROUP))}  # may be twice
+    others = [e for value, e in declared.items() if not value.startswith("slipstream.")]
     found = []
-    for entry in (*own, *others.values()):
+    for entry in (*own, *others):
         try:
             found.append(entry.load())
         except Exception as error:

@@ -6,7 +6,7 @@ is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudo
 generators"), applied to the counter and again to counter and key together, so that two streams are
 not shifted copies of one another.
 
-These are plain scalar functions; `vector/` compiles them together with the kernels that draw. All
+These are plain scalar functions; `kernels/` compiles them together with the kernels that draw. All
 constants are `np.uint64`: a Python int beside a uint64 means three different things interpreted,
 compiled and in older NumPy.
 """

@@ -7,7 +7,7 @@ Compiled, `add`, `sub`, `mul`, `div` and `root` are the processor's float32 oper
 
 The sine and cosine are those of the C library (`sinf`, `cosf`), interpreted and compiled: the
 rounded float64 sine differs from them in the last bit for one argument in a hundred. The forms that
-compiled code gets are in `machine/singles.py`.
+compiled code gets are in `jit/singles.py`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from sse_starlette.event import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from slipstream.files.files import plain
-from slipstream.files.news import MALFORMED, Event, News
+from slipstream.core.storage.files import plain
+from slipstream.core.storage.news import MALFORMED, Event, News
 
 Look = Callable[[str], News]
 """From a place to what is new since; reads files, and may take a moment."""

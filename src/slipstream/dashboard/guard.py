@@ -22,8 +22,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slipstream.core.reader import UnreadableError, content, regular_file
-from slipstream.files.files import disk_errors
-from slipstream.files.register import state_folder
+from slipstream.core.storage.files import disk_errors
+from slipstream.core.storage.register import state_folder
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _FOR_ALL = {

@@ -15,15 +15,15 @@ import psutil
 
 from slipstream.core.capacity import free_memory, total_memory
 from slipstream.core.reader import UnreadableError, is_there
-from slipstream.files.appended import Mark, inside, table
-from slipstream.files.machine import Cards
-from slipstream.files.news import MALFORMED
-from slipstream.files.status import LEDGER, MARKS
+from slipstream.core.storage.appended import Mark, inside, table
+from slipstream.core.storage.machine import Cards
+from slipstream.core.storage.news import MALFORMED
+from slipstream.core.storage.status import LEDGER, MARKS
 from slipstream.jobs.overview import OVER, JobLine, overview
 from slipstream.jobs.process import status_of
 from slipstream.jobs.queue import JobQueue, own_queue
-from slipstream.runs.listeners.metrics import METRICS
 from slipstream.studies.record.ledger import Ledger, ranked
+from slipstream.training.callbacks.metrics import METRICS
 
 LEDGER_BYTES = 4 << 30
 _MOST_TRIALS, _MOST_STAGES = 20_000, 16  # stages of each, on average

@@ -11,26 +11,26 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from slipstream.agents.discover import list_agents, load_config
 from slipstream.core.config import model_in
-from slipstream.core.discover import list_kernels
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.reader import UnreadableError, read_json
+from slipstream.core.storage import yaml_file
+from slipstream.core.storage.appended import Mark, appended, inside
+from slipstream.core.storage.checkpoint import checkpoints
+from slipstream.core.storage.database import ChangedError
+from slipstream.core.storage.news import MALFORMED, MOST_BYTES, News, small
+from slipstream.core.storage.status import LEDGER
 from slipstream.dashboard.overview import ledger_of
-from slipstream.environments.factory import kind_of
-from slipstream.files import yaml_file
-from slipstream.files.appended import Mark, appended, inside
-from slipstream.files.checkpoint import checkpoints
-from slipstream.files.database import ChangedError
-from slipstream.files.news import MALFORMED, MOST_BYTES, News, small
-from slipstream.files.status import LEDGER
-from slipstream.runs.listeners.metrics import EVALUATIONS, METRICS
-from slipstream.runs.run import CHECKPOINTS, CONFIG, PROVENANCE, REPORT, RESULT
-from slipstream.settings.sections import EvaluationConfig, TrainingConfig
-from slipstream.settings.target import STUDY, read_config
+from slipstream.kernels.discover import list_kernels
+from slipstream.rl.agents.discover import list_agents, load_config
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Slot, Trial, best_trials
+from slipstream.training.callbacks.metrics import EVALUATIONS, METRICS
+from slipstream.training.environments.factory import kind_of
 from slipstream.training.population.under_way import UNDER_WAY
+from slipstream.training.runs.run import CHECKPOINTS, CONFIG, PROVENANCE, REPORT, RESULT
+from slipstream.training.settings.sections import EvaluationConfig, TrainingConfig
+from slipstream.training.settings.target import STUDY, read_config
 
 VIDEOS = (".gif", ".mp4")
 _MOST = 400  # settings; checkpoints and videos that are named

@@ -33,19 +33,19 @@ from starlette.types import ASGIApp
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.plugins import folder_kinds
 from slipstream.core.reader import UnreadableError, content
+from slipstream.core.storage.appended import inside
+from slipstream.core.storage.news import MALFORMED, News, news_of, news_of_several
+from slipstream.core.storage.status import RUN, STUDY
 from slipstream.dashboard import pages
 from slipstream.dashboard.feed import Look, PageFeed
 from slipstream.dashboard.guard import LOCAL, Guard, own_token
 from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of
-from slipstream.files.appended import inside
-from slipstream.files.news import MALFORMED, News, news_of, news_of_several
-from slipstream.files.status import RUN, STUDY
 from slipstream.jobs.background import in_background
 from slipstream.jobs.overview import JobLine, state_of
 from slipstream.jobs.queue import FAILED, STOPPED
 from slipstream.jobs.supervisor import is_supervised, stop
-from slipstream.runs.run import REPORT
 from slipstream.studies.record.status import stop as ask_to_stop
+from slipstream.training.runs.run import REPORT
 
 PORT = 8770
 _TRIES = 20  # ports above it where it is taken

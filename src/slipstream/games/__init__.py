@@ -1,1 +1,1 @@
-"""Games: hockey and tic-tac-toe, self-play and tournaments."""
+"""Games of two players: their rules, self-play and tournaments."""

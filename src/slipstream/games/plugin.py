@@ -6,16 +6,16 @@ import inspect
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slipstream.core.kernel import Kernel
-    from slipstream.environments.environment import Environment
-    from slipstream.environments.kernel_environment import KernelEnvironment
+    from slipstream.kernels.kernel import Kernel
     from slipstream.report.inputs import RunEvaluation
     from slipstream.report.page import Page
+    from slipstream.training.environments.environment import Environment
+    from slipstream.training.environments.kernel_environment import KernelEnvironment
 
 commands = {"rank": "slipstream.games.rank"}
 kernels = {
-    "hockey": "slipstream.envs.hockey.kernel",
-    "tictactoe": "slipstream.envs.tictactoe",
+    "hockey": "slipstream.games.hockey.kernel",
+    "tictactoe": "slipstream.games.tictactoe",
 }
 
 
@@ -23,7 +23,7 @@ def kernel_class(kernel: Kernel) -> type[KernelEnvironment] | None:
     """Return the class of environments in which several players act."""
     if "player" not in inspect.signature(kernel.observe).parameters:
         return None
-    from slipstream.environments.self_play.environment import GameEnvironment
+    from slipstream.games.self_play.environment import GameEnvironment
 
     return GameEnvironment
 
@@ -32,6 +32,6 @@ def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | 
     """Return the page of a game for two."""
     if environment is None or evaluation.market is not None:
         return None
-    from slipstream.report.game.page import game_page
+    from slipstream.games.report.page import game_page
 
     return game_page(environment, evaluation)

@@ -24,8 +24,8 @@ def rank(
     trust: Trust = False,
 ) -> None:
     """Plays everybody against everybody and rates them (TrueSkill-like, by openskill)."""
-    from slipstream.files.files import write_text
-    from slipstream.runs.tournament import as_json, round_robin
+    from slipstream.core.storage.files import write_text
+    from slipstream.games.tournament import as_json, round_robin
 
     ranked = round_robin(runs, games, seed, trust)
     rows = []

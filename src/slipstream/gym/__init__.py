@@ -1,1 +1,1 @@
-"""Environments of other people: Gymnasium's, vector environments, objects of a program."""
+"""Environments of other people: making them and stepping them here or in worker processes."""

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slipstream.environments.environment import EnvironmentKind
+    from slipstream.training.environments.environment import EnvironmentKind
 
 
 def _gymnasium(name: str) -> EnvironmentKind:
-    from slipstream.environments.gymnasium_environment import GymnasiumKind
+    from slipstream.gym.gymnasium_environment import GymnasiumKind
 
     return GymnasiumKind(name)
 
 
 def _vector(name: str) -> EnvironmentKind:
-    from slipstream.environments.vector_environment import VectorKind
+    from slipstream.gym.vector_environment import VectorKind
 
     return VectorKind(name)
 
 
 def _object(name: str) -> EnvironmentKind:
-    from slipstream.environments.object_environment import object_kind
+    from slipstream.gym.object_environment import object_kind
 
     return object_kind(name)
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
-from slipstream.files.files import disk_errors, make_folder, sync_folder
-from slipstream.files.interruption import ask_to_stop
-from slipstream.files.lock import is_locked
-from slipstream.files.register import id_of, known, state_folder
-from slipstream.files.status import LOG
+from slipstream.core.storage.files import disk_errors, make_folder, sync_folder
+from slipstream.core.storage.interruption import ask_to_stop
+from slipstream.core.storage.lock import is_locked
+from slipstream.core.storage.register import id_of, known, state_folder
+from slipstream.core.storage.status import LOG
 from slipstream.jobs.process import here, let_go, start, status_of
 from slipstream.jobs.queue import FAILED, own_queue
 from slipstream.jobs.supervisor import stop_process
-from slipstream.runs.run import CONFIG
+from slipstream.training.runs.run import CONFIG
 
 _SECONDS = 0.1  # between two looks
 _BEFORE = ("starting", "loading", "compiling", "measuring")  # phases in which a start may fail

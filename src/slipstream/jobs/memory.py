@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from slipstream.core.capacity import total_memory
-from slipstream.environments.environment import Environment
-from slipstream.environments.factory import resolve_environment
-from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.settings.config import RunConfig
-from slipstream.settings.sizing import check_memory, resolve_num_envs
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.search import forecast
 from slipstream.studies.search.machinery import Pools
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.space.space import SearchSpace
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sizing import check_memory, resolve_num_envs
 
 _LIBRARIES = 192 * 2**20  # bytes: processes that trained a little took 130 to 145 MiB
 

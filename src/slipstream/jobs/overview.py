@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.core.reader import is_there
+from slipstream.core.storage import register
+from slipstream.core.storage.lines import clock, short, stamp
+from slipstream.core.storage.status import DEPLOYMENT, MARKS, Status
 from slipstream.core.text import plural
-from slipstream.files import register
-from slipstream.files.lines import clock, short, stamp
-from slipstream.files.status import DEPLOYMENT, MARKS, Status
 from slipstream.jobs.process import other_in, status_of
 from slipstream.jobs.queue import COMPLETE, STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import is_supervised

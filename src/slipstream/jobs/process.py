@@ -18,14 +18,14 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import UnreadableError, is_there, open_regular
-from slipstream.files import checkpoint
-from slipstream.files.files import disk_errors
-from slipstream.files.lock import is_locked
-from slipstream.files.status import AUDIT, DEPLOYMENT, LEDGER, MARKS, Status, read_status
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.files import disk_errors
+from slipstream.core.storage.lock import is_locked
+from slipstream.core.storage.status import AUDIT, DEPLOYMENT, LEDGER, MARKS, Status, read_status
 from slipstream.jobs import BUSY, OVER, VARIABLE
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob
-from slipstream.runs.run import CHECKPOINTS
 from slipstream.studies.record.ledger import outcomes_in
+from slipstream.training.runs.run import CHECKPOINTS
 
 _VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _PREFIXES = ("SLIPSTREAM_", "PYTHON", "NUMBA_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "XDG_")

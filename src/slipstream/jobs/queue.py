@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from slipstream.core.errors import ConfigError
-from slipstream.files import database
-from slipstream.files.files import disk_errors, make_folder
-from slipstream.files.lock import is_held
-from slipstream.files.register import state_folder
+from slipstream.core.storage import database
+from slipstream.core.storage.files import disk_errors, make_folder
+from slipstream.core.storage.lock import is_held
+from slipstream.core.storage.register import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
 MOST_TRIES = 3  # without progress, after a job's process died

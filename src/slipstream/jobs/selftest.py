@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from slipstream.files import checkpoint
-from slipstream.files.machine import Cards
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.machine import Cards
 from slipstream.jobs.process import here, last_words, start
-from slipstream.runs.run import CHECKPOINTS, REPORT, RESULT
+from slipstream.training.runs.run import CHECKPOINTS, REPORT, RESULT
 
 _TRAIN = ("train", "cartpole", "--num-envs=8", "--total-steps=81920", "--set=training.keep_last=1")
 # Trainings of a moment, for what they compile: an agent's loops are the same in all environments.

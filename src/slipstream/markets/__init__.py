@@ -1,1 +1,1 @@
-"""Markets: prices, trading environments and paper accounts."""
+"""Markets: prices, features, trading environments, their evaluation and live accounts."""

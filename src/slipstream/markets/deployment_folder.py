@@ -14,19 +14,19 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
-from slipstream.files import checkpoint
-from slipstream.files.appended import inside
-from slipstream.files.database import ChangedError
-from slipstream.files.news import MALFORMED, MOST_BYTES, POINTS, News, small
-from slipstream.files.status import AUDIT, CURRENT, DEPLOYMENT
-from slipstream.live.account import JOURNAL
-from slipstream.live.comparison import RERUN
-from slipstream.live.deployment import ACCOUNTS, Deployment
-from slipstream.live.journal import Decision, Journal
-from slipstream.live.limits import KILL, kill, killed
-from slipstream.live.paper import paper
-from slipstream.live.successor import watch_folder
-from slipstream.runs.policies import forced_sentences
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.appended import inside
+from slipstream.core.storage.database import ChangedError
+from slipstream.core.storage.news import MALFORMED, MOST_BYTES, POINTS, News, small
+from slipstream.core.storage.status import AUDIT, CURRENT, DEPLOYMENT
+from slipstream.markets.live.account import JOURNAL
+from slipstream.markets.live.comparison import RERUN
+from slipstream.markets.live.deployment import ACCOUNTS, Deployment
+from slipstream.markets.live.journal import Decision, Journal
+from slipstream.markets.live.limits import KILL, kill, killed
+from slipstream.markets.live.paper import paper
+from slipstream.markets.live.successor import watch_folder
+from slipstream.training.runs.policies import forced_sentences
 
 NAME = DEPLOYMENT
 JOBS = ("paper", "deploy --watch")

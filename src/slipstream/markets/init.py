@@ -6,15 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from slipstream.core.config import model_in, validate
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
 from slipstream.core.text import stamp
-from slipstream.environments.factory import kind_of
-from slipstream.features.registry import warm_up_rows
-from slipstream.features.sets import expand
-from slipstream.market.bars import timeframe_name
-from slipstream.market.checks.check import check
-from slipstream.market.checks.discover import (
+from slipstream.kernels.discover import load_kernel
+from slipstream.markets.data.bars import timeframe_name
+from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.checks.discover import (
     FileDescription,
     FolderDescription,
     Proposal,
@@ -22,8 +19,11 @@ from slipstream.market.checks.discover import (
     missing_pairs,
     propose,
 )
-from slipstream.market.config import DataConfig
-from slipstream.market.symbols import FIAT, market_kind, parse
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.symbols import FIAT, market_kind, parse
+from slipstream.markets.features.registry import warm_up_rows
+from slipstream.markets.features.sets import expand
+from slipstream.training.environments.factory import kind_of
 
 _MANY = 20_000  # bars of which any split holds what an observation remembers
 _LONGER = {"train": 0.4, "validation": 0.3, "test": 0.3}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slipstream.environments.environment import Environment, Part
     from slipstream.report.inputs import RunEvaluation
     from slipstream.report.page import Page
+    from slipstream.training.environments.environment import Environment, Part
 
 commands = {
     "data": "slipstream.markets.commands.data",
@@ -15,19 +15,19 @@ commands = {
 }
 folders = {"current": "slipstream.markets.deployment_folder"}
 kernels = {
-    "forex": "slipstream.envs.forex.kernel",
-    "portfolio": "slipstream.envs.portfolio.kernel",
+    "forex": "slipstream.markets.forex.kernel",
+    "portfolio": "slipstream.markets.portfolio.kernel",
 }
 
 
 def part(kind: type[Part], environment: Environment) -> Part | None:
     """Return what reports compare the decisions in a market with, or its register of hold-outs."""
     if kind.__name__ == "Backtest":
-        from slipstream.report.portfolio.passes import MarketBacktest
+        from slipstream.markets.report.portfolio.passes import MarketBacktest
 
         return MarketBacktest.of(environment)
     if kind.__name__ == "HoldoutRegister" and environment.spec.market is not None:
-        from slipstream.report.market.openings import PriceRegister
+        from slipstream.markets.report.openings import PriceRegister
 
         return PriceRegister(environment)
     return None
@@ -37,8 +37,8 @@ def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | 
     """Return the page of a run that was evaluated on prices."""
     if evaluation.market is None:
         return None
-    from slipstream.report.market.page import market_page
-    from slipstream.report.portfolio.page import portfolio_page
+    from slipstream.markets.report.page import market_page
+    from slipstream.markets.report.portfolio.page import portfolio_page
 
     return portfolio_page(evaluation) if evaluation.is_portfolio else market_page(evaluation)
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there, read_text, resolve_folder
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.files import write_text
 from slipstream.core.text import printable
-from slipstream.files import checkpoint
-from slipstream.files.files import write_text
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.numbers import Measured, interval, student_quantile
 from slipstream.report.page import Page
@@ -20,11 +20,11 @@ from slipstream.report.run.evaluation import evaluate_run
 from slipstream.report.run.report import build_page
 from slipstream.report.study.page import study_page
 from slipstream.report.study.view import read_view
-from slipstream.runs.policies import DeployedPolicy, forced_sentences
-from slipstream.runs.policy_facts import policy_facts
-from slipstream.runs.run import Run
-from slipstream.settings.config import RunConfig
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.runs.policies import DeployedPolicy, forced_sentences
+from slipstream.training.runs.policy_facts import policy_facts
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
 
 CARD, README = "card.md", "README.md"
 # Facts that another section tells, or that are of the writer's machine.

@@ -10,13 +10,13 @@ from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
-from slipstream.core.kernel import Kernel
-from slipstream.core.spec import MarketSpec
-from slipstream.environments.environment import Environment, Part
-from slipstream.files.track import Track
+from slipstream.kernels.kernel import Kernel
+from slipstream.kernels.spec import MarketSpec
 from slipstream.report.statistics import Floats, Ints
-from slipstream.runs.policies import DeployedPolicy
-from slipstream.runs.run import Run
+from slipstream.training.environments.environment import Environment, Part
+from slipstream.training.runs.policies import DeployedPolicy
+from slipstream.training.runs.run import Run
+from slipstream.training.track import Track
 
 RANDOM_DRAWS = 200  # matched random traders
 

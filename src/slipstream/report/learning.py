@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.spec import Spec
-from slipstream.files.table import Columns
+from slipstream.core.storage.table import Columns
+from slipstream.kernels.spec import Spec
 from slipstream.report.canvas import (
     BLUE,
     GREY,
@@ -26,8 +26,8 @@ from slipstream.report.canvas import (
 from slipstream.report.inputs import Curve
 from slipstream.report.page import Section, picture
 from slipstream.report.statistics import Floats
-from slipstream.runs.listeners.recent_episodes import PREFIX
-from slipstream.runs.run import Run
+from slipstream.training.callbacks.recent_episodes import PREFIX
+from slipstream.training.runs.run import Run
 
 _MOST_POINTS = 1_000
 _MOST_PANELS = 16  # of training episodes; the tables have all

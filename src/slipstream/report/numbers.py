@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from slipstream.core.text import NOTHING
-from slipstream.files.track import standard_error
 from slipstream.report.statistics import Floats, Interval
+from slipstream.training.track import standard_error
 
 _MOST_DIGITS = 6  # after the point
 _HUGE = 1e12  # from here on a number has three significant digits: an oracle's account compounds

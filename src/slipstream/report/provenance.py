@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.files.machine import COLUMNS, WALL
-from slipstream.files.repository import commit_words
-from slipstream.files.table import Columns
+from slipstream.core.storage.machine import COLUMNS, WALL
+from slipstream.core.storage.repository import commit_words
+from slipstream.core.storage.table import Columns
 from slipstream.report.canvas import BLUE, canvas
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.learning import episode_sections

@@ -10,13 +10,10 @@ from typing import Any
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError
+from slipstream.core.storage.interruption import Interrupted
+from slipstream.core.storage.logbook import Logbook
+from slipstream.core.storage.status import Status
 from slipstream.core.text import to_stderr
-from slipstream.environments.factory import kind_of
-from slipstream.files.interruption import Interrupted
-from slipstream.files.logbook import Logbook
-from slipstream.files.status import Status
-from slipstream.settings.config import RunConfig, refuse_retired, section_of, switch_agent
-from slipstream.settings.target import CRYPTO, STUDY, copied, override, read_config, read_target
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder, read_study
 from slipstream.studies.record.warm_start import warm_start
@@ -25,7 +22,17 @@ from slipstream.studies.search.machinery import Pools
 from slipstream.studies.space.published import settings_of
 from slipstream.studies.space.space import DEFAULT, SearchSpace
 from slipstream.studies.study import Resources, Study
+from slipstream.training.environments.factory import kind_of
 from slipstream.training.learner import check_learner
+from slipstream.training.settings.config import RunConfig, refuse_retired, section_of, switch_agent
+from slipstream.training.settings.target import (
+    CRYPTO,
+    STUDY,
+    copied,
+    override,
+    read_config,
+    read_target,
+)
 
 MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
 _UNREPORTED = "The study is complete, its page is not. Write it with:"

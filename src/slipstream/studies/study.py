@@ -14,16 +14,12 @@ from typing import Any
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.fold_plan import DEVELOPMENT
+from slipstream.core.storage import provenance
+from slipstream.core.storage.files import write_text
+from slipstream.core.storage.interruption import Interrupted, Interruption
+from slipstream.core.storage.logbook import Logbook
+from slipstream.core.storage.status import Status
 from slipstream.core.text import plural
-from slipstream.files import provenance
-from slipstream.files.files import write_text
-from slipstream.files.interruption import Interrupted, Interruption
-from slipstream.files.logbook import Logbook
-from slipstream.files.status import Status
-from slipstream.runs.listeners.telling import vectorized_line
-from slipstream.runs.state_version import check_state_version, state_version
-from slipstream.settings.config import RunConfig
-from slipstream.settings.trust import enter
 from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.outcome.confirmation import confirm_best
 from slipstream.studies.outcome.result import result_of
@@ -57,9 +53,13 @@ from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Session
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.returns import check_constraints
+from slipstream.training.callbacks.telling import vectorized_line
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.population.batches import weighed
 from slipstream.training.population.pool import Pool
+from slipstream.training.runs.state_version import check_state_version, state_version
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.trust import enter
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.environments.environment import Environment
-from slipstream.environments.episodes import lost_sentence
-from slipstream.environments.machine_file import Tunable, recall
-from slipstream.settings.config import RunConfig
-from slipstream.vector.vector_env import member_indices
+from slipstream.kernels.vector_env import member_indices
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.episodes import lost_sentence
+from slipstream.training.environments.machine_file import Tunable, recall
+from slipstream.training.settings.config import RunConfig
 
 if TYPE_CHECKING:
-    from slipstream.runs.run import Run
+    from slipstream.training.runs.run import Run
 
 _KEPT = 20  # faults whose texts a run keeps
 _LONGEST = 2_000  # characters of one

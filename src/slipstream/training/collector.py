@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Agent
-from slipstream.agents.options import Learning
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.spec import Spec
-from slipstream.experience.replay.plan import ReplayPlan, updates_due
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.machine.gate import RunTasks
+from slipstream.jit.gate import RunTasks
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.fused import Acting, FusedLoop
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Episodes, Finals, VectorEnv, join_episodes, join_finals
+from slipstream.rl.agents.agent import Agent
+from slipstream.rl.agents.options import Learning
+from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.rollout import Rollout
 from slipstream.training.replay_pass import ReplayPass
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.fused import Acting, FusedLoop
-from slipstream.vector.vector_env import Episodes, Finals, VectorEnv, join_episodes, join_finals
 
 REPLAY = "replay."
 _TIMED_BLOCKS = 64  # of a loop that acts and steps at once, from one whose first row is timed

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.runs.run import Run
-from slipstream.settings.config import RunConfig
-from slipstream.settings.sections import TrainingConfig
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sections import TrainingConfig
 
 Learner = Literal["compiled", "torch"]
 
@@ -54,7 +54,7 @@ def check_learner(training: TrainingConfig, image: bool | None) -> Learner:
         _check_precision(training, learner)
     if learner == "torch":
         require("torch", _purpose(training), "torch")
-        from slipstream.nets.torch_device import device_of  # torch: only where it is used
+        from slipstream.rl.nets.torch_device import device_of  # torch: only where it is used
 
         device_of(training.device)
     return learner

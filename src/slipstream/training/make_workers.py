@@ -6,15 +6,15 @@ import sys
 from collections.abc import Callable
 
 from slipstream.core.capacity import usable_cores
-from slipstream.environments.environment import Environment
-from slipstream.environments.machine_file import Tunable
-from slipstream.runs.run import Run
-from slipstream.settings.config import RunConfig
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.cluster.cluster_workers import ClusterWorkers
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.machine_file import Tunable
 from slipstream.training.learner import learner_of
 from slipstream.training.processes.child import THREADED
 from slipstream.training.processes.workers import LocalWorker, ProcessWorkers, Workers, never_stop
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import cut
 
 _WITH_THREADS = THREADED | {"torch"}  # libraries whose threads what learns would miss in a fork

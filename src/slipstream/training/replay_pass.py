@@ -1,6 +1,6 @@
 """Acting, stepping, keeping and learning without a step of Python: four compiled loops, linked.
 
-What `vector/kernel/fused.py` is for rollouts. The numbers are, bit for bit, those of a call of each
+What `kernels/fused.py` is for rollouts. The numbers are, bit for bit, those of a call of each
 at every row.
 """
 
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.options import Learning
-from slipstream.experience.replay.plan import updates_due
-from slipstream.experience.replay.replay import Replay
-from slipstream.experience.rollout import Rollout
-from slipstream.machine import render
-from slipstream.machine.clock import compiled_clock
-from slipstream.machine.gate import RunTasks
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.fused import Acting, RolloutRows
-from slipstream.vector.kernel.loop import EPISODES, FAULT, FINALS, RESET
+from slipstream.jit import render
+from slipstream.jit.clock import compiled_clock
+from slipstream.jit.gate import RunTasks
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.fused import Acting, RolloutRows
+from slipstream.kernels.loop import EPISODES, FAULT, FINALS, RESET
+from slipstream.rl.agents.options import Learning
+from slipstream.rl.experience.replay.plan import updates_due
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.rollout import Rollout
 
 # Bound by the renderer.
 act: Any = None

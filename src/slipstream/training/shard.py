@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.agents.agent import Agent, AgentConfig
-from slipstream.agents.discover import load_agent
-from slipstream.core.spec import Spec
-from slipstream.environments.curriculum import Curriculum, write_params
-from slipstream.environments.environment import LONGEST, Environment
-from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.players import MemberOpponents, Players
-from slipstream.files.bulk import read_chunks, write_chunks
-from slipstream.files.interruption import StoppedError
-from slipstream.files.track import Track
-from slipstream.machine.gate import RunTasks, in_sequence
-from slipstream.nets.policy_file import Tensors, pack
-from slipstream.runs.listeners.recent_episodes import RecentEpisodes
+from slipstream.core.storage.bulk import read_chunks, write_chunks
+from slipstream.core.storage.interruption import StoppedError
+from slipstream.jit.gate import RunTasks, in_sequence
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import member_indices
+from slipstream.rl.agents.agent import Agent, AgentConfig
+from slipstream.rl.agents.discover import load_agent
+from slipstream.rl.nets.policy_file import Tensors, pack
+from slipstream.training.callbacks.recent_episodes import RecentEpisodes
 from slipstream.training.collector import REPLAY, make_collector
+from slipstream.training.environments.curriculum import Curriculum, write_params
+from slipstream.training.environments.environment import LONGEST, Environment
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.players import MemberOpponents, Players
 from slipstream.training.learner import learner_of
-from slipstream.vector.vector_env import member_indices
+from slipstream.training.track import Track
 
 RATED = 32  # games of a member in a validation that rate it, at most as many as its own episodes
 

@@ -13,27 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.plugins import notify
-from slipstream.environments.curriculum import check_curriculum
-from slipstream.environments.environment import Environment
-from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.factory import resolve_environment
-from slipstream.files.interruption import Interrupted, Interruption, StoppedError
-from slipstream.files.machine import MachineSampler
-from slipstream.files.track import counted
-from slipstream.runs.holdout import register_of
-from slipstream.runs.listeners import events
-from slipstream.runs.policies import best_policy
-from slipstream.runs.result import Scores, finite, result_of, scores_of
-from slipstream.runs.run import Run
-from slipstream.settings.config import RunConfig
-from slipstream.settings.remarks import UPDATE_SHARE, began_anew, remarks, update_takes
-from slipstream.settings.sizing import EvaluationPlan, check_memory
+from slipstream.core.storage.interruption import Interrupted, Interruption, StoppedError
+from slipstream.core.storage.machine import MachineSampler
 from slipstream.training.backend import note_faults
+from slipstream.training.callbacks import events
 from slipstream.training.cluster.cluster import ClusterOptions
+from slipstream.training.environments.curriculum import check_curriculum
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.learner import going_on, note, note_copies, note_device
 from slipstream.training.make_workers import make_workers
 from slipstream.training.processes.workers import Workers
+from slipstream.training.runs.holdout import register_of
+from slipstream.training.runs.policies import best_policy
+from slipstream.training.runs.result import Scores, finite, result_of, scores_of
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.remarks import UPDATE_SHARE, began_anew, remarks, update_takes
+from slipstream.training.settings.sizing import EvaluationPlan, check_memory
 from slipstream.training.shard import join_states, state_of
+from slipstream.training.track import counted
 
 _MEASURED = 3  # iterations from which it is known where time goes
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from slipstream import make_vec
-from slipstream.adapters.cappuccino import (
+from slipstream.compat.cappuccino import (
     CryptoEnvAlpaca,
     VectorizedCryptoEnvAlpaca,
     VectorizedCryptoEnvAlpacaOptimized,
     import_finrl,
 )
-from slipstream.adapters.cappuccino.crypto_env import names_of
+from slipstream.compat.cappuccino.crypto_env import names_of
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.studies.space.published import settings_of
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from slipstream import make_vec
-from slipstream.adapters.cappuccino import import_finrl
 from slipstream.cli.main import main
+from slipstream.compat.cappuccino import import_finrl
 from slipstream.core.errors import ConfigError, DataError
 
 ROWS = 320

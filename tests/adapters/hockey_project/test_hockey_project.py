@@ -5,14 +5,14 @@ import json
 
 import pytest
 
-from slipstream.adapters.hockey_project.config import recognises, sections_of
-from slipstream.adapters.hockey_project.single_run import CURRICULUM
+from slipstream.compat.hockey_project.config import recognises, sections_of
+from slipstream.compat.hockey_project.single_run import CURRICULUM
 from slipstream.core.errors import ConfigError
-from slipstream.environments.curriculum import check_curriculum
-from slipstream.environments.factory import make_environment
-from slipstream.files import json_file
-from slipstream.settings.config import resolve
-from slipstream.settings.target import passed_over, read_config
+from slipstream.core.storage import json_file
+from slipstream.training.environments.curriculum import check_curriculum
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.target import passed_over, read_config
 
 # Its `curriculum_simple`, with the shaping of an earlier version in the first phase.
 SIMPLE = {
@@ -412,7 +412,7 @@ def test_what_is_done_otherwise_than_a_file_says_is_said(tmp_path):
     told = passed_over(SIMPLE)
     assert "a phase ends with the iteration that reaches its episodes" in told
     assert "Huber" not in told
-    assert told.startswith("`slipstream.adapters.hockey_project` reads this config. ")
+    assert told.startswith("`slipstream.compat.hockey_project` reads this config. ")
     assert "here it is Huber's" in passed_over(PUBLISHED["newest test"])
     file = tmp_path / "sac.json"
     file.write_text(json.dumps(PUBLISHED["ab33f0e sac"]))

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.adapters.hockey_project.single_run import CURRICULUM
+from slipstream.compat.hockey_project.single_run import CURRICULUM
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.experience.replay.plan import updates_due
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.rl.experience.replay.plan import updates_due
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 
 
 def torch_has_card():
@@ -93,7 +93,7 @@ def test_a_device_by_its_number_is_a_card(tmp_path, monkeypatch):
         seen.update(given["overrides"])
         raise ConfigError("enough")
 
-    monkeypatch.setattr("slipstream.adapters.hockey_project.single_run.api.train", train)
+    monkeypatch.setattr("slipstream.compat.hockey_project.single_run.api.train", train)
     for device, meant in ((0, "cuda:0"), (1, "cuda:1"), ("cuda", "cuda"), (None, "cpu")):
         with pytest.raises(ConfigError, match="enough"):
             slipstream.train_run(CONFIG, tmp_path, "named", False, device=device)
@@ -175,7 +175,7 @@ def test_our_own_curriculum_is_trained_where_theirs_is_not_there(tmp_path, monke
         seen.append(target)
         raise ConfigError("enough")
 
-    monkeypatch.setattr("slipstream.adapters.hockey_project.single_run.api.train", train)
+    monkeypatch.setattr("slipstream.compat.hockey_project.single_run.api.train", train)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="enough"):
         slipstream.train_single_run("configs/curriculum_simple.json", verbose=False, num_envs=4)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream import make_vec
-from slipstream.adapters.hockey_project.vectorized_env import (
+from slipstream.compat.hockey_project.vectorized_env import (
     VectorizedHockeyEnv,
     VectorizedHockeyEnvOptimized,
 )

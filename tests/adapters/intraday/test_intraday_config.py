@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.adapters.intraday import EnvBuilder
-from slipstream.adapters.intraday.config import otherwise, recognises, sections_of
+from slipstream.compat.intraday import EnvBuilder
+from slipstream.compat.intraday.config import otherwise, recognises, sections_of
 from slipstream.core.errors import ConfigError
-from slipstream.files import yaml_file
-from slipstream.settings.config import resolve
-from slipstream.settings.target import passed_over, read_config
+from slipstream.core.storage import yaml_file
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.target import passed_over, read_config
 
 EXAMPLE = Path(__file__).parents[3] / "examples/older_systems/intraday.yaml"
 THEIRS = yaml_file.parse(EXAMPLE.read_text(), str(EXAMPLE))
@@ -49,7 +49,7 @@ def test_a_file_is_recognised_and_its_adapter_named():
     assert recognises(THEIRS) and not recognises({"env": {"name": "cartpole"}})
     assert read_config(EXAMPLE)["env"]["name"] == "forex"
     said = passed_over(EXAMPLE)
-    assert said.startswith("`slipstream.adapters.intraday` reads this config.")
+    assert said.startswith("`slipstream.compat.intraday` reads this config.")
     assert "close just seen" in said
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.adapters.intraday import EnvBuilder, TrainerAgent, TrainerCore
-from slipstream.adapters.intraday.env_builder import KEYWORDS
+from slipstream.compat.intraday import EnvBuilder, TrainerAgent, TrainerCore
+from slipstream.compat.intraday.env_builder import KEYWORDS
 from slipstream.core.errors import ConfigError, DataError
 
 EXAMPLES = Path(__file__).parents[3] / "examples/older_systems"
@@ -30,9 +30,9 @@ CONFIG = {
 
 def fallback(monkeypatch):
     """As where SB3 is not installed."""
-    find = slipstream.adapters.intraday.env_builder.importlib.util.find_spec
+    find = slipstream.compat.intraday.env_builder.importlib.util.find_spec
     monkeypatch.setattr(
-        "slipstream.adapters.intraday.env_builder.importlib.util.find_spec",
+        "slipstream.compat.intraday.env_builder.importlib.util.find_spec",
         lambda name: None if name == "stable_baselines3" else find(name),
     )
 
@@ -184,4 +184,4 @@ def test_their_yaml_is_trained_by_the_command(tmp_path):
         [sys.executable, "-m", "slipstream", *words], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert "`slipstream.adapters.intraday` reads this config." in done.stdout + done.stderr
+    assert "`slipstream.compat.intraday` reads this config." in done.stdout + done.stderr

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.kernels.vector_env import blank
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import Trainer
-from slipstream.vector.vector_env import blank
 
 
 @pytest.mark.parametrize("agent", [pytest.param("ppo", marks=pytest.mark.long), "dqn"])
@@ -69,7 +69,7 @@ def test_hockeys_own_bots_and_others_mix():
 
 def test_hockey_is_evaluated_against_its_bots():
     config = resolve({"env": {"name": "hockey", "self_play": {}}})
-    from slipstream.environments.factory import resolve_environment
+    from slipstream.training.environments.factory import resolve_environment
 
     environment = resolve_environment(config.env_name, config.env_settings)
     assert environment.spec.players == 1 and environment.judge.spec.players == 1

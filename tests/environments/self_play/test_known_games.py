@@ -126,9 +126,9 @@ def test_the_policy_that_comes_along_loses_to_nobody():
 
 def test_who_knows_nothing_loses_to_the_perfect_player():
     """What the test above would say of an untrained policy."""
-    from slipstream.agents.ppo.config import PPOConfig
-    from slipstream.agents.ppo.ppo import PPO
-    from slipstream.environments.factory import make_environment
+    from slipstream.rl.agents.ppo.config import PPOConfig
+    from slipstream.rl.agents.ppo.ppo import PPO
+    from slipstream.training.environments.factory import make_environment
 
     spec = make_environment("tictactoe", {"self_play": {}}).spec
     policy = PPO(PPOConfig(), spec, [0], 8).policy

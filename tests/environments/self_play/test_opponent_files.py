@@ -9,8 +9,8 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import make_environment
-from slipstream.vector.vector_env import blank
+from slipstream.kernels.vector_env import blank
+from slipstream.training.environments.factory import make_environment
 
 TICTACTOE = "tictactoe"
 PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")
@@ -72,7 +72,7 @@ def test_evaluations_can_meet_it(trained):
     environment = make_environment(TICTACTOE, {})
     against = environment.against({str(trained.path): 1.0})
     assert against.spec.players == 1
-    from slipstream.environments.evaluation import Evaluator
+    from slipstream.training.environments.evaluation import Evaluator
 
     tracks = Evaluator(against, "train", games=6).run(slipstream.load_policy(trained))[0]
     assert [track.metrics["seat"] for track in tracks] == [0, 1, 0, 1, 0, 1]

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.environments.evaluation import by_opponent, outcome_shares
-from slipstream.environments.self_play.opponents import LineUp
-from slipstream.files.track import Track
-from slipstream.report.game.page import outcomes as outcomes_of
-from slipstream.report.game.page import outcomes_of as met_in
-from slipstream.report.game.page import sections
+from slipstream.games.report.page import outcomes as outcomes_of
+from slipstream.games.report.page import outcomes_of as met_in
+from slipstream.games.report.page import sections
+from slipstream.games.self_play.opponents import LineUp
 from slipstream.report.run.report import evaluate_run
-from slipstream.runs.games import read_games
+from slipstream.training.environments.evaluation import by_opponent, outcome_shares
+from slipstream.training.runs.games import read_games
+from slipstream.training.track import Track
 
 
 def game(won, lost, opponent):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.environments.self_play import ratings
-from slipstream.environments.self_play.ratings import DEVIATION, MEAN, Ratings
-from slipstream.files.track import Track
-from slipstream.report.game import league
+from slipstream.games.report import league
+from slipstream.games.self_play import ratings
+from slipstream.games.self_play.ratings import DEVIATION, MEAN, Ratings
+from slipstream.training.track import Track
 
 pytest.importorskip("openskill")
 

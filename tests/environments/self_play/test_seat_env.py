@@ -9,10 +9,10 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.environments.factory import resolve_environment
-from slipstream.environments.self_play.networks import uniform_at
-from slipstream.environments.self_play.seat_env import place
-from slipstream.vector.vector_env import blank
+from slipstream.games.self_play.networks import uniform_at
+from slipstream.games.self_play.seat_env import place
+from slipstream.kernels.vector_env import blank
+from slipstream.training.environments.factory import resolve_environment
 
 DUEL = str(Path(__file__).parents[2] / "vector/kernels/duel.py")
 PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")

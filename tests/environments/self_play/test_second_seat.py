@@ -7,7 +7,7 @@ import pytest
 import slipstream
 from slipstream.cli.main import main
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.settings.config import resolve
+from slipstream.training.settings.config import resolve
 
 PENNIES = str(Path(__file__).parents[3] / "examples/kernels/pennies.py")
 SMALL = {

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.agents.ppo.config import PPOConfig
-from slipstream.environments.factory import make_environment
-from slipstream.environments.self_play.config import SelfPlayConfig
-from slipstream.environments.self_play.opponents import SelfPlayOpponents, SnapshotPool
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.games.self_play.config import SelfPlayConfig
+from slipstream.games.self_play.opponents import SelfPlayOpponents, SnapshotPool
+from slipstream.kernels.vector_env import Episodes
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.training.environments.factory import make_environment
 from slipstream.training.processes.crew import Crew
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard, state_of
 from slipstream.training.trainer import Trainer
-from slipstream.vector.vector_env import Episodes
 
 TICTACTOE = "tictactoe"
 SELF_PLAY = {
@@ -273,7 +273,7 @@ def test_evaluation_has_both_sides(tmp_path):
     made = shard()
     evaluator = environment.against({"random": 1.0})
     assert replace(evaluator).self_play.evaluation.names == ("random",)
-    from slipstream.environments.evaluation import Evaluator
+    from slipstream.training.environments.evaluation import Evaluator
 
     tracks = [
         Evaluator(evaluator, "train", games=20, seed=5, copies=copies).run(made.agent.policy)[0]

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from slipstream.market.checks.check import check
-from slipstream.market.config import DataConfig
-from slipstream.market.market import load_market
-from slipstream.market.planted.forex import LEVELS, PlantedForex, transition
+from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market
+from slipstream.markets.synthetic.forex import LEVELS, PlantedForex, transition
 
 MARKET = PlantedForex()
 

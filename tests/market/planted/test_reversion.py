@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.features.panel import panel_features
-from slipstream.market.bars import FloatArray
-from slipstream.market.config import DataConfig
-from slipstream.market.market import load_market, market_of
-from slipstream.market.panel import load_panel, panel_of
-from slipstream.market.planted.reversion import PlantedReversion
+from slipstream.markets.data.bars import FloatArray
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market, market_of
+from slipstream.markets.data.panel import load_panel, panel_of
+from slipstream.markets.features.panel import panel_features
+from slipstream.markets.synthetic.reversion import PlantedReversion
 
 BP = 1e-4
 STANDARD = PlantedReversion()

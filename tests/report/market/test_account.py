@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from slipstream.core.spec import MarketSpec
-from slipstream.files.track import Track
-from slipstream.report.market.account import (
+from slipstream.kernels.spec import MarketSpec
+from slipstream.markets.report.account import (
     account,
     by_hour,
     by_symbol,
@@ -13,6 +12,7 @@ from slipstream.report.market.account import (
     holding_times,
     performance,
 )
+from slipstream.training.track import Track
 
 HOUR = 3_600
 START = 1_704_664_800  # Sunday 2024-01-07 17:00 New York

@@ -7,19 +7,19 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from slipstream.core.spec import MarketSpec
-from slipstream.environments.factory import resolve_environment
+from slipstream.kernels.spec import MarketSpec
+from slipstream.markets.report import account as accounts
+from slipstream.markets.report import figures as market_figures
+from slipstream.markets.report.account import Account
+from slipstream.markets.report.page import market_page, verdict, views
 from slipstream.report.canvas import png
 from slipstream.report.inputs import ORACLE, Curve, RunEvaluation
-from slipstream.report.market import account as accounts
-from slipstream.report.market import figures as market_figures
-from slipstream.report.market.account import Account
-from slipstream.report.market.page import market_page, verdict, views
 from slipstream.report.numbers import methods
 from slipstream.report.page import write
 from slipstream.report.run.evaluation import gather
 from slipstream.report.run.report import build_page
 from slipstream.report.statistics import Interval, sharpe_interval
+from slipstream.training.environments.factory import resolve_environment
 
 EVIL = "<script>alert('x')</script> & co"
 CURVES = (

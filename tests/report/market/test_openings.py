@@ -11,13 +11,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.environments.factory import resolve_environment
-from slipstream.market.calendar import in_weekend
-from slipstream.market.planted.crypto import PlantedCrypto
-from slipstream.market.planted.prices import is_planted
-from slipstream.report.market import openings
-from slipstream.report.market.openings import PriceRegister, PriceSeries, open_days, price_series
-from slipstream.runs.holdout import HoldoutRegister, Opening, register_of
+from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.report import openings
+from slipstream.markets.report.openings import PriceRegister, PriceSeries, open_days, price_series
+from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic.prices import is_planted
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs.holdout import HoldoutRegister, Opening, register_of
 
 HOUR = 3_600
 SUNDAY = 1_704_664_800  # 2024-01-07 22:00 UTC: 17:00 New York

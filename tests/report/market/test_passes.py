@@ -5,10 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.files.track import Track
-from slipstream.report.inputs import BUY_AND_HOLD, FLAT, ORACLE, SHORT
-from slipstream.report.market import passes as passes_module
-from slipstream.report.market.passes import (
+from slipstream.markets.report import passes as passes_module
+from slipstream.markets.report.passes import (
     break_even,
     ema,
     ema_cross,
@@ -18,6 +16,8 @@ from slipstream.report.market.passes import (
     random_returns,
     stress,
 )
+from slipstream.report.inputs import BUY_AND_HOLD, FLAT, ORACLE, SHORT
+from slipstream.training.track import Track
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.environments.factory import resolve_environment
-from slipstream.files.register import state_folder
-from slipstream.market.calendar import in_weekend
-from slipstream.report.market.openings import (
+from slipstream.core.storage.register import state_folder
+from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.report.openings import (
     DAY,
     FILE,
     HOUR,
@@ -25,6 +24,7 @@ from slipstream.report.market.openings import (
     searched_by,
 )
 from slipstream.studies.outcome.sentences import earlier_trials
+from slipstream.training.environments.factory import resolve_environment
 
 SUNDAY = 1_704_664_800  # 2024-01-07 22:00 UTC
 HOURS = 24 * 7 * 30

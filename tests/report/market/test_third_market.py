@@ -7,11 +7,11 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.core.market_pass import SymbolPass
-from slipstream.environments.factory import resolve_environment
+from slipstream.markets.market_pass import SymbolPass
 from slipstream.report.inputs import BUY_AND_HOLD, ORACLE, RunEvaluation
 from slipstream.report.run.evaluation import evaluate_run, gather
 from slipstream.report.run.report import build_page
+from slipstream.training.environments.factory import resolve_environment
 
 FILE = Path(__file__).parent / "kernels" / "third_market.py"
 REPORT = Path(__file__).parents[3] / "src/slipstream/report"
@@ -86,7 +86,7 @@ def test_a_declaration_holds_what_the_pass_can_trade_at():
 
 def test_reports_name_no_environment():
     for path in REPORT.rglob("*.py"):
-        assert "slipstream.envs" not in path.read_text(), path
+        assert "slipstream.kernels.classic" not in path.read_text(), path
 
 
 @pytest.mark.parametrize(

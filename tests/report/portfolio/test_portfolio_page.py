@@ -8,15 +8,15 @@ import numpy as np
 import portfolio_world as pw
 import pytest
 
-from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
+from slipstream.markets.report.account import chained
+from slipstream.markets.report.portfolio import passes as portfolio_passes
+from slipstream.markets.report.portfolio.page import by_asset, gains
+from slipstream.markets.report.portfolio.passes import PortfolioPasses, best_weights
 from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Prices, RunEvaluation
-from slipstream.report.market.account import chained
 from slipstream.report.page import render
-from slipstream.report.portfolio import passes as portfolio_passes
-from slipstream.report.portfolio.page import by_asset, gains
-from slipstream.report.portfolio.passes import PortfolioPasses, best_weights
 from slipstream.report.run.evaluation import gather
 from slipstream.report.run.report import build_page
+from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 
 COSTS = {"fee": 0.002, "slippage_bp": 3.0}
 ANY_SIZE = {"quantity_step": 0.0, "min_notional": 0.0}

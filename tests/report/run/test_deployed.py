@@ -13,16 +13,16 @@ import pytest
 import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.environments.factory import make_environment
-from slipstream.files import checkpoint
-from slipstream.market.planted.forex import PlantedForex
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack
+from slipstream.core.storage import checkpoint
+from slipstream.markets.synthetic.forex import PlantedForex
 from slipstream.report.run import report
 from slipstream.report.run.evaluation import evaluate_deployed
-from slipstream.runs.policies import DeployedPolicy
-from slipstream.settings.config import RunConfig
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack
 from slipstream.studies.outcome.winner import save_policy
+from slipstream.training.environments.factory import make_environment
+from slipstream.training.runs.policies import DeployedPolicy
+from slipstream.training.settings.config import RunConfig
 
 HOUR, DAY = 3_600, 86_400
 FEATURES = ["log_return_1", "rsi_14"]

@@ -10,15 +10,15 @@ import pytest
 import study_world
 
 import slipstream
-from slipstream.files import logbook
-from slipstream.files.status import read_events, read_status
+from slipstream.core.storage import logbook
+from slipstream.core.storage.status import read_events, read_status
 from slipstream.report import canvas, page
 from slipstream.report.run import report
-from slipstream.runs import run as run_file
-from slipstream.runs.listeners.tensorboard import TensorBoardWriter
-from slipstream.runs.run import Run
 from slipstream.studies import start
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.callbacks.tensorboard import TensorBoardWriter
+from slipstream.training.runs import run as run_file
+from slipstream.training.runs.run import Run
 
 SETTINGS = {
     "num_envs": 8,

@@ -9,15 +9,15 @@ import pytest
 
 from slipstream import api
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.core.spec import Metric
-from slipstream.environments.factory import resolve_environment
-from slipstream.files.table import read
+from slipstream.core.storage.table import read
+from slipstream.kernels.spec import Metric
 from slipstream.report.inputs import Curve
 from slipstream.report.learning import curves, episode_curves, episode_sections
 from slipstream.report.run.evaluation import evaluate_run
 from slipstream.report.run.report import report_run
-from slipstream.runs import policies
-from slipstream.runs.run import Run
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs import policies
+from slipstream.training.runs.run import Run
 
 
 @pytest.fixture(scope="module")

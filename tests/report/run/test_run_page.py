@@ -9,9 +9,6 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError
-from slipstream.environments.episodes import run_episodes
-from slipstream.environments.factory import resolve_environment
-from slipstream.files.track import Track
 from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
 from slipstream.report.learning import numbers_of
 from slipstream.report.numbers import Measured
@@ -19,7 +16,10 @@ from slipstream.report.page import write
 from slipstream.report.run.evaluation import evaluate_run, gather, random_policy
 from slipstream.report.run.page import has_collapsed, run_page, verdict
 from slipstream.report.run.report import build_page
-from slipstream.runs.run import Run
+from slipstream.training.environments.episodes import run_episodes
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs.run import Run
+from slipstream.training.track import Track
 
 RATES = (1e-4, 1e-4, 1e-3, 1e-3)
 
@@ -216,7 +216,7 @@ def test_a_random_policy_keeps_to_the_mask():
     seen = []
 
     def act(now):
-        from slipstream.vector.contract import random_actions
+        from slipstream.kernels.contract import random_actions
 
         actions = random_actions(environment.spec, 4, np.random.default_rng(len(seen)), now.mask)
         seen.append(now.mask[np.arange(4), actions[:, 0]].all())

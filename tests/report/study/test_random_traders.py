@@ -9,13 +9,13 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import CheckpointError
-from slipstream.environments.evaluation import Evaluator
-from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
-from slipstream.report.market.passes import Passes, percentile, random_returns
-from slipstream.report.portfolio.passes import PortfolioPasses
+from slipstream.markets.report.passes import Passes, percentile, random_returns
+from slipstream.markets.report.portfolio.passes import PortfolioPasses
 from slipstream.report.study import replay
 from slipstream.report.study.replay import daily_returns, random_traders
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 
 DRAWS = 6
 

@@ -10,15 +10,15 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.environments.environment import Environment
-from slipstream.environments.factory import resolve_environment
-from slipstream.environments.kernel_environment import KernelEnvironment, KernelKind
+from slipstream.markets.report.portfolio.passes import PortfolioPasses
 from slipstream.report.inputs import EQUAL_WEIGHT
-from slipstream.report.portfolio.passes import PortfolioPasses
 from slipstream.report.study import replay
 from slipstream.report.study.replay import daily_returns, rebalanced_returns
-from slipstream.settings.config import resolve
 from slipstream.studies.config import StudyConfig
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
+from slipstream.training.settings.config import resolve
 
 DIGEST = "ab" * 32
 

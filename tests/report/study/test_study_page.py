@@ -12,10 +12,10 @@ import study_world
 from fake_pool import MARKET
 
 from slipstream.core.errors import CheckpointError
-from slipstream.files import register
+from slipstream.core.storage import register
+from slipstream.markets.report import openings
+from slipstream.markets.report.openings import PriceSeries
 from slipstream.report import canvas
-from slipstream.report.market import openings
-from slipstream.report.market.openings import PriceSeries
 from slipstream.report.page import render
 from slipstream.report.study import figures as study_figures
 from slipstream.report.study import tables as study_tables

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from slipstream.runs.listeners import console
-from slipstream.runs.listeners.events import (
+from slipstream.training.callbacks import console
+from slipstream.training.callbacks.events import (
     Checkpointed,
     Entered,
     Evaluated,
@@ -21,9 +21,9 @@ from slipstream.runs.listeners.events import (
     StepClock,
     Updated,
 )
-from slipstream.runs.listeners.telling import result_lines
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.training.callbacks.telling import result_lines
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 
 NOW = Progress(500_000, 210_000, 100, 800, 2.0, 3.0, 5.0, 12.0, 1.0)
 

@@ -10,12 +10,20 @@ import pytest
 
 from slipstream import api
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.files import table
-from slipstream.files.files import AppendedFile
-from slipstream.runs.listeners.events import Evaluated, Events, Finished, Progress, Started, Updated
-from slipstream.runs.listeners.metrics import TableWriter
-from slipstream.runs.listeners.tensorboard import TensorBoardWriter, hyper_parameters
-from slipstream.settings.config import resolve
+from slipstream.core.storage import table
+from slipstream.core.storage.files import AppendedFile
+from slipstream.training.callbacks import tensorboard
+from slipstream.training.callbacks.events import (
+    Evaluated,
+    Events,
+    Finished,
+    Progress,
+    Started,
+    Updated,
+)
+from slipstream.training.callbacks.metrics import TableWriter
+from slipstream.training.callbacks.tensorboard import TensorBoardWriter, hyper_parameters
+from slipstream.training.settings.config import resolve
 
 
 def progress(steps, budget=1_000):
@@ -313,3 +321,8 @@ def test_a_sound_table_is_not_called_damaged(tmp_path):
     writer(evaluated(300))
     writer.close()
     assert said == []
+
+
+def test_a_path_that_the_locale_cannot_decode_is_written():
+    _, start = tensorboard._session({"env.data.folder": "/prices/\udcc3\udca9"})
+    assert "prices" in str(start)

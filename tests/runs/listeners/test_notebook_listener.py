@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from slipstream.runs.listeners.events import (
+from slipstream.training.callbacks.events import (
     Entered,
     Evaluated,
     Finished,
@@ -17,7 +17,7 @@ from slipstream.runs.listeners.events import (
     Started,
     Updated,
 )
-from slipstream.runs.listeners.notebook import NotebookListener, curves, listener_here
+from slipstream.training.callbacks.notebook import NotebookListener, curves, listener_here
 
 pytest.importorskip("IPython")
 

@@ -8,8 +8,8 @@ import os
 import pytest
 from rich.console import Console
 
-from slipstream.runs.listeners.console import ConsoleListener
-from slipstream.runs.listeners.output import Output, steady
+from slipstream.training.callbacks.console import ConsoleListener
+from slipstream.training.callbacks.output import Output, steady
 
 
 def test_a_reader_who_leaves_is_noted_once():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.runs.listeners.events import Progress, Started, Updated
-from slipstream.runs.listeners.periodic import PeriodicPolicies
+from slipstream.training.callbacks.events import Progress, Started, Updated
+from slipstream.training.callbacks.periodic import PeriodicPolicies
 
 
 def test_a_session_goes_on_counting_where_the_last_one_stopped(tmp_path):

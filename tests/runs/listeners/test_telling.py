@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.runs.listeners.events import Progress, Started, Updated
-from slipstream.runs.listeners.telling import Telling
+from slipstream.training.callbacks.events import Progress, Started, Updated
+from slipstream.training.callbacks.telling import Telling
 
 
 class Heard:

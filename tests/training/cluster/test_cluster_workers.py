@@ -6,16 +6,16 @@ import pytest
 from fake_cluster import FakeCluster
 
 from slipstream.core.errors import ResourceError
-from slipstream.files import checkpoint
-from slipstream.files.bulk import HandedChunks
-from slipstream.files.interruption import Interrupted, ask_to_stop
-from slipstream.files.lines import cluster_part
-from slipstream.files.status import read_status
-from slipstream.runs.listeners.events import Updated
-from slipstream.runs.run import Run
-from slipstream.settings.config import resolve
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.bulk import HandedChunks
+from slipstream.core.storage.interruption import Interrupted, ask_to_stop
+from slipstream.core.storage.lines import cluster_part
+from slipstream.core.storage.status import read_status
+from slipstream.training.callbacks.events import Updated
 from slipstream.training.cluster import cluster_workers
 from slipstream.training.cluster.cluster import ClusterOptions
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {

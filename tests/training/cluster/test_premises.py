@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.environments.factory import resolve_environment
-from slipstream.settings.config import resolve
 from slipstream.training.cluster import premises as module
 from slipstream.training.cluster.cluster import ClusterOptions, Shared, cluster_of, digest_of
 from slipstream.training.cluster.node import NodeService, sent_as
 from slipstream.training.cluster.premises import Premises, lay_out, work_for
 from slipstream.training.cluster.ray_cluster import connect
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
 
 REINFORCE = Path(__file__).parents[2] / "agents/reinforce.py"
 
@@ -84,8 +84,8 @@ def test_a_kernel_file_travels_with_what_it_imports(tmp_path, monkeypatch):
     (here / "helpers" / "__init__.py").write_text("")
     (here / "helpers" / "inner.py").write_text("STEP = 1.0\n")
     (here / "pole.py").write_text(
-        "from slipstream.envs.cartpole import Config, Params, Data, STATE, load, reset, step, "
-        "observe, spec\nimport helpers.inner\n"
+        "from slipstream.kernels.classic.cartpole import Config, Params, Data, STATE, load, reset, "
+        "step, observe, spec\nimport helpers.inner\n"
     )
     monkeypatch.syspath_prepend(str(here))
     try:
@@ -123,7 +123,7 @@ def test_an_agents_file_travels(tmp_path, monkeypatch):
     Node(owner.parcel(), environment.data)
     assert pickle.loads(sent).agent == type(pickle.loads(sent).agent)()
     assert Path(sys.modules[module_name].__file__) == there / "mine.py"
-    (there / "mine.py").write_text("from slipstream.agents.agent import Agent\n")
+    (there / "mine.py").write_text("from slipstream.rl.agents.agent import Agent\n")
     with pytest.raises(ConfigError, match=r"mine\.py.* on .* differ"):
         owner.compare(environment.data)
 

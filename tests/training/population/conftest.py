@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from slipstream.core.fold_plan import FoldPlan
-from slipstream.settings.config import resolve
 from slipstream.training.population.member import Member
 from slipstream.training.population.source import EnvironmentSource
 from slipstream.training.population.state import LiveStates
 from slipstream.training.population.stretch import Task, run_stretch
+from slipstream.training.settings.config import resolve
 
 for folder in ("studies", "report"):  # for fake_pool and study_world
     sys.path.append(str(Path(__file__).parents[2] / folder))

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.spec import MarketSpec
-from slipstream.nets.policy import Policy
-from slipstream.nets.policy_file import pack, unpack
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.spec import MarketSpec
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack, unpack
 from slipstream.training.population.passes import (
     PassGrowth,
     PassLoop,
@@ -24,7 +25,6 @@ from slipstream.training.population.passes import (
 )
 from slipstream.training.population.source import Place
 from slipstream.training.population.stretch import Population, policy_of
-from slipstream.vector.kernel.copies import KernelVectorEnv
 
 
 def by_hand(place, policy):

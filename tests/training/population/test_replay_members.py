@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from slipstream.core.fold_plan import FoldPlan
-from slipstream.nets import networks
-from slipstream.settings.config import resolve
+from slipstream.rl.nets import networks
 from slipstream.training.population.member import Member
 from slipstream.training.population.source import EnvironmentSource
 from slipstream.training.population.state import LiveStates
 from slipstream.training.population.stretch import Task, run_stretch
+from slipstream.training.settings.config import resolve
 
 Q_LEARNING = Path(__file__).parents[2] / "agents/q_learning.py"
 ROWS = 4 * 64  # steps of an iteration

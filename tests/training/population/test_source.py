@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.core.discover import load_kernel
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.kernels.discover import load_kernel
 from slipstream.training.population.source import Place, shape_of
 
 
@@ -81,7 +81,8 @@ def test_a_market_without_folds(engine, tmp_path):
     source = source.replace("def load_folds(", "def _folds(").replace("def vary(", "def _vary(")
     source = source.replace(
         '    raise AssertionError("a study loads folds")',
-        "    from slipstream.market.folds import FoldPlan\n\n    return _folds(config, FoldPlan())",
+        "    from slipstream.markets.folds import FoldPlan\n\n"
+        "    return _folds(config, FoldPlan())",
     )
     path.write_text(source)
     with pytest.raises(ConfigError, match="load_folds"):

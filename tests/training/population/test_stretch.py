@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from slipstream.agents.agent import AgentConfig
-from slipstream.environments.environment import Environment
-from slipstream.nets.policy_file import unpack
-from slipstream.settings.config import resolve
+from slipstream.rl.agents.agent import AgentConfig
+from slipstream.rl.nets.policy_file import unpack
+from slipstream.training.environments.environment import Environment
 from slipstream.training.population.member import Member
 from slipstream.training.population.source import shape_of
 from slipstream.training.population.state import LiveStates
+from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 
 

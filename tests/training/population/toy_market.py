@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from slipstream.core.conditions import Conditions
 from slipstream.core.config import Config as Base
-from slipstream.core.kernel import Loaded
 from slipstream.core.random import integer
-from slipstream.core.spec import MarketSpec, Metric, Spec
-from slipstream.market.folds import fold_facts, make_folds
+from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.spec import MarketSpec, Metric, Spec
+from slipstream.markets.folds import fold_facts, make_folds
 
 SECONDS = 21_600  # four bars a day
 CAPITAL = 1000.0

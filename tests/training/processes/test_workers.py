@@ -5,9 +5,9 @@ from contextlib import contextmanager
 import pytest
 
 from slipstream.core.errors import KernelError
-from slipstream.environments.factory import resolve_environment
-from slipstream.settings.config import resolve
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.processes import workers
+from slipstream.training.settings.config import resolve
 
 
 def test_a_shard_is_closed_where_compiling_for_it_fails(monkeypatch):

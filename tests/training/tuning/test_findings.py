@@ -2,11 +2,11 @@
 
 import pytest
 
-from slipstream.environments.factory import resolve_environment
-from slipstream.settings.config import resolve
-from slipstream.training.tuning import cells, findings
-from slipstream.training.tuning.cells import Cell, LearnSpeed, StepSpeed
-from slipstream.training.tuning.tuner import Findings
+from slipstream.training.autotune import cells, findings
+from slipstream.training.autotune.cells import Cell, LearnSpeed, StepSpeed
+from slipstream.training.autotune.tuner import Findings
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.settings.config import resolve
 
 
 @pytest.fixture

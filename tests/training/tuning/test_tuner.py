@@ -6,9 +6,9 @@ import gymnasium
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.settings.config import resolve
-from slipstream.training.tuning import tuner
-from slipstream.training.tuning.cells import Cell
+from slipstream.training.autotune import tuner
+from slipstream.training.autotune.cells import Cell
+from slipstream.training.settings.config import resolve
 
 ODD = """
 import time

@@ -6,9 +6,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slipstream.core import config, kernel
+from slipstream.core import config
 from slipstream.core.random import integer
-from slipstream.core.spec import Metric, Spec
+from slipstream.kernels import kernel
+from slipstream.kernels.spec import Metric, Spec
 
 CHOICES = 4
 

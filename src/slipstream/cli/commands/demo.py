@@ -31,7 +31,7 @@ def demo(
     from slipstream import api
     from slipstream.core.reader import resolve_folder
 
-    config = resolve_folder("package:slipstream/demo/demo.yaml")
+    config = resolve_folder("package:slipstream/cli/demo/demo.yaml")
     with closing(console()) as progress:
         progress.say(_PRICES)
         progress.say(f"Config: {config}")

@@ -13,8 +13,8 @@ from slipstream.core.options import Trust
 from slipstream.core.output import show_table, tell
 
 if TYPE_CHECKING:
-    from slipstream.runs.games import Games
-    from slipstream.runs.run import Run
+    from slipstream.training.runs.games import Games
+    from slipstream.training.runs.run import Run
 
 app = typer.Typer()
 WORKS = ("evaluate",)
@@ -61,8 +61,8 @@ def evaluate(
     deployment's name: its policy, on the bars of its paper account.
     """
     from slipstream import api
-    from slipstream.runs.policies import deployed_folder
-    from slipstream.runs.run import Run
+    from slipstream.training.runs.policies import deployed_folder
+    from slipstream.training.runs.run import Run
 
     progress = console()
     place, bars, start = api.evaluation.placed(run, data, start)
@@ -110,7 +110,7 @@ def _show_games(
 
 def _print_table(played: list[Games]) -> None:
     """A row for each opponent."""
-    from slipstream.runs.games import ALIKE
+    from slipstream.training.runs.games import ALIKE
 
     rows = []
     for games in played:

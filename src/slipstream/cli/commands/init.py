@@ -25,7 +25,7 @@ def init(
     """Prints a commented config: slipstream init forex DIR > my.yaml."""
     from slipstream.cli.annotated import annotated
     from slipstream.core.plugins import offered
-    from slipstream.settings.config import resolve
+    from slipstream.training.settings.config import resolve
 
     started = (start(environment, folder) for start in offered("init"))
     if (own := next(filter(None, started), None)) is not None:

@@ -12,7 +12,7 @@ import typer
 from slipstream.cli.arguments import Target
 from slipstream.core.options import Trust
 from slipstream.core.output import show_table, tell
-from slipstream.files.status import MARKS, RUN, STUDY
+from slipstream.core.storage.status import MARKS, RUN, STUDY
 
 app = typer.Typer()
 
@@ -20,8 +20,8 @@ app = typer.Typer()
 @app.command("list")
 def list_() -> None:
     """Lists environments, agents and backends; `slipstream jobs --all` lists runs and studies."""
-    from slipstream.agents.discover import agent_modules
-    from slipstream.core.discover import kernel_modules
+    from slipstream.kernels.discover import kernel_modules
+    from slipstream.rl.agents.discover import agent_modules
 
     environments = [
         (name, _first_sentence(module)) for name, module in sorted(kernel_modules().items())
@@ -53,7 +53,7 @@ def check(
     """Runs a kernel under watch, interpreted and compiled; names the first rule it breaks."""
     from slipstream import api
     from slipstream.core.errors import ConfigError
-    from slipstream.settings.target import parse_overrides
+    from slipstream.training.settings.target import parse_overrides
 
     settings = {}
     for path, value in parse_overrides(set_ or []).items():
@@ -92,9 +92,9 @@ def doctor(
 
 def _folder(target: str) -> Path | None:
     """Return the folder of the run or study that a target names; None for what can be trained."""
-    from slipstream.environments.factory import kind_of
-    from slipstream.files.register import place_of
+    from slipstream.core.storage.register import place_of
     from slipstream.studies.record.folder import STUDIES
+    from slipstream.training.environments.factory import kind_of
 
     if kind_of(target).known or Path(target).is_file():
         return None

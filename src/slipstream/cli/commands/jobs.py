@@ -214,7 +214,7 @@ def _frozen(target: str, folder: Path) -> str:
     path = Path(target).expanduser()
     if path.suffix not in _FROZEN or not path.is_file():
         return target
-    from slipstream.files.files import disk_errors, make_folder, write_bytes
+    from slipstream.core.storage.files import disk_errors, make_folder, write_bytes
 
     with disk_errors(path):
         content = path.read_bytes()

@@ -25,8 +25,8 @@ def log(
     """Prints the log of a run or a study; what was before its last 4 MiB is in log.txt.1."""
     from slipstream.core.errors import CheckpointError
     from slipstream.core.reader import UnreadableError, open_regular
-    from slipstream.files.files import disk_errors
-    from slipstream.files.status import LOG
+    from slipstream.core.storage.files import disk_errors
+    from slipstream.core.storage.status import LOG
     from slipstream.studies.record.status import at_work, lookup
 
     folder, _ = lookup(name)

@@ -56,7 +56,7 @@ def export(
     format_: Annotated[str, typer.Option("--format", help="csv or json, without --out.")] = "csv",
 ) -> None:
     """Writes all trials: numbers, states, scores, folds and params."""
-    from slipstream.files.files import write_text
+    from slipstream.core.storage.files import write_text
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.record.status import FORMATS, export_text
 

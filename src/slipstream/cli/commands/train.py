@@ -16,8 +16,8 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.options import Background, LogFile, Trust
 
 if TYPE_CHECKING:
-    from slipstream.runs.listeners.console import ConsoleListener
-    from slipstream.runs.run import Run
+    from slipstream.training.callbacks.console import ConsoleListener
+    from slipstream.training.runs.run import Run
 
 app = typer.Typer()
 WORKS = ("train", "resume")
@@ -125,8 +125,8 @@ def resume(
     from slipstream import api
     from slipstream.core.output import tell
     from slipstream.core.plugins import folder_kinds
-    from slipstream.runs.run import CONFIG, Run
     from slipstream.studies.record.status import lookup
+    from slipstream.training.runs.run import CONFIG, Run
 
     folder, study = lookup(run)
     if set_aside_and_detach(context, folder, run=folder):
@@ -183,7 +183,7 @@ def _only(context: typer.Context, whose: str, *names: str) -> None:
 
 def _say_result(progress: ConsoleListener, run: Run) -> None:
     """What a report would have said first, and where the run is."""
-    from slipstream.runs.listeners.telling import result_lines
+    from slipstream.training.callbacks.telling import result_lines
 
     for line in [*result_lines(run.result or {}), f"Run: {run.path}"]:
         progress.say(line)
@@ -196,8 +196,8 @@ def run_folder(given: Mapping[str, Any], replace: bool = False) -> Path:
         given: the command's values.
         replace: a run may lie there: it will be moved.
     """
-    from slipstream.runs.run import free_path
-    from slipstream.settings.config import resolve
+    from slipstream.training.runs.run import free_path
+    from slipstream.training.settings.config import resolve
 
     config = resolve(given["target"], arg.train_given(given))
     out = given["out"] or config.training.out

@@ -16,8 +16,8 @@ from slipstream.core.output import tell
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slipstream.training.tuning.cells import Cell
-    from slipstream.training.tuning.tuner import Findings
+    from slipstream.training.autotune.cells import Cell
+    from slipstream.training.autotune.tuner import Findings
 
 app = typer.Typer()
 _COLUMNS = (
@@ -50,11 +50,11 @@ def tune_machine(
     """
     from slipstream.core.errors import ConfigError, ResourceError
     from slipstream.core.reader import is_there
-    from slipstream.environments.machine_file import Tunable, remember
-    from slipstream.files.files import write_text
-    from slipstream.settings.config import resolve
-    from slipstream.training.tuning import findings
-    from slipstream.training.tuning.tuner import tune
+    from slipstream.core.storage.files import write_text
+    from slipstream.training.autotune import findings
+    from slipstream.training.autotune.tuner import tune
+    from slipstream.training.environments.machine_file import Tunable, remember
+    from slipstream.training.settings.config import resolve
 
     config, _ = resolve(target).seated()
     if write is not None and is_there(write):
@@ -94,7 +94,7 @@ def _show(found: Findings, seconds: float, target: str) -> None:
     """The table, what could not be measured, and what all of it means."""
     from rich.console import Console
 
-    from slipstream.training.tuning.findings import sentences
+    from slipstream.training.autotune.findings import sentences
 
     tell(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
     Console().print(_table(found))
@@ -123,7 +123,7 @@ def _table(found: Findings) -> Table:
     from rich import box
     from rich.table import Table
 
-    from slipstream.training.tuning.findings import each_copy, fastest, iteration
+    from slipstream.training.autotune.findings import each_copy, fastest, iteration
 
     table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for name in _COLUMNS:

@@ -51,8 +51,8 @@ def watch(
 
 def _watch_all(every: float) -> None:
     """The first page of the dashboard, in a terminal; where nobody watches it, once."""
+    from slipstream.core.storage.machine import Cards
     from slipstream.dashboard.overview import Places, machine_line
-    from slipstream.files.machine import Cards
 
     cards, places = Cards(), Places()
     machine_line(cards)  # the next one tells of the time since
@@ -78,8 +78,8 @@ def stop(name: RunOrStudy) -> None:
     from slipstream.cli.commands import jobs
     from slipstream.core.errors import CheckpointError
     from slipstream.core.reader import is_there
-    from slipstream.files.lines import resume_command
-    from slipstream.files.status import CURRENT, read_status
+    from slipstream.core.storage.lines import resume_command
+    from slipstream.core.storage.status import CURRENT, read_status
     from slipstream.jobs.queue import own_queue
     from slipstream.jobs.supervisor import stop as stop_job
     from slipstream.studies.record.status import lookup

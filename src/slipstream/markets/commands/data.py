@@ -61,10 +61,10 @@ def check(
     """
     from slipstream.core.config import validate
     from slipstream.core.errors import ConfigError
-    from slipstream.market.checks.check import check as check_data
-    from slipstream.market.checks.check import render
-    from slipstream.market.config import DataConfig
-    from slipstream.settings.target import CONFIGS, read_config
+    from slipstream.markets.data.checks.check import check as check_data
+    from slipstream.markets.data.checks.check import render
+    from slipstream.markets.data.config import DataConfig
+    from slipstream.training.settings.target import CONFIGS, read_config
 
     given: dict[str, Any] = {
         "symbols": symbols,
@@ -138,7 +138,7 @@ def import_finrl(
     timeframe: Annotated[str | None, typer.Option(help="Bar length, with --start.")] = None,
 ) -> None:
     """Writes price files from FinRL_Crypto's pickled arrays; no code in them runs."""
-    finrl = import_module("slipstream.adapters.cappuccino.finrl_files")  # nobody imports adapters
+    finrl = import_module("slipstream.compat.cappuccino.finrl_files")  # nobody imports adapters
     names = None if symbols is None else [name.strip() for name in symbols.split(",")]
     given = {"time_zone": time_zone, "start": start, "timeframe": timeframe}
     for sentence in finrl.import_finrl(folder, out, symbols=names, **given):
@@ -152,8 +152,8 @@ def planted_forex(
     seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
 ) -> None:
     """Writes prices with a planted edge whose best return is known exactly."""
-    from slipstream.files.files import disk_errors
-    from slipstream.market.planted.forex import PlantedForex
+    from slipstream.core.storage.files import disk_errors
+    from slipstream.markets.synthetic.forex import PlantedForex
 
     with disk_errors(folder):
         (file,) = PlantedForex().write(folder, bars, seed)
@@ -172,8 +172,8 @@ def planted_crypto(
 ) -> None:
     """Writes prices of seven assets with a planted edge whose best return is known exactly."""
     from slipstream.core.errors import ConfigError
-    from slipstream.files.files import disk_errors
-    from slipstream.market.planted.crypto import PlantedCrypto
+    from slipstream.core.storage.files import disk_errors
+    from slipstream.markets.synthetic.crypto import PlantedCrypto
 
     market = PlantedCrypto(strength=strength * 1e-4)
     if bars * market.strength > _MOST_GROWTH:
@@ -203,8 +203,8 @@ def planted_reversion(
     """Writes prices of seven assets that give back a part of every move one bar later."""
     from dataclasses import replace
 
-    from slipstream.files.files import disk_errors
-    from slipstream.market.planted.reversion import PlantedReversion
+    from slipstream.core.storage.files import disk_errors
+    from slipstream.markets.synthetic.reversion import PlantedReversion
 
     market = PlantedReversion(share=share)
     with disk_errors(folder):

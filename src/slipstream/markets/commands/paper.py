@@ -45,7 +45,7 @@ def deploy(
     over where every gate holds, none can be forced, and it beats the policy in force on bars that
     no opening saw and neither was trained on.
     """
-    from slipstream.live import deployment, successor
+    from slipstream.markets.live import deployment, successor
 
     alone = (once or background or log) and not watch
     if (source is None) == (watch is None) or (watch and (force or trust)) or alone:
@@ -76,7 +76,7 @@ def rollback(
     ] = None,
 ) -> None:
     """Puts an earlier version of a deployment in force; its own account goes on."""
-    from slipstream.live.deployment import Deployment
+    from slipstream.markets.live.deployment import Deployment
 
     found = Deployment.open(name)
     found.switch(found.before if to is None else to, "rollback")
@@ -129,10 +129,10 @@ def paper(
     for bit; `stop` throws the kill switch.
     """
     from slipstream.core.text import moment
-    from slipstream.live.deployment import Deployment
-    from slipstream.live.limits import Limits
-    from slipstream.live.paper import paper as lead
-    from slipstream.live.paper import stop
+    from slipstream.markets.live.deployment import Deployment
+    from slipstream.markets.live.limits import Limits
+    from slipstream.markets.live.paper import paper as lead
+    from slipstream.markets.live.paper import stop
 
     if words[0] == "report" and len(words) == 2 and feed is None:
         _report(words[1], trust)
@@ -172,8 +172,8 @@ def paper(
 def _report(name: str, trust: bool) -> None:
     """Gates, then each pass beside `evaluate`; exit code 1 where a bit differs."""
     from slipstream.core.text import stamp
-    from slipstream.live.comparison import compare
-    from slipstream.live.deployment import Deployment
+    from slipstream.markets.live.comparison import compare
+    from slipstream.markets.live.deployment import Deployment
 
     found = Deployment.open(name)
     policy, passes, broker = compare(name, trust)  # refuses what is no account

@@ -11,12 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.environments.environment import LONGEST, Environment, PriceWindow
-from slipstream.environments.episodes import Seen, run_episodes
-from slipstream.environments.evaluation import NUMBERS, Evaluator
-from slipstream.environments.factory import carried_settings, chosen_environment
-from slipstream.environments.players import opponent_names
-from slipstream.files.track import values
+from slipstream.kernels.contract import random_actions
 from slipstream.report.inputs import (
     RANDOM_DRAWS,
     Backtest,
@@ -30,18 +25,23 @@ from slipstream.report.inputs import (
 from slipstream.report.learning import curves, episode_curves
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
-from slipstream.runs.holdout import register_of
-from slipstream.runs.policies import (
+from slipstream.training.environments.environment import LONGEST, Environment, PriceWindow
+from slipstream.training.environments.episodes import Seen, run_episodes
+from slipstream.training.environments.evaluation import NUMBERS, Evaluator
+from slipstream.training.environments.factory import carried_settings, chosen_environment
+from slipstream.training.environments.players import opponent_names
+from slipstream.training.runs.holdout import register_of
+from slipstream.training.runs.policies import (
     DeployedPolicy,
     best_policy,
     evaluate_best,
     forced_sentences,
     other_data,
 )
-from slipstream.runs.run import Run
-from slipstream.settings.remarks import remarks
-from slipstream.settings.sizing import EvaluationPlan
-from slipstream.vector.contract import random_actions
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.remarks import remarks
+from slipstream.training.settings.sizing import EvaluationPlan
+from slipstream.training.track import values
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
 # Split of the data -> name on the page; a game has one split, episodes that chose no policy.

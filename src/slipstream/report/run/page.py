@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.core.text import NOTHING
-from slipstream.files.track import Track
 from slipstream.report import learning
 from slipstream.report.inputs import Chosen, Game, RunEvaluation
 from slipstream.report.numbers import Measured, interval, number, spread
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture
 from slipstream.report.provenance import closing
 from slipstream.report.statistics import Floats
+from slipstream.training.track import Track
 
 COLLAPSED = 0.2  # of the chosen policy's lead over a random one is lost by the last policy
 

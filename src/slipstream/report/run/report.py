@@ -11,8 +11,8 @@ from slipstream.report.inputs import RunEvaluation, Window
 from slipstream.report.page import Page, write
 from slipstream.report.run.evaluation import evaluate_deployed, evaluate_run
 from slipstream.report.run.page import run_page
-from slipstream.runs.policies import DeployedPolicy
-from slipstream.runs.run import EPISODES, Run
+from slipstream.training.runs.policies import DeployedPolicy
+from slipstream.training.runs.run import EPISODES, Run
 
 
 def build_page(run: RunEvaluation) -> Page:

@@ -15,17 +15,17 @@ import numpy as np
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.fold_plan import HOLDOUT
-from slipstream.environments.environment import Environment
-from slipstream.environments.evaluation import Evaluator
-from slipstream.files import checkpoint
-from slipstream.files.track import Track
-from slipstream.nets.policy_file import unpack
+from slipstream.core.storage import checkpoint
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest, SplitBacktest
 from slipstream.report.statistics import Floats, Ints
-from slipstream.settings.config import resolve
+from slipstream.rl.nets.policy_file import unpack
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.population.passes import join_passes, pass_growth
 from slipstream.training.population.source import EnvironmentSource
+from slipstream.training.settings.config import resolve
+from slipstream.training.track import Track
 
 _SAME = 1e-6  # of a day's return: weights are float32
 

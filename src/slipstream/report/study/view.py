@@ -10,7 +10,7 @@ import numpy as np
 
 from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError
-from slipstream.files.table import read
+from slipstream.core.storage.table import read
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study import replay

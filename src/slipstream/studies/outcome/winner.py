@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.random import seed_of
-from slipstream.files import checkpoint
-from slipstream.runs.holdout import HoldoutRegister, Opening
-from slipstream.settings.config import RunConfig
+from slipstream.core.storage import checkpoint
 from slipstream.studies.outcome.confirmation import Confirmed
 from slipstream.studies.outcome.sentences import UNKNOWN_OPENINGS
 from slipstream.studies.record.ledger import Slot
@@ -31,6 +29,8 @@ from slipstream.studies.statistics.returns import (
 from slipstream.training.population.batches import weighed
 from slipstream.training.population.member import Outcome
 from slipstream.training.population.pool import Pool
+from slipstream.training.runs.holdout import HoldoutRegister, Opening
+from slipstream.training.settings.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,18 @@ from slipstream.core.config import validate
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, VersionError
 from slipstream.core.extras import pip_install
 from slipstream.core.reader import read_json
+from slipstream.core.storage import register, yaml_file
+from slipstream.core.storage.files import disk_errors, make_folder, not_older, write_sealed
+from slipstream.core.storage.interruption import STOP, ask_to_stop, forget_stop
+from slipstream.core.storage.lock import LOCK, is_locked, take_lock
+from slipstream.core.storage.status import EVENTS, LEDGER, LOG, STATUS, read_status
 from slipstream.core.text import Summarised
-from slipstream.files import register, yaml_file
-from slipstream.files.files import disk_errors, make_folder, not_older, write_sealed
-from slipstream.files.interruption import STOP, ask_to_stop, forget_stop
-from slipstream.files.lock import LOCK, is_locked, take_lock
-from slipstream.files.status import EVENTS, LEDGER, LOG, STATUS, read_status
-from slipstream.runs.state_version import SHAPE
-from slipstream.settings.config import RunConfig, section_of
-from slipstream.settings.sections import ADDED, RETIRED
-from slipstream.settings.target import STUDY, read_config
-from slipstream.settings.trust import check_trust
 from slipstream.studies.config import StudyConfig
+from slipstream.training.runs.state_version import SHAPE
+from slipstream.training.settings.config import RunConfig, section_of
+from slipstream.training.settings.sections import ADDED, RETIRED
+from slipstream.training.settings.target import STUDY, read_config
+from slipstream.training.settings.trust import check_trust
 
 if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
     from slipstream.studies.space.space import SearchSpace

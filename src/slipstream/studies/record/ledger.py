@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import misfit
-from slipstream.files import database
-from slipstream.files.files import plain
-from slipstream.settings.trust import names_code
+from slipstream.core.storage import database
+from slipstream.core.storage.files import plain
 from slipstream.studies.statistics.returns import beyond, closest, worst
 from slipstream.training.population.member import DailyReturns, Outcome
+from slipstream.training.settings.trust import names_code
 
 FORMAT = 1
 CONSTRAINED = "constrained"  # of a fold: figure and limit of each constrained metric

@@ -12,14 +12,13 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import is_there
-from slipstream.core.text import printable
-from slipstream.files import register
-from slipstream.files.checkpoint import read_manifest
-from slipstream.files.files import plain
-from slipstream.files.interruption import ask_to_stop
-from slipstream.files.lines import folder_lines, number, run_lines
-from slipstream.files.lock import is_locked
-from slipstream.files.status import (
+from slipstream.core.storage import register
+from slipstream.core.storage.checkpoint import read_manifest
+from slipstream.core.storage.files import plain
+from slipstream.core.storage.interruption import ask_to_stop
+from slipstream.core.storage.lines import folder_lines, number, run_lines
+from slipstream.core.storage.lock import is_locked
+from slipstream.core.storage.status import (
     CURRENT,
     DEPLOYMENT,
     DEPLOYMENTS,
@@ -29,10 +28,11 @@ from slipstream.files.status import (
     read_status,
     version_in_force,
 )
-from slipstream.files.table import csv_text
-from slipstream.settings.config import resolve
+from slipstream.core.storage.table import csv_text
+from slipstream.core.text import printable
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials, closest_of, counts_of
+from slipstream.training.settings.config import resolve
 
 VERSIONS = "versions"
 FORMATS = ("csv", "json")
@@ -245,7 +245,7 @@ def lines(name: str | Path) -> list[str]:
 
 def _forced(deployment: Path) -> list[str]:
     """What the version in force of a deployment was deployed in spite of."""
-    from slipstream.runs.policies import forced_sentences  # copies and networks
+    from slipstream.training.runs.policies import forced_sentences  # copies and networks
 
     number = version_in_force(deployment)
     return forced_sentences(read_manifest(deployment / VERSIONS / str(number)))

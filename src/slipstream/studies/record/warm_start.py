@@ -11,15 +11,15 @@ from typing import Any
 from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import date_text, plural
-from slipstream.runs.holdout import HoldoutRegister
-from slipstream.settings.config import RunConfig
-from slipstream.settings.target import read_config
 from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.record.folder import StudyFolder, read_section
 from slipstream.studies.record.ledger import Ledger, Slot, Trial
 from slipstream.studies.record.status import lookup
 from slipstream.studies.space.space import SearchSpace, encode
 from slipstream.studies.statistics.returns import check_constraints, constrained, worst
+from slipstream.training.runs.holdout import HoldoutRegister
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.target import read_config
 
 FACT = "warm_start"  # of the ledger
 

@@ -208,7 +208,7 @@ def _weights(trials: int) -> NDArray[np.float64]:
 
 def _one_thread() -> AbstractContextManager[None]:
     """As torch's sums depend on the number of threads, and forked workers cannot use them."""
-    from slipstream.nets.torch_device import one_thread  # torch: only where it is needed
+    from slipstream.rl.nets.torch_device import one_thread  # torch: only where it is needed
 
     return one_thread()
 

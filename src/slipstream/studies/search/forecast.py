@@ -17,12 +17,9 @@ import numpy as np
 
 from slipstream.core.capacity import free_memory, usable_cores
 from slipstream.core.errors import ResourceError
-from slipstream.core.spec import MarketSpec, Spec
 from slipstream.core.text import plural
-from slipstream.experience.replay.plan import replay_bytes
-from slipstream.settings.config import RunConfig
-from slipstream.settings.mending import mended
-from slipstream.settings.sizing import agent_terms
+from slipstream.kernels.spec import MarketSpec, Spec
+from slipstream.rl.experience.replay.plan import replay_bytes
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
@@ -31,6 +28,9 @@ from slipstream.training.population.batches import most_members, weighed
 from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.population.pool import Pool
 from slipstream.training.population.stretch import SPENT_ON
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.mending import mended
+from slipstream.training.settings.sizing import agent_terms
 
 DAY = 24.0  # hours
 _SPARE = 256 * 2**20  # bytes that a disk must have left

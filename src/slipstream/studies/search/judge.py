@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.spec import MarketSpec
+from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import PruningConfig, StudyConfig
 from slipstream.studies.record.ledger import CONSTRAINED, Verdict
 from slipstream.studies.search.plan import Stages

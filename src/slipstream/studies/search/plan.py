@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from slipstream.core.config import Config
 from slipstream.core.fold_plan import DEVELOPMENT, EVERYTHING, FOLD, HOLDOUT, test_split
 from slipstream.core.random import seed_of
-from slipstream.core.spec import MarketSpec
-from slipstream.settings.config import RunConfig, resolve
-from slipstream.settings.mending import limited, mends, size_of
+from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.record.warm_start import WarmStart
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.population.member import Member
+from slipstream.training.settings.config import RunConfig, resolve
+from slipstream.training.settings.mending import limited, mends, size_of
 
 
 class Stages(NamedTuple):

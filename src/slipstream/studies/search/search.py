@@ -11,8 +11,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError
-from slipstream.files.status import Status
-from slipstream.settings.config import RunConfig
+from slipstream.core.storage.status import Status
 from slipstream.studies.record.ledger import Ask, Ledger, Verdict, counts_of, ranked
 from slipstream.studies.record.storage import Mirror, begun_trial
 from slipstream.studies.search.asker import Asker
@@ -23,6 +22,7 @@ from slipstream.studies.search.session import Session
 from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.training.population.member import DailyReturns, Outcome
 from slipstream.training.population.pool import Pool
+from slipstream.training.settings.config import RunConfig
 
 _POLL_SECONDS = 0.5
 _INTERVAL_SECONDS = 20.0  # between two intervals of a score

@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slipstream.files.interruption import Interrupted, Interruption
-from slipstream.files.logbook import Logbook
-from slipstream.files.machine import Machine, MachineSampler, MachineTable
-from slipstream.files.status import Status
-from slipstream.settings.config import RunConfig
+from slipstream.core.storage.interruption import Interrupted, Interruption
+from slipstream.core.storage.logbook import Logbook
+from slipstream.core.storage.machine import Machine, MachineSampler, MachineTable
+from slipstream.core.storage.status import Status
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
@@ -27,6 +26,7 @@ from slipstream.training.population.under_way import (
     UnderWay,
     read_under_way,
 )
+from slipstream.training.settings.config import RunConfig
 
 _LATELY = 2**15  # bytes in which members say where they are between two looks
 _POLL_SECONDS = 0.5

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from slipstream.files import yaml_file
+from slipstream.core.storage import yaml_file
 
 SETTINGS = "settings"
 """The key of a file that holds settings by dotted path; all other keys are ranges."""

@@ -15,9 +15,9 @@ from slipstream.core.bounds import Count
 from slipstream.core.config import model_in, refuse_truth_value
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import did_you_mean, nearest
-from slipstream.environments.factory import kind_of
-from slipstream.settings.config import RunConfig
-from slipstream.settings.sections import TrainingConfig
+from slipstream.training.environments.factory import kind_of
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sections import TrainingConfig
 
 AGENT, NUM_ENVS = "agent.", "training.num_envs"
 _TRAINING = ("num_envs", "total_steps")

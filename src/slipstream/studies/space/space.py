@@ -21,12 +21,12 @@ from pydantic import Field, model_validator
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
+from slipstream.core.storage import json_file, yaml_file
 from slipstream.core.text import did_you_mean
-from slipstream.files import json_file, yaml_file
-from slipstream.settings.config import RunConfig, resolve
-from slipstream.settings.target import CONFIGS
 from slipstream.studies.space.published import SETTINGS, published, read_published
 from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
+from slipstream.training.settings.config import RunConfig, resolve
+from slipstream.training.settings.target import CONFIGS
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -38,7 +38,7 @@ _DRAWS = 32  # random combinations: all must give valid configs, and they tell w
 
 
 class Overrides(NamedTuple):
-    """A trial's settings: for `resolve` (`settings/config.py`), and what was rounded for it."""
+    """A trial's settings for `resolve` (`training/settings/config.py`), and what was rounded."""
 
     values: dict[str, Any]
     notes: tuple[str, ...]

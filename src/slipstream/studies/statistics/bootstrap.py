@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.spec import MarketSpec
+from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.statistics.returns import (
     NO_DEVIATION,
     Objective,

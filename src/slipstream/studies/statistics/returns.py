@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.spec import MarketSpec
+from slipstream.kernels.spec import MarketSpec
 from slipstream.training.population.member import DailyReturns
 
 Floats = NDArray[np.float64]

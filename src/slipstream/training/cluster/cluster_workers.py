@@ -20,11 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slipstream.core.errors import ResourceError, SlipstreamError
-from slipstream.environments.environment import Environment
-from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.files.bulk import HandedChunks
-from slipstream.files.interruption import Interrupted, StoppedError
-from slipstream.settings.config import RunConfig
+from slipstream.core.storage.bulk import HandedChunks
+from slipstream.core.storage.interruption import Interrupted, StoppedError
 from slipstream.training.cluster.cluster import (
     HAND_OVER_SECONDS,
     ClusterOptions,
@@ -34,12 +31,15 @@ from slipstream.training.cluster.cluster import (
 from slipstream.training.cluster.node import Arrays, NodeService, sent_as
 from slipstream.training.cluster.premises import work_for
 from slipstream.training.cluster.ray_cluster import connect
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.processes.child import torch_threads
 from slipstream.training.processes.workers import Workers, curriculum_of, make_shard
+from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import Shard, cut
 
 if TYPE_CHECKING:
-    from slipstream.runs.run import Run
+    from slipstream.training.runs.run import Run
 
 SERVICE = "slipstream.training.cluster.cluster_workers:ShardService"
 _GATHER_SECONDS = 10.0  # after an actor has come, for the next one

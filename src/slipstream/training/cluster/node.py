@@ -12,11 +12,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
-from slipstream.environments.environment import Environment
-from slipstream.environments.factory import kind_of
-from slipstream.environments.kernel_environment import KernelEnvironment
 from slipstream.training.cluster.cluster import Shared, digest_of
 from slipstream.training.cluster.premises import Premises
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.kernel_environment import KernelEnvironment
 
 Arrays = Sequence[NDArray[Any]]
 

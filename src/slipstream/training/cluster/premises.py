@@ -18,15 +18,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from slipstream.core.discover import USER_MODULE, import_file
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.sources import is_own, source_files, source_hashes
-from slipstream.environments.environment import Environment
-from slipstream.environments.factory import kind_of
-from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.files import provenance
-from slipstream.settings.config import RunConfig
+from slipstream.core.storage import provenance
+from slipstream.kernels.discover import USER_MODULE, import_file
+from slipstream.kernels.sources import is_own, source_files, source_hashes
 from slipstream.training.cluster.cluster import ClusterWork, digest_of
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import kind_of
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.settings.config import RunConfig
 
 _DECIDING = ("slipstream", "torch", "numba", "numpy", "TA-Lib", "gymnasium")  # make numbers
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.settings.config import RunConfig
+from slipstream.training.settings.config import RunConfig
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Test passes of members, all at once, and their daily returns, group by group.
 
 Passes over prices run without a step of Python where kernel and network allow it: networks and
-environments in one compiled loop, a template like `vector/kernel/loop.py` that is rendered once for
+environments in one compiled loop, a template like `kernels/loop.py` that is rendered once for
 each kernel. A member runs through many steps before the next one's turn, so that its weights stay
 in the processor's nearest memory. Who decides is compiled into the loop: a call by symbol hands on
 a hundred numbers that describe arrays, which is 5 % of a step of two rows. The numbers are, bit for
@@ -21,18 +21,9 @@ from slipstream.core.days import DayRoll, day_number
 from slipstream.core.errors import KernelError
 from slipstream.core.fold_plan import FOLD, test_split
 from slipstream.core.random import seed_of
-from slipstream.core.spec import MarketSpec
-from slipstream.environments import evaluation
-from slipstream.environments.episodes import Seen, run_episodes
-from slipstream.environments.kernel_environment import Timeline
-from slipstream.machine import render
-from slipstream.nets.modes import decide_box, decide_choices
-from slipstream.nets.policy import Policy
-from slipstream.settings.sizing import EvaluationPlan
-from slipstream.training.population.member import DailyReturns
-from slipstream.training.population.source import Place, joined
-from slipstream.vector.kernel.copies import KernelVectorEnv
-from slipstream.vector.kernel.loop import (
+from slipstream.jit import render
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.loop import (
     BATCH_COUNTS,
     BATCH_STATE,
     FAULT,
@@ -41,7 +32,16 @@ from slipstream.vector.kernel.loop import (
     OUT_MASK,
     OUT_OBS,
 )
-from slipstream.vector.vector_env import Episodes, StepOut
+from slipstream.kernels.spec import MarketSpec
+from slipstream.kernels.vector_env import Episodes, StepOut
+from slipstream.rl.nets.modes import decide_box, decide_choices
+from slipstream.rl.nets.policy import Policy
+from slipstream.training.environments import evaluation
+from slipstream.training.environments.episodes import Seen, run_episodes
+from slipstream.training.environments.kernel_environment import Timeline
+from slipstream.training.population.member import DailyReturns
+from slipstream.training.population.source import Place, joined
+from slipstream.training.settings.sizing import EvaluationPlan
 
 Floats = NDArray[np.float64]
 _ADDED = ("count", "account currency", "bars")  # units of what is added up; others are averaged
@@ -54,7 +54,7 @@ _LOOK = 1_000  # steps between two looks at whether to go on
 
 # Bound by the renderer.
 advance: Any = None  # of the kernel's batch loop
-decide: Any = None  # of `nets/modes.py`
+decide: Any = None  # of `rl/nets/modes.py`
 note: Any = None  # (s, row): copies what is recorded after each step; written for the kernel
 
 
@@ -381,8 +381,8 @@ def run_passes(
     """Steps `begin` to `end` of all members, `copies` environments each.
 
     Args:
-        by, mask: who decides, and what is allowed; see `nets/modes.py`.
-        batch, out: of the kernel's loop; `vector/kernel/loop.py` has the places in them.
+        by, mask: who decides, and what is allowed; see `rl/nets/modes.py`.
+        batch, out: of the kernel's loop; `kernels/loop.py` has the places in them.
         values: float64 [steps, E, noted], written.
     """
     state, counts, shown = batch[BATCH_STATE], batch[BATCH_COUNTS], out[OUT_OBS]

@@ -20,8 +20,8 @@ from slipstream.core.errors import (
     ResourceError,
     SlipstreamError,
 )
-from slipstream.files.files import sweep
-from slipstream.machine import draws
+from slipstream.core.storage.files import sweep
+from slipstream.jit import draws
 from slipstream.training.cluster.cluster import Cluster, Lost
 from slipstream.training.population.batches import Job, MemberBatch, Pace, Speeds, next_batch
 from slipstream.training.population.member import Member, Outcome

@@ -17,9 +17,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
-from slipstream.environments.environment import Environment
-from slipstream.environments.kernel_environment import KernelEnvironment
-from slipstream.settings.config import RunConfig
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     HAND_OVER_SECONDS,
@@ -29,6 +26,8 @@ from slipstream.training.cluster.cluster import (
     Shared,
 )
 from slipstream.training.cluster.node import Arrays, NodeService, sent_as
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.population.member import Outcome
 from slipstream.training.population.source import EnvironmentSource, Recent
 from slipstream.training.population.state import HeldStates, LiveStates
@@ -36,6 +35,7 @@ from slipstream.training.population.stretch import Task, run_stretch
 from slipstream.training.population.under_way import UnderWay
 from slipstream.training.population.worker import keep_memory
 from slipstream.training.processes.child import torch_threads
+from slipstream.training.settings.config import RunConfig
 
 _BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
 _KEPT = 16  # environments that were made ready to be sent

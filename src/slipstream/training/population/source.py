@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.fold_plan import FoldPlan, train_split
-from slipstream.core.spec import Spec
-from slipstream.environments.environment import Environment
-from slipstream.environments.factory import kind_of, trainable
-from slipstream.environments.kernel_environment import KernelEnvironment, Timeline
-from slipstream.environments.machine_file import Tunable
-from slipstream.nets.actions import ActionMap
-from slipstream.settings.config import RunConfig
-from slipstream.settings.sizing import kept_bytes
+from slipstream.kernels.spec import Spec
+from slipstream.rl.nets.actions import ActionMap
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import kind_of, trainable
+from slipstream.training.environments.kernel_environment import KernelEnvironment, Timeline
+from slipstream.training.environments.machine_file import Tunable
 from slipstream.training.population.member import Member
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sizing import kept_bytes
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import UnreadableError, open_regular, regular_file
-from slipstream.files.files import make_folder, write_bytes
+from slipstream.core.storage.files import make_folder, write_bytes
 from slipstream.training.population.member import Member
 from slipstream.training.population.under_way import EVERY_SECONDS, UNDER_WAY, UnderWay, append
 

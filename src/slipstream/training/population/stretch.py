@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.agents.agent import AgentConfig
-from slipstream.nets import networks
-from slipstream.nets.policy import Policy
+from slipstream.rl.agents.agent import AgentConfig
+from slipstream.rl.nets import networks
+from slipstream.rl.nets.policy import Policy
 from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.population.passes import alike, score
 from slipstream.training.population.source import EnvironmentSource, Place, joined

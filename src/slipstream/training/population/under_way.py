@@ -17,7 +17,7 @@ from pathlib import Path
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.reader import UnreadableError, regular_file
-from slipstream.files.files import write_bytes
+from slipstream.core.storage.files import write_bytes
 
 UNDER_WAY = "members.jsonl"
 LIMIT = 4 * 2**20  # bytes of the file; the oldest half is dropped

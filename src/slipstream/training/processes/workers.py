@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.core.process import AT, BEAT, PATIENCE_SECONDS, PULSE_WORDS, PULSES
-from slipstream.environments.curriculum import Curriculum
-from slipstream.environments.environment import Environment
-from slipstream.environments.machine_file import Tunable
-from slipstream.machine.cache import forget_unfinished
-from slipstream.machine.fast.together import together
-from slipstream.machine.gate import RunTasks
-from slipstream.settings.config import RunConfig
-from slipstream.settings.sizing import EvaluationPlan
+from slipstream.jit.cache import forget_unfinished
+from slipstream.jit.fast.together import together
+from slipstream.jit.gate import RunTasks
+from slipstream.training.environments.curriculum import Curriculum
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.machine_file import Tunable
 from slipstream.training.processes.child import THREADED, Child, portable, torch_threads
 from slipstream.training.processes.crew import Crew
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.training.shard import Shard
 
 _LOOK_SECONDS = 1.0  # between two looks at whether a child's environment hangs

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config as Base
-from slipstream.core.kernel import Loaded
-from slipstream.core.market_pass import SymbolPass
-from slipstream.core.spec import MarketSpec, Metric, Spec
+from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.spec import MarketSpec, Metric, Spec
+from slipstream.markets.market_pass import SymbolPass
 
 HOUR = 3_600
 CAPITAL = 10_000.0

@@ -1,0 +1,1 @@
+"""Calls and files of older systems. Nothing else imports this package."""

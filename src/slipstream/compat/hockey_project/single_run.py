@@ -1,0 +1,222 @@
+"""`train_single_run` and `train_run`: the calls and files of the hockey project, on our trainer.
+
+Configs are read as they are (`config.py` beside it). What theirs did otherwise, and why, is
+listed in docs/hockey.md under "From the hockey project".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slipstream import api
+from slipstream.core.errors import ConfigError
+from slipstream.core.reader import is_there
+from slipstream.core.storage.files import plain, write_json, write_text
+from slipstream.core.text import to_stderr
+from slipstream.training.callbacks.console import ConsoleListener
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import RunConfig, resolve
+
+CURRICULUM = Path(__file__).with_name("curriculum_simple.json")
+_NEVER = 10**12  # episodes
+_FOLDERS = ("configs", "plots", "csvs", "models")
+_COLUMNS = (
+    *("step", "episode", "win_rate", "mean_reward", "std_reward"),
+    *("wins", "losses", "draws"),
+)
+
+
+# Long: a line for each argument of the call that it takes over.
+def train_single_run(
+    config_path: str | Path | Mapping[str, Any],
+    base_output_dir: str | Path = "results/runs",
+    run_name: str | None = None,
+    verbose: bool = True,
+    eval_freq_steps: int | None = 800_000,
+    eval_num_games: int = 200,
+    eval_weak_opponent: bool = True,
+    device: str | int | None = None,
+    checkpoint_path: str | Path | None = None,
+    num_envs: int = 1,
+) -> dict[str, Any]:
+    """Trains one run and writes it into `configs`, `plots`, `csvs` and `models` below a folder.
+
+    Args:
+        config_path: a JSON file of the hockey project's, a YAML file of ours, or such sections.
+        base_output_dir: where the four folders are.
+        run_name: `run_lr5e04_bs512_h256_512_256_<hash>_<time>`, with `_vecN` for N copies, unless
+            given.
+        verbose: progress on standard error.
+        eval_freq_steps: environment steps between evaluations; None: as the file says, else ten in
+            all.
+        eval_num_games: of each evaluation.
+        eval_weak_opponent: they meet the weak bot, else the strong one.
+        device: "cpu", "cuda", "cuda:N", or N for "cuda:N"; None: cpu.
+        checkpoint_path: directory of a run of ours that is gone on with, exactly.
+        num_envs: copies stepped together. It changes speed and not how much is learned from each
+            step.
+
+    Returns:
+        run_name, final_reward and mean_reward (both of the last 100 episodes of training),
+        total_episodes, total_steps, total_gradient_steps, and evaluation_results: of each
+        evaluation step, episode, win_rate, mean_reward, std_reward, wins, losses and draws.
+
+    Raises:
+        SlipstreamError: with one paragraph that says what to do.
+    """
+    shown = [ConsoleListener()] if verbose else []
+    base = Path(base_output_dir)
+    target = _found(config_path)
+    if isinstance(device, int):
+        device = str(device) if isinstance(device, bool) else f"cuda:{device}"
+    try:
+        if checkpoint_path is not None:
+            if str(checkpoint_path).endswith((".pt", "_metadata.json")):
+                raise ConfigError(
+                    f"checkpoint_path is {checkpoint_path}, a file of one policy, which has no "
+                    "state to go on from. Give the folder of the run, such as "
+                    f"checkpoint_path={str(base / 'models' / 'RUN')!r}."
+                )
+            run = api.resume(checkpoint_path, device=device, listeners=shown, report=False)
+            return _written(run, base, run.path.name)
+        weak = "weak" if eval_weak_opponent else "strong"
+        changes: dict[str, Any] = {
+            "training.num_envs": num_envs,
+            "training.device": "cpu" if device is None else device,
+            "evaluation.episodes": eval_num_games,
+        }
+        if eval_freq_steps is not None:
+            changes["evaluation.every_steps"] = eval_freq_steps
+        config = resolve(target, changes)
+        if config.env_settings.get("self_play") is None:  # else both bots judge
+            changes["env.opponents"] = {weak: 1.0}
+            config = resolve(target, changes)
+        if config.short_name != "hockey":
+            raise ConfigError(
+                f"train_single_run trains hockey, and this config has `{config.short_name}`: use "
+                "slipstream.train."
+            )
+        if config.training.policy_every_episodes is None:
+            changes["training.policy_every_episodes"] = _NEVER  # the last one alone
+        name = run_name or _name_of(config, num_envs)
+        path = base / "models" / name
+        run = api.train(target, out=path, overrides=changes, listeners=shown, report=False)
+        return _written(run, base, name)
+    finally:
+        for listener in shown:
+            listener.close()
+
+
+def train_run(
+    config_path: str | Path | Mapping[str, Any],
+    base_output_dir: str | Path = "results/runs",
+    run_name: str | None = None,
+    verbose: bool = True,
+    eval_freq_steps: int | None = None,
+    eval_num_games: int = 100,
+    *arguments: Any,
+    **named: Any,
+) -> dict[str, Any]:
+    """`train_single_run` under their other name, whose evaluations are others where left open."""
+    given = (config_path, base_output_dir, run_name, verbose, eval_freq_steps, eval_num_games)
+    return train_single_run(*given, *arguments, **named)
+
+
+def _name_of(config: RunConfig, num_envs: int) -> str:
+    """As theirs: learning rate, batch, hidden layers, a hash of the settings, the time."""
+    agent = config.agent
+    rate, batch = getattr(agent, "learning_rate", 0.0), config.agent.rows(num_envs)
+    rate = rate[0] if isinstance(rate, tuple) else rate
+    shown = f"{rate:.0e}".replace("e-", "e").replace("+", "")
+    widths = "_".join(str(width) for width in getattr(agent, "widths", ()))
+    settings = json.dumps(config.as_mapping(), sort_keys=True).encode()
+    digest = hashlib.md5(settings, usedforsecurity=False).hexdigest()[:8]
+    now = datetime.now().strftime("%Y%m%d_%H%M%S")
+    several = f"_vec{num_envs}" if num_envs > 1 else ""
+    return f"run_lr{shown}_bs{batch}_h{widths}_{digest}_{now}{several}"
+
+
+def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
+    """The files beside the run, and what the call returns."""
+    for folder in _FOLDERS:
+        (base / folder).mkdir(parents=True, exist_ok=True)
+    trained, games = _rows(run.metrics()), run.config.evaluation.most_episodes
+    episodes = {row["steps"]: row["episodes"] for row in trained}
+    evaluations = [
+        _evaluation(row, games, episodes.get(row["steps"])) for row in _rows(run.evaluations())
+    ]
+    last = trained[-1]
+    score = math.nan if last["score"] is None else last["score"]  # no episode has ended
+    result: dict[str, Any] = {
+        "run_name": name,
+        "final_reward": score,
+        "mean_reward": score,
+        "total_episodes": int(last["episodes"] or 0),
+        "total_steps": int(last["steps"]),
+        "total_gradient_steps": int(last["updates"]),
+        "evaluation_results": evaluations,
+    }
+    write_json(base / "configs" / f"{name}.json", plain(run.config.as_mapping()))
+    lines = [",".join(_COLUMNS)]
+    lines += [",".join(str(row[column]) for column in _COLUMNS) for row in evaluations]
+    write_text(base / "csvs" / f"{name}_evaluation.csv", "\n".join(lines) + "\n")
+    shutil.copyfile(run.path / "metrics.csv", base / "csvs" / f"{name}_training.csv")
+    _plot(evaluations, base / "plots" / f"{name}.png")
+    if run.best.has(0):
+        best = base / "models" / f"{name}_best"
+        shutil.copytree(run.best.folder_of(0), best, dirs_exist_ok=True)
+    return result
+
+
+def _rows(table: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Rows of member 0 in a run's table."""
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    return [row for row in rows if row["member"] == 0]
+
+
+def _evaluation(row: Mapping[str, Any], games: int, episode: float | None) -> dict[str, Any]:
+    """One evaluation in their columns; `episode`: how many had ended."""
+    wins, losses = (round(games * (row[name] or 0.0)) for name in ("won", "lost"))
+    return {
+        "step": int(row["steps"]),
+        "episode": int(episode or 0),
+        "win_rate": wins / games,
+        "mean_reward": row["score"],
+        "std_reward": row["score_deviation"],
+        "wins": wins,
+        "losses": losses,
+        "draws": games - wins - losses,
+    }
+
+
+def _found(config: str | Path | Mapping[str, Any]) -> str | Path | Mapping[str, Any]:
+    """The config; our own `curriculum_simple.json` where theirs is named and not there."""
+    if isinstance(config, Mapping) or is_there(Path(config)):
+        return config
+    if Path(config).name != CURRICULUM.name:
+        return config
+    to_stderr(f"{config} is not there: slipstream's own {CURRICULUM} is trained.")
+    return CURRICULUM
+
+
+def _plot(evaluations: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    steps = np.array([row["step"] for row in evaluations]) / 1e6
+    for name, label in (("wins", "won"), ("draws", "drawn"), ("losses", "lost")):
+        shares = [row[name] / (row["wins"] + row["losses"] + row["draws"]) for row in evaluations]
+        axes.plot(steps, shares, label=label)
+    axes.set(xlabel="environment steps, million", ylabel="share of games", ylim=(0.0, 1.0))
+    axes.legend()
+    figure.savefig(path, dpi=120)

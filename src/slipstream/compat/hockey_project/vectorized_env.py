@@ -1,0 +1,145 @@
+"""`VectorizedHockeyEnv`, also `...Optimized`: their interface, our copies of the game."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from slipstream.adapters.copies import KernelBatch, make_batch
+from slipstream.core.errors import ConfigError
+from slipstream.games.hockey.control import HOLD
+
+
+class VectorizedHockeyEnv:
+    """`num_envs` games stepped together, which begin anew by themselves.
+
+    Args:
+        num_envs: how many.
+        env_fn: makes one environment, the original's or any object with its `mode` and
+            `keep_mode`, and `opponent.weak` where a bot has the second seat: these are taken over.
+            It is called once, and what it makes is never stepped. None: the settings alone.
+        start_method: passed over: there are no processes to start.
+        **settings: of `hockey`: mode ("TRAIN_SHOOTING" too), keep, opponents, time_out, ...
+
+    Attributes:
+        observation_space: of one player; action_space: of both, [8] (without keep mode [6]), or of
+            the learner alone where `opponents` has the other seat.
+        mode, keep_mode: as given.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        env_fn: Callable[[], Any] | None = None,
+        start_method: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self.num_envs, self._two = num_envs, np.zeros((0, 0), np.float32)
+        if env_fn is not None:
+            settings = {**_of(env_fn()), **settings}
+        self.mode, self.keep_mode = settings.get("mode", "normal"), settings.get("keep", True)
+        self.batch = make_batch(
+            "hockey", num_envs, autoreset=AutoresetMode.SAME_STEP, settings=settings
+        )
+        assert isinstance(self.batch, KernelBatch)
+        self._env = self.batch.env
+        spec = self.batch.spec
+        self.observation_space, self.action_space = spec.observation, spec.action
+        self._players = spec.players
+        if spec.players == 2 and isinstance(spec.action, spaces.Box):
+            low, high = np.tile(spec.action.low, 2), np.tile(spec.action.high, 2)
+            self.action_space = spaces.Box(low, high, dtype=np.float32)
+
+    def reset(self) -> NDArray[np.float32]:
+        """Begins new games: what player 0 sees, [num_envs, 18]."""
+        return self._shown(self.batch.reset([None] * self.num_envs))
+
+    def obs_agent_two(self) -> NDArray[np.float32]:
+        """What player 1 sees, where both act from outside."""
+        if self._players == 1:
+            raise ConfigError("A bot has the second seat: leave `opponents` out to act in both.")
+        return self._two.copy()
+
+    def step(self, actions: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], Any, Any]:
+        """Steps every game.
+
+        Args:
+            actions: [num_envs, 8], those of player 0 first; [num_envs, 4] beside a bot.
+
+        Returns:
+            Observations, rewards, dones (over, by a goal or by time), truncs (by time: the future
+            has a value) and infos, fresh arrays. Every info has `winner` (1, 0 or -1) and the
+            original's `reward_closeness_to_puck`, `reward_touch_puck` and `reward_puck_direction`
+            of this step, as who is observed sees them. Where a game is over, the observation is
+            the next one's first, and info has `terminal_obs`.
+        """
+        rows = np.asarray(actions)
+        if self._players == 2:
+            rows = rows.reshape(self.num_envs, 2, -1)
+        limit = self._env.read(("limit",))["limit"]  # of these games, before others begin
+        came = self.batch.step(rows)
+        finals = came.finals[:, 0] if self._players == 2 else came.finals
+        obs = self._shown(came.obs)
+        seen = obs.copy()
+        seen[came.ended] = finals
+        infos = _terms(seen, limit, self.keep_mode)
+        metrics = came.episodes.metrics
+        winner = metrics["winner"] if self._players == 2 else metrics["won"] - metrics["lost"]
+        for k, game in enumerate(came.ended.tolist()):
+            infos[game] |= {"winner": int(winner[k]), "terminal_obs": finals[k]}
+        reward = came.reward[:, 0].copy() if self._players == 2 else came.reward
+        return obs, reward, came.terminated | came.truncated, came.truncated, infos
+
+    def close(self) -> None:
+        """Ends the games; may be called again."""
+        self.batch.close()
+
+    def _shown(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._players == 1:
+            return obs
+        self._two = obs[:, 1].copy()
+        return obs[:, 0].copy()
+
+
+class VectorizedHockeyEnvOptimized(VectorizedHockeyEnv):
+    """The same: both step in arrays that are made once, and hand out copies of them."""
+
+
+def _terms(seen: NDArray[np.float32], limit: NDArray[Any], keep: bool) -> list[dict[str, Any]]:
+    """What the original's info says of a step, of each game; `outcome` of the kernel adds it up.
+
+    Args:
+        seen: [n, 18] or [n, 16], what a player sees after the step.
+        limit: [n], steps of a whole game.
+        keep: whether pucks are held.
+    """
+    x, y, puck_x, puck_y, speed = (seen[:, i].astype(np.float64) for i in (0, 1, 12, 13, 14))
+    distance = np.hypot(x - puck_x, y - puck_y)
+    near = distance * (-30.0 / (250.0 / 60.0 * limit / 2.0))
+    near[(puck_x >= 0.0) | (speed > 0.0)] = 0.0
+    touch = seen[:, 16] == HOLD if keep else np.zeros(len(seen))
+    terms = zip(near.tolist(), touch.astype(float).tolist(), (speed / (limit * 25.0)).tolist(),
+                strict=True)  # fmt: skip
+    names = ("reward_closeness_to_puck", "reward_touch_puck", "reward_puck_direction")
+    return [{"winner": 0, **dict(zip(names, one, strict=True))} for one in terms]
+
+
+def _of(env: Any) -> dict[str, Any]:
+    """Settings of an environment that a caller's function made, which is closed."""
+    if not hasattr(env, "mode"):
+        raise ConfigError(
+            f"`env_fn` made a {type(env).__name__}, which is no hockey: leave it out and give "
+            "settings, VectorizedHockeyEnv(8, mode='TRAIN_SHOOTING'); what is no hockey is stepped "
+            "by slipstream.make_face('gymnasium', 'gym:ID', 8)."
+        )
+    found = {"mode": env.mode, "keep": getattr(env, "keep_mode", True)}
+    if hasattr(env, "opponent"):
+        found["opponents"] = {"weak" if getattr(env.opponent, "weak", False) else "strong": 1.0}
+    if hasattr(env, "close"):
+        env.close()
+    return found

@@ -1,0 +1,23 @@
+"""Calls and files of IntradayJules, on our trainer: `TrainerAgent`, `TrainerCore`, `EnvBuilder`.
+
+docs/migrating.md says what each call and key becomes, and what of theirs is done otherwise. Names
+are looked up when they are used: `config.py` is read for every config that somebody trains.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slipstream.compat.intraday.env_builder import EnvBuilder
+    from slipstream.compat.intraday.trainer_agent import TrainerAgent, TrainerCore
+
+__all__ = ["EnvBuilder", "TrainerAgent", "TrainerCore"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    file = "env_builder" if name == "EnvBuilder" else "trainer_agent"
+    return getattr(importlib.import_module(f"{__name__}.{file}"), name)

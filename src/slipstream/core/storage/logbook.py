@@ -1,0 +1,187 @@
+"""Logbook: what a run or a study tells other processes, while it works and after it.
+
+    status.json    where it stands, see `Status`; replaced whole, at most once a second
+    events.jsonl   one line for each notable event, only ever appended: for machines
+    log.txt        the same and all that was said, for people; log.txt.1 is what was before it
+
+No result depends on it, and nothing ends because it cannot be written: that is said once. Only who
+holds the folder's lock keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from slipstream.core.errors import CheckpointError, ResourceError, SlipstreamError
+from slipstream.core.storage.files import AppendedFile, disk_errors, plain, write_json
+from slipstream.core.storage.interruption import Interrupted, StoppedError
+from slipstream.core.storage.lines import GAP, event_line, progress_parts, stamp
+from slipstream.core.storage.status import EVENTS, LOG, STATUS, Status, read_status
+from slipstream.core.text import printable
+
+_SECONDS = 1.0  # between two writings of the status
+_LOG_SECONDS = 60.0
+_LOG_BYTES = 4 << 20  # of log.txt before it becomes log.txt.1
+
+
+class Logbook:
+    """Kept by one session of a run or a study; use it in a `with` statement.
+
+    What leaves the body decides the last entry: nothing is ``complete``, a request to stop
+    ``stopped``, anything else ``failed``.
+
+    Args:
+        folder: of the run or study.
+        kind: ``run`` or ``study``.
+        say: told in a sentence where nothing can be written.
+        every: seconds between two lines of the log with the progress.
+    """
+
+    def __init__(
+        self, folder: Path, kind: str, say: Callable[[str], None], every: float = _LOG_SECONDS
+    ) -> None:
+        self._folder, self._say, self._every = folder, say, every
+        self._status = Status(kind)
+        self._files: dict[str, AppendedFile] = {}
+        self._written, self._told = -1e9, -1e9  # seconds, of the status and in the log
+        self._mute = self._open = False
+        self._lock = threading.Lock()
+
+    @property
+    def due(self) -> bool:
+        """Whether `show` would write now."""
+        return time.monotonic() - self._written >= _SECONDS
+
+    def show(self, status: Status, at_once: bool = False) -> None:
+        """Where things stand; what identifies the process is the logbook's to say.
+
+        Args:
+            status: written at most once a second.
+            at_once: what begins now may take long.
+        """
+        mine = {name: getattr(self._status, name) for name in ("kind", "pid", "host", "started")}
+        self._status = replace(status, **mine)
+        if at_once or self.due:
+            self._write()
+
+    def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None:
+        """Appends an event with JSON-able facts; its line tells them to people."""
+        told = {"at": round(time.time(), 3), "event": event, **({"line": line} if line else {})}
+        told |= plain(facts)
+        encoded = json.dumps(told, allow_nan=False).encode() + b"\n"
+        self._try(lambda: self._append(EVENTS, encoded))
+        self._log(event_line(told))
+
+    def say(self, line: str, style: str = "") -> None:
+        """A sentence for whoever reads the log; nothing outside of a session."""
+        if self._open:
+            self._log(f"{stamp(time.time())}  {printable(line.strip())}")
+
+    def __enter__(self) -> Logbook:
+        before = self._before()
+        now = time.time()
+        self._mute, self._open, self._told = False, True, time.monotonic()
+        self._status = Status(
+            self._status.kind, pid=os.getpid(), host=platform.node(), started=now, updated=now
+        )
+        if before is not None and before.state == "running":
+            line = f"Process {before.pid} on {before.host} is gone; it last wrote "
+            line += f"{stamp(before.updated)}."
+            self.note("lost", line, pid=before.pid, host=before.host, last=before.updated)
+        self.note("begun" if before is None else "resumed", pid=os.getpid(), host=platform.node())
+        self._write()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            state, event, reason = "complete", "ended", ""
+        elif isinstance(error, (Interrupted, StoppedError, KeyboardInterrupt)):
+            state, event, reason = "stopped", "stopped", ""
+        else:
+            state, event = "failed", "failed"
+            reason = str(error) if isinstance(error, SlipstreamError) else repr(error)
+        self._status = replace(self._status, state=state, reason=reason, eta=None)
+        self.note(event, **({"reason": reason} if reason else {}))
+        self._write()
+        self._open = False
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def enter_end(self) -> None:
+        """Enters the end of a session that was killed when its result was written already."""
+        before = self._before()
+        if before is None or before.state != "complete":
+            with self:
+                if before is not None:
+                    self.show(before)
+
+    def _before(self) -> Status | None:
+        """What an earlier session left."""
+        try:
+            return read_status(self._folder)
+        except (CheckpointError, ResourceError):
+            return Status(self._status.kind, "stopped")
+
+    def _append(self, name: str, line: bytes) -> None:
+        path = self._folder / name
+        if name not in self._files:
+            self._files[name] = AppendedFile(path)
+            with disk_errors(path):
+                if _torn(path):
+                    line = b"\n" + line
+        self._files[name].write(line)
+
+    def _log(self, line: str) -> None:
+        def write() -> None:
+            path = self._folder / LOG
+            with disk_errors(path):
+                if path.is_file() and path.stat().st_size > _LOG_BYTES:
+                    if LOG in self._files:
+                        self._files.pop(LOG).close()
+                    os.replace(path, path.with_name(f"{LOG}.1"))
+            self._append(LOG, line.encode(errors="replace") + b"\n")
+
+        with self._lock:  # a cluster's thread says something, too
+            self._try(write)
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        self._status = replace(self._status, updated=time.time())
+        facts = self._status.as_dict()
+        self._try(lambda: write_json(self._folder / STATUS, facts, durable=False))
+        if self._written - self._told >= self._every:
+            self._told = self._written
+            self.say(GAP.join(progress_parts(self._status)))
+
+    def _try(self, write: Callable[[], None]) -> None:
+        """What cannot be written is said once a session."""
+        try:
+            write()
+        except ResourceError as error:
+            if not self._mute:
+                self._mute = True
+                self._say(f"{error} The work goes on; other processes cannot see how far it is.")
+
+
+def _torn(path: Path) -> bool:
+    """Whether the last line was cut short by a kill or a full disk."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

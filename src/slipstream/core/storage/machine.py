@@ -1,0 +1,263 @@
+"""Machine: what a run or a study takes of this machine, looked at now and then.
+
+No result depends on it. A look takes some 2 ms of processor, more with many processes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from slipstream.core.errors import CheckpointError, ResourceError
+from slipstream.core.storage.table import CsvTable, read
+
+_SECONDS = 10.0  # between two looks
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What all processes of one command take, and what the machine's cards do; JSON-able.
+
+    Attributes:
+        cpu: percent of one core since the look before.
+        memory: bytes; pages that processes share are counted once.
+        gpu: percent, the mean of all cards; None: there is no card, or it does not tell.
+        vram: bytes in use on all cards.
+        watts: of all cards.
+        cards: number of cards.
+    """
+
+    cpu: float = 0.0
+    memory: int = 0
+    gpu: float | None = None
+    vram: int | None = None
+    watts: float | None = None
+    cards: int = 0
+
+    def columns(self) -> dict[str, float]:
+        """What is known, under the names of `metrics.csv`, which say the units."""
+        known = {
+            "cpu_percent": round(self.cpu, 1),
+            "memory_gib": round(self.memory / 2**30, 3),
+            "gpu_percent": self.gpu,
+            "vram_gib": None if self.vram is None else round(self.vram / 2**30, 3),
+            "gpu_watts": self.watts,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+    def __str__(self) -> str:
+        """``CPU 187 %  memory 1.2 GiB  no GPU``."""
+        parts = [f"CPU {self.cpu:.0f} %", f"memory {self.memory / 2**30:.1f} GiB"]
+        card = [f"GPU {self.gpu:.0f} %"] if self.gpu is not None else []
+        card += [f"VRAM {self.vram / 2**30:.1f} GiB"] if self.vram is not None else []
+        card += [f"{self.watts:.0f} W"] if self.watts is not None else []
+        none = "GPU not measured" if self.cards else "no GPU"
+        return "  ".join([*parts, *(card or [none])])
+
+
+WALL = "wall"  # column of the seconds at which a look was
+COLUMNS = tuple(Machine(0.0, 0, 0.0, 0, 0.0).columns())
+
+
+class MachineTable:
+    """`machine.csv` of a study: a row for each look, over all its sessions.
+
+    Args:
+        path: of the file.
+        say: told when a damaged one was moved aside.
+    """
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._table, self._seen, self._before = CsvTable(path, say), Machine(), 0.0
+        with suppress(CheckpointError, ResourceError):
+            walls = [one for one in read(path).get(WALL, ()) if isinstance(one, float)]
+            self._before = max(walls, default=0.0)
+
+    def add(self, machine: Machine, elapsed: float, **facts: str) -> None:
+        """Writes a new look down; one that is known is passed over.
+
+        Args:
+            machine: what was seen.
+            elapsed: seconds of this session.
+            facts: other columns.
+        """
+        if machine is self._seen:
+            return
+        self._seen = machine
+        row = {WALL: round(self._before + elapsed, 3), **facts, **machine.columns()}
+        with suppress(ResourceError):  # nothing depends on it; what matters more will say it
+            self._table.append([row])
+            self._table.close()
+
+
+Asks = Mapping[str, Callable[[Any], Any]]
+_ASKED = ("name", "percent", "vram", "vram_total", "watts")
+_ROCM_SECONDS = 60.0  # for which an answer of rocm-smi is kept: a call takes up to a second of CPU
+_ROCM_OPTIONS = ("--showproductname", "--showuse", "--showpower", "--showmeminfo", "vram", "--json")
+_AMD_DEVICE = "/dev/kfd"  # of the driver that ROCm needs
+_UNREAD = "AMD GPU, not measured: neither the package amdsmi nor the command rocm-smi works here"
+
+
+class Cards:
+    """GPUs of this machine: NVIDIA's by NVML, AMD's by amdsmi, without that by rocm-smi."""
+
+    def __init__(self) -> None:
+        self._cards: list[Any] = []
+        self._asks: Asks = {}
+        for find in (_nvidia, _amdsmi, _rocm_smi, _unread):
+            with suppress(Exception):  # no package, no driver, no card: all mean the same here
+                if not self._cards:
+                    self._cards, self._asks = find()
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Name and memory of each."""
+        return [
+            {"name": one["name"], "memory_gib": round(one["vram_total"] / 2**30, 1)}
+            for one in self.each()
+            if one["vram_total"] is not None
+        ]
+
+    def use(self) -> tuple[float | None, int | None, float | None, int]:
+        """Return mean percent, bytes in use, watts (None if no card has them), number of cards."""
+        each = self.each()
+        percent, held, watts = (
+            [one[name] for one in each if one[name] is not None]
+            for name in ("percent", "vram", "watts")
+        )
+        return (
+            sum(percent) / len(percent) if percent else None,
+            sum(held) if held else None,
+            round(sum(watts), 1) if watts else None,
+            len(self._cards),
+        )
+
+    def each(self) -> list[dict[str, Any]]:
+        """Return name, percent in use, bytes held and had, and watts of each; None if unknown."""
+        found = []
+        for number, card in enumerate(self._cards):
+            told: dict[str, Any] = dict.fromkeys(_ASKED) | {"name": f"GPU {number}"}
+            for name, ask in self._asks.items():
+                with suppress(Exception):  # parts of a card (MIG) have no use, AMD's may be "N/A"
+                    told[name] = ask(card)
+            found.append(told)
+        return found
+
+
+def _nvidia() -> tuple[list[Any], Asks]:
+    import pynvml as nvml
+
+    nvml.nvmlInit()
+    cards = [nvml.nvmlDeviceGetHandleByIndex(k) for k in range(nvml.nvmlDeviceGetCount())]
+    return cards, {
+        "name": lambda card: str(nvml.nvmlDeviceGetName(card)),
+        "percent": lambda card: float(nvml.nvmlDeviceGetUtilizationRates(card).gpu),
+        "vram": lambda card: int(nvml.nvmlDeviceGetMemoryInfo(card).used),
+        "vram_total": lambda card: int(nvml.nvmlDeviceGetMemoryInfo(card).total),
+        "watts": lambda card: nvml.nvmlDeviceGetPowerUsage(card) / 1000,
+    }
+
+
+def _amdsmi() -> tuple[list[Any], Asks]:
+    smi = import_module("amdsmi")
+    smi.amdsmi_init()
+    powers = ("average_socket_power", "current_socket_power")
+    return smi.amdsmi_get_processor_handles(), {
+        "name": lambda card: str(smi.amdsmi_get_gpu_asic_info(card)["market_name"]),
+        "percent": lambda card: float(smi.amdsmi_get_gpu_activity(card)["gfx_activity"]),
+        "vram": lambda card: int(smi.amdsmi_get_gpu_vram_usage(card)["vram_used"]) * 2**20,
+        "vram_total": lambda card: int(smi.amdsmi_get_gpu_vram_usage(card)["vram_total"]) * 2**20,
+        "watts": lambda card: _first(smi.amdsmi_get_power_info(card), *powers),
+    }
+
+
+def _rocm_smi() -> tuple[list[Any], Asks]:
+    if shutil.which("rocm-smi") is None:
+        return [], {}
+    cards: dict[str, Mapping[str, Any]] = {}
+    looked = -math.inf
+
+    def look() -> dict[str, Mapping[str, Any]]:
+        nonlocal looked
+        if time.monotonic() - looked > _ROCM_SECONDS:
+            looked = time.monotonic()
+            cards.clear()
+            command = ("rocm-smi", *_ROCM_OPTIONS)
+            said = subprocess.run(command, capture_output=True, timeout=10, check=False)
+            found = json.loads(said.stdout)
+            cards.update({name: one for name, one in found.items() if name.startswith("card")})
+        return cards
+
+    kinds = ("Average", "Current Socket")
+    powers = [f"{kind} Graphics Package Power (W)" for kind in kinds]
+    return list(look()), {
+        "name": lambda card: str(look()[card].get("Card Series") or look()[card]["Card series"]),
+        "percent": lambda card: _first(look()[card], "GPU use (%)"),
+        "vram": lambda card: int(_first(look()[card], "VRAM Total Used Memory (B)")),
+        "vram_total": lambda card: int(_first(look()[card], "VRAM Total Memory (B)")),
+        "watts": lambda card: _first(look()[card], *powers),
+    }
+
+
+def _unread() -> tuple[list[Any], Asks]:
+    there = Path(_AMD_DEVICE).exists()
+    return [_UNREAD] if there else [], {"name": str}
+
+
+def _first(told: Mapping[str, Any], *names: str) -> float:
+    """Return the first of these values that is a number; which one is there varies by GPU."""
+    for name in names:
+        with suppress(KeyError, TypeError, ValueError):
+            return float(told[name])
+    raise KeyError(names)
+
+
+class MachineSampler:
+    """Looks at this process, all below it and the cards, at most every 10 seconds.
+
+    Args:
+        clock: seconds; replaced in tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._cards = clock, Cards()
+        self._looked: float | None = None
+        self._machine = Machine()
+        self._before = clock(), self._processes()[0]
+
+    def look(self) -> Machine:
+        """What was last seen; it is the same object until there is a new look."""
+        now = self._clock()
+        if self._looked is not None and now - self._looked < _SECONDS:
+            return self._machine
+        self._looked = now
+        seconds, memory = self._processes(memory=True)
+        began, spent = self._before
+        cpu = 100 * max(0.0, seconds - spent) / max(now - began, 1e-3)
+        self._before = now, seconds
+        self._machine = Machine(cpu, memory, *self._cards.use())
+        return self._machine
+
+    def _processes(self, memory: bool = False) -> tuple[float, int]:
+        """Processor seconds of all processes, ended ones among them, and bytes of the living."""
+        seconds, held = 0.0, 0
+        with suppress(psutil.Error):
+            me = psutil.Process()
+            for one in (me, *me.children(recursive=True)):
+                with suppress(psutil.Error, OSError):  # it ended meanwhile
+                    # Who has ended is counted by its parent: workers of a study live shortly.
+                    seconds += sum(one.cpu_times()[:4])
+                    if memory:
+                        full = one.memory_full_info()
+                        held += int(getattr(full, "pss", 0) or full.rss)
+        return seconds, held

@@ -1,0 +1,217 @@
+"""A growing CSV table that survives a kill: one unbuffered write per batch of rows.
+
+Power cuts keep what was there at the last `sync`; a run syncs before each checkpoint, and goes on
+from one with the rows up to it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import CheckpointError
+from slipstream.core.reader import UnreadableError, content, is_there
+from slipstream.core.storage.files import AppendedFile, disk_errors, write_text
+
+Row = Mapping[str, Any]
+Columns = Mapping[str, Sequence[float | str | None]]  # of a table, by name
+_LIMIT = 1 << 33  # bytes of a table
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes a text for a formula by
+
+
+class CsvTable:
+    """Rows appended to a CSV file; the header grows when a row brings a new column.
+
+    NaN and None are empty cells; floats are written with all their digits.
+
+    Args:
+        path: of the file.
+        say: told when a damaged file was moved aside.
+    """
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self.path, self._say = path, say
+        self._columns: list[str] | None = None  # None: not looked at yet
+        self._file: AppendedFile | None = None
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Hands all rows to the system at once.
+
+        Raises:
+            ResourceError: the disk is full.
+        """
+        if not rows:
+            return
+        if self._columns is None:
+            self._columns = self._split()[0]
+        fresh = [name for name in rows[0] if name not in self._columns]
+        if fresh:
+            self._widen(fresh)
+        lines = [",".join(_cell(row.get(name)) for name in self._columns) for row in rows]
+        if self._file is None:
+            self._file = AppendedFile(self.path)
+        self._file.write(("\n".join(lines) + "\n").encode())
+
+    def cut(self, column: str, last: float) -> None:
+        """Drops rows whose `column` is beyond `last`, and a line that a kill left unfinished.
+
+        Nothing else is lost: a table with rows or a header that this cannot have written is moved
+        aside first.
+        """
+        self.close()
+        if not is_there(self.path):
+            return
+        columns, rows = self._split()
+        if rows and column not in columns:
+            self._move_aside(f"its header has no column `{column}`")
+            columns, rows = [], []
+        place = columns.index(column) if rows else 0
+        whole = [row for row in rows if len(row) == len(columns) and not _odd(row[place])]
+        if len(whole) < len(rows):
+            self._move_aside(f"{len(rows) - len(whole)} of its lines cannot be read")
+        self._rewrite(columns, [row for row in whole if float(row[place]) <= last])
+
+    def sync(self) -> None:
+        """Waits until all rows are on the disk.
+
+        Raises:
+            ResourceError: the disk is full.
+        """
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Closes the file; the next append opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _widen(self, fresh: list[str]) -> None:
+        self.close()
+        columns, rows = self._split()
+        padding = [""] * len(fresh)
+        self._rewrite(columns + fresh, [row + padding for row in rows if len(row) == len(columns)])
+
+    def _rewrite(self, columns: list[str], rows: list[list[str]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([columns, *rows] if columns else rows)
+        write_text(self.path, text.getvalue())
+        self._columns = columns
+
+    def _split(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows; a file that is no table is moved aside."""
+        try:
+            return _split(self.path)
+        except UnreadableError as error:
+            self._move_aside(str(error))
+            return [], []
+
+    def _move_aside(self, why: str) -> None:
+        number = 1
+        while is_there(aside := self.path.with_name(f"{self.path.name}.damaged-{number}")):
+            number += 1
+        with disk_errors(aside):
+            os.replace(self.path, aside)
+        self._say(
+            f"{self.path} is damaged: {why}. It is kept as {aside.name}, and the table goes on "
+            "with what could be read."
+        )
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """A table that is whole at once, with every column that a row has.
+
+    A text that a spreadsheet would run as a formula has an apostrophe before it.
+    """
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines: list[list[Any]] = [columns, *([row.get(name) for name in columns] for row in rows)]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(_guarded, line) for line in lines)
+    return text.getvalue()
+
+
+def _guarded(value: Any) -> Any:
+    """Finite numbers as they are; text, such as a choice or a reason, never as a formula."""
+    if isinstance(value, Real):
+        return value if math.isfinite(value) else None
+    told = "" if value is None else str(value)
+    return f"'{told}" if told.startswith(_FORMULA) else told
+
+
+def read(
+    path: Path, numbers: Collection[str] = (), names: Collection[str] = ()
+) -> dict[str, list[float | str | None]]:
+    """Columns of a table by name: numbers where a cell is one, None where it is empty.
+
+    Rows that a kill left unfinished are left out.
+
+    Args:
+        path: of the table; without it there are no columns.
+        numbers: columns that must be there and hold numbers or nothing.
+        names: columns that must be there.
+
+    Raises:
+        CheckpointError: it cannot be read, or is damaged.
+    """
+    try:
+        columns, rows = _split(path)
+        lacking = [name for name in (*numbers, *names) if columns and name not in columns]
+        if lacking:
+            raise UnreadableError(f"it has no column `{lacking[0]}`")
+        whole = [row for row in rows if len(row) == len(columns)]
+        table = {name: [_value(row[place]) for row in whole] for place, name in enumerate(columns)}
+        for name in numbers:
+            odd = [value for value in table.get(name, []) if isinstance(value, str)]
+            if odd:
+                raise UnreadableError(f"its column `{name}` holds {odd[0][:40]!r}, not a number")
+    except UnreadableError as error:
+        raise CheckpointError(
+            f"The table {path} cannot be read: {error}. Move it away, or restore it."
+        ) from error
+    return table
+
+
+def _split(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a table; nothing where there is no file."""
+    try:
+        text = content(path, _LIMIT).decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return [], []
+    whole = text[: text.rfind("\n") + 1]  # a kill may cut the last line anywhere
+    try:
+        rows = list(csv.reader(io.StringIO(whole)))
+    except csv.Error as error:
+        raise UnreadableError(f"it is no table ({error})") from error
+    return (rows[0], rows[1:]) if rows else ([], [])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return float.__repr__(value) if math.isfinite(value) else ""
+    if value is None:
+        return ""
+    text = str(value)
+    return f'"{text}"' if "," in text else text
+
+
+def _odd(text: str) -> bool:
+    """Whether a cell that must hold a number does not."""
+    try:
+        return not math.isfinite(float(text))
+    except ValueError:
+        return True
+
+
+def _value(text: str) -> float | str | None:
+    if text == "":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,380 @@
+"""Two-player hockey: rackets, a puck, two goals; a port of Box2D's physics bit for bit.
+
+What actions do is in `control`, the physics in `physics/`, what is seen and who plays untrained in
+`players`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from slipstream.core.random import uniform
+from slipstream.core.single import add, div, mul, single, sub
+from slipstream.games.hockey import config as settings
+from slipstream.games.hockey.config import Config
+from slipstream.games.hockey.control import (
+    CENTER_X,
+    CENTER_Y,
+    HOLD,
+    SHOT,
+    hold,
+    limit_puck,
+    push,
+    rotate,
+)
+from slipstream.games.hockey.physics.bodies import (
+    BODIES,
+    BOX,
+    EXTENSION,
+    LEFT_SENSOR,
+    MASS,
+    MIDDLE,
+    MOVING,
+    ONE_PUCK,
+    PLACE,
+    PUCK,
+    RIGHT_SENSOR,
+    TWO_PUCK,
+)
+from slipstream.games.hockey.physics.bodies import STEP as STEP_SINGLE
+from slipstream.games.hockey.physics.boxes import box
+from slipstream.games.hockey.physics.contacts import drop_or_update, update
+from slipstream.games.hockey.physics.distance import distance
+from slipstream.games.hockey.physics.geometry import length
+from slipstream.games.hockey.physics.world import begin_step, finish_step, solve_velocities
+from slipstream.games.hockey.picture import picture
+from slipstream.games.hockey.players import choose, observe, opponent
+from slipstream.games.hockey.record import (
+    AGENT,
+    BOTH,
+    LEFT,
+    NORMAL,
+    PLAYERS,
+    STATE,
+    TRAIN_DEFENSE,
+    TRAIN_SHOOTING,
+    Data,
+    Params,
+)
+from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.spec import Metric, Reflection, Spec
+
+# What `slipstream train hockey` uses unless told otherwise: docs/hockey.md says how far it gets.
+SETTINGS = {
+    "ppo": {
+        "agent": {
+            "horizon": 64,
+            "minibatch": 4096,
+            "epochs": 4,
+            "learning_rate": 1e-3,
+            "learning_rate_schedule": "linear",
+            "reward_scaling": "on",
+        },
+        "training": {"num_envs": 512, "total_steps": 60_000_000},
+    }
+}
+
+# Who has the second seat in training, where nobody says.
+OPPONENTS = {"opponents": {"weak": 1.0, "strong": 3.0}}
+
+# Large, and called in three places, in four and in two.
+APART = (distance, update, solve_velocities)
+
+# What self-play is evaluated against: both bots, equally often.
+EVALUATION = {"opponents": {"weak": 1.0, "strong": 1.0}}
+
+
+def load(config: Config) -> Loaded:
+    """The table's shapes, and how many players act; nothing is read."""
+    loaded = settings.load(config)
+    alone = loaded.params["train"][0].players == 1
+    return replace(loaded, functions={"step": step_seat, "observe": observe_seat} if alone else {})
+
+
+def reset(s: Any, p: Any, d: Any) -> None:
+    """Draws the start, and who acts in each seat."""
+    place_all(s, p, d)
+    if p.other_agent + p.other_weak + p.other_strong + p.other_random + p.other_idle > 0.0:
+        s.seat = 0 if p.side == LEFT or (p.side == BOTH and uniform(s) < 0.5) else 1
+        s.kind[s.seat] = AGENT
+        s.kind[1 - s.seat] = choose(
+            s, p.other_agent, p.other_weak, p.other_strong, p.other_random, p.other_idle
+        )
+    else:
+        s.kind[0] = choose(s, p.one_agent, p.one_weak, p.one_strong, p.one_random, p.one_idle)
+        s.kind[1] = choose(s, p.two_agent, p.two_weak, p.two_strong, p.two_random, p.two_idle)
+    for player in range(2):
+        # The original's bot keeps its phase from game to game, where it becomes uniform.
+        s.phase[player] = 2.0 * math.pi * uniform(s)
+
+
+def step(s: Any, action: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
+    """Both players act, then 0.02 s pass."""
+    for player in range(2):
+        if s.kind[player] == AGENT:
+            decode(s, p, action[player], player)
+        else:
+            opponent(s, p, d, player, s.act[player])
+    return advance(s, p, d)
+
+
+def step_seat(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    """The same where one player acts from outside and a bot has the other seat."""
+    other = 1 - s.seat
+    decode(s, p, action, s.seat)
+    opponent(s, p, d, other, s.act[other])
+    (one, two), terminated, truncated = advance(s, p, d)
+    return one if s.seat == 0 else two, terminated, truncated
+
+
+def observe_seat(s: Any, p: Any, d: Any, out: Any) -> None:
+    """What the one player sees."""
+    observe(s, p, d, s.seat, out)
+
+
+def advance(s: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
+    """What both do takes effect."""
+    for player in range(2):
+        for i in range(4):
+            s.act[player, i] = single(s.act[player, i])
+    for player in range(2):
+        push(s, d, player, s.act[player, 0], s.act[player, 1])
+        rotate(s, d, player, s.act[player, 2])
+    limit_puck(s)
+    if p.keep:
+        for player in range(2):
+            if hold(s, d, player, s.act[player, 3]):
+                if player == 0:
+                    s.shots = s.shots + 1.0
+                else:
+                    s.shots_two = s.shots_two + 1.0
+    begin_step(s, d)
+    collide(s, p, d)
+    finish_step(s, d)
+    return outcome(s, p)
+
+
+def decode(s: Any, p: Any, action: Any, player: int) -> None:
+    """The action as four numbers within -1 and 1, rounded to float32."""
+    for i in range(4):
+        s.act[player, i] = 0.0
+    if p.fineness == 0:
+        for i in range(4 if p.keep else 3):
+            s.act[player, i] = min(max(float(action[i]), -1.0), 1.0)
+        return
+    levels = p.fineness - 1
+    choice = int(action[0]) - 1
+    if choice >= 6 * levels:
+        s.act[player, 3] = 1.0
+    elif choice >= 0:
+        strength = float(choice % levels + 1) / float(levels)
+        way = choice // levels
+        s.act[player, way // 2] = -strength if way % 2 == 0 else strength
+
+
+def collide(s: Any, p: Any, d: Any) -> None:
+    """Refreshes all contacts; a puck in a goal ends the game, one on a racket is caught."""
+    place = 0
+    while place < s.contacts:
+        k = s.order[place]
+        found = drop_or_update(s, d, place)
+        if found < 0:
+            continue
+        place += 1
+        if found == 0:
+            continue
+        if k in (LEFT_SENSOR, RIGHT_SENSOR):
+            s.done = True
+            s.winner = 1 if k == RIGHT_SENSOR else -1
+        if not p.keep:
+            continue
+        if k == ONE_PUCK and s.holds[0] == 0 and s.velocity[PUCK, 0] < 0.1:
+            s.holds[0] = HOLD
+        if k == TWO_PUCK and s.holds[1] == 0 and s.velocity[PUCK, 0] > -0.1:
+            s.holds[1] = HOLD
+
+
+def outcome(s: Any, p: Any) -> tuple[tuple[float, float], bool, bool]:
+    """Rewards of both, and whether the game ends: by a goal, or undecided by time."""
+    goal = s.done
+    late = s.time >= s.limit
+    s.time = s.time + 1
+    base = 10.0 * float(s.winner) if goal else 0.0
+    near, near_two = closeness(s, 0), closeness(s, 1)
+    touch = 1.0 if s.holds[0] == HOLD else 0.0
+    touch_two = 1.0 if s.holds[1] == HOLD else 0.0
+    right = s.velocity[PUCK, 0] / (float(s.limit) * 25.0)
+    s.closeness = s.closeness + near
+    s.direction = s.direction + right
+    s.touches = s.touches + touch
+    s.touches_two = s.touches_two + touch_two
+    if goal:
+        s.goals = 1.0
+    terminated = goal or (late and p.drawn)
+    one = base + near + shaping(p, near, touch, right)
+    two = near_two - base + shaping(p, near_two, touch_two, -right)
+    return (p.scale * one, p.scale * two), terminated, late and not terminated
+
+
+def shaping(p: Any, near: float, touch: float, forward: float) -> float:
+    """What is added to the original's reward, by weight."""
+    return float(p.closeness * near + p.touch * touch + p.direction * forward)
+
+
+def conclude(s: Any, p: Any, d: Any) -> None:
+    """The game as who has `seat` sees it."""
+    sign = 1 - 2 * s.seat
+    s.won = 1.0 if s.winner * sign > 0 else 0.0
+    s.lost = 1.0 if s.winner * sign < 0 else 0.0
+    s.opponent = -float(s.kind[1 - s.seat])
+    s.catches = s.touches if s.seat == 0 else s.touches_two
+    s.catches_other = s.touches_two if s.seat == 0 else s.touches
+    s.shots_taken = s.shots if s.seat == 0 else s.shots_two
+
+
+def closeness(s: Any, player: int) -> float:
+    """A penalty for each metre between racket and a puck in the own half that is not going away."""
+    sign = 1.0 - 2.0 * player
+    x, y = s.place[PUCK, 0], s.place[PUCK, 1]
+    if sign * (x - CENTER_X) >= 0.0 or sign * s.velocity[PUCK, 0] > 0.0:
+        return 0.0
+    dx, dy = sub(s.place[player, 0], x), sub(s.place[player, 1], y)
+    return math.sqrt(dx * dx + dy * dy) * (-30.0 / (250.0 / 60.0 * float(s.limit) / 2.0))
+
+
+NORMAL_LIMIT, TRAIN_LIMIT = 250, 80
+
+
+def between(s: Any, low: float, high: float) -> float:
+    return low + (high - low) * uniform(s)
+
+
+def draw_mode(s: Any, p: Any) -> int:
+    """By weight; nothing is drawn where it is settled."""
+    total = p.normal + p.shooting + p.defense
+    most = max(p.normal, p.shooting, p.defense)
+    at = 0.5 * total if most == total else total * uniform(s)
+    if at < p.normal:
+        return NORMAL
+    return TRAIN_SHOOTING if at < p.normal + p.shooting else TRAIN_DEFENSE
+
+
+def place_all(s: Any, p: Any, d: Any) -> None:
+    """Draws how the game begins: its mode, then where everything stands."""
+    s.mode = draw_mode(s, p)
+    s.limit = NORMAL_LIMIT if s.mode == NORMAL else TRAIN_LIMIT
+    x, y = 8.0, CENTER_Y
+    if s.mode != NORMAL:
+        x = 8.0 + between(s, -10.0 / 3.0, 10.0 / 6.0)
+        y = CENTER_Y + between(s, -2.0, 2.0)
+    if s.mode == TRAIN_DEFENSE:
+        px = 5.0 + between(s, 0.0, 10.0 / 3.0)
+        py = CENTER_Y + 0.8 * between(s, -4.0, 4.0)
+        aim = CENTER_Y + 0.6 * between(s, -1.25, 1.25)
+    else:
+        left = s.mode == TRAIN_SHOOTING or uniform(s) < 0.5
+        px = 5.0 + (-1.0 if left else 1.0) * between(s, 1.0, 2.0)
+        py = CENTER_Y + between(s, -1.0, 1.0)
+        aim = 0.0
+    put(s, d, x, y, px, py)
+    if s.mode == TRAIN_DEFENSE:
+        kick(s, d, aim)
+
+
+def put(s: Any, d: Any, x: float, y: float, px: float, py: float) -> None:
+    """Makes all bodies, at rest: player 0 at home, player 1 at (x, y), the puck at (px, py)."""
+    for body in range(BODIES):
+        s.cos[body] = 1.0
+        if body >= MOVING:
+            for axis in range(2):
+                s.place[body, axis] = d.table[body, PLACE + axis]
+                s.center[body, axis] = d.table[body, PLACE + axis]
+                s.center0[body, axis] = d.table[body, PLACE + axis]
+            for side in range(4):
+                s.fat[body, side] = d.table[body, BOX + side]
+    s.place[0, 0] = 2.0
+    s.place[0, 1] = CENTER_Y
+    s.place[1, 0] = single(x)
+    s.place[1, 1] = single(y)
+    s.place[PUCK, 0] = single(px)
+    s.place[PUCK, 1] = single(py)
+    for body in range(MOVING):
+        for axis in range(2):
+            s.center[body, axis] = add(d.table[body, MIDDLE + axis], s.place[body, axis])
+            s.center0[body, axis] = s.center[body, axis]
+        left, bottom, right, top = box(d, body, 0.0, 1.0, s.place[body, 0], s.place[body, 1])
+        s.fat[body, 0] = sub(left, EXTENSION)
+        s.fat[body, 1] = sub(bottom, EXTENSION)
+        s.fat[body, 2] = add(right, EXTENSION)
+        s.fat[body, 3] = add(top, EXTENSION)
+        s.moved[body] = True
+        s.awake[body] = True
+    s.fresh = True
+
+
+def kick(s: Any, d: Any, aim: float) -> None:
+    """Shoots the puck at a point of the left border in the first step."""
+    x, y = s.place[PUCK, 0], sub(s.place[PUCK, 1], single(aim))
+    size = length(x, y)
+    mass = d.table[PUCK, MASS]
+    s.force[PUCK, 0] = -div(mul(mul(div(x, size), SHOT), mass), STEP_SINGLE)
+    s.force[PUCK, 1] = -div(mul(mul(div(y, size), SHOT), mass), STEP_SINGLE)
+
+
+_BOTH = (
+    Metric("winner", "1, 0 or -1"),
+    Metric("touches", "catches"),
+    Metric("touches_two", "catches"),
+    Metric("shots", "shots"),
+    Metric("shots_two", "shots"),
+    Metric("goals", "goals"),
+    Metric("closeness", "reward"),
+    Metric("direction", "reward"),
+)
+_LEARNER = (
+    Metric("won", "games"),
+    Metric("lost", "games"),
+    Metric("opponent", "number"),
+    Metric("catches", "catches"),
+    Metric("catches_other", "catches"),
+    Metric("shots_taken", "shots"),
+)
+
+
+# What changes its sign where up and down are swapped, for each player: places, speeds and turns.
+_UPRIGHT = (1, 2, 4, 5, 7, 8, 10, 11, 13, 15)
+_UP, _TURN = 1, 2  # numbers of an action
+
+
+def reflection(p: Any) -> Reflection:
+    """The game with up and down swapped, as either player sees it."""
+    if p.fineness == 0:
+        return Reflection(_UPRIGHT, action=(_UP, _TURN))
+    levels = p.fineness - 1
+    choices = list(range(1 + 6 * levels + (1 if p.keep else 0)))
+    for axis in (_UP, _TURN):
+        for level in range(levels):
+            back, forth = 1 + 2 * axis * levels + level, 1 + (2 * axis + 1) * levels + level
+            choices[back], choices[forth] = forth, back
+    return Reflection(_UPRIGHT, choices=tuple(choices))
+
+
+def spec(p: Any, d: Any) -> Spec:
+    """18 numbers seen and 4 in an action, 16 and 3 without keep mode; or discrete actions."""
+    action: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (4 if p.keep else 3,), np.float32)
+    if p.fineness > 0:
+        action = spaces.Discrete(1 + 6 * (p.fineness - 1) + (1 if p.keep else 0))
+    return Spec(
+        observation=spaces.Box(-np.inf, np.inf, (18 if p.keep else 16,), np.float32),
+        action=action,
+        metrics=_LEARNER if p.players == 1 else _BOTH,
+        players=p.players,
+        winner=None if p.players == 1 else "winner",
+        reflection=reflection(p),
+        max_episode_steps=NORMAL_LIMIT + 2,  # never reached: a game ends itself one step earlier
+    )

@@ -1,0 +1,245 @@
+"""Distance of two convex shapes by GJK (Gilbert, Johnson, Keerthi 1988), from a cached simplex.
+
+The first shape is a polygon with a pose, the second a racket or the puck's centre with another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slipstream.core.single import add, div, mul, sub
+from slipstream.games.hockey.physics.bodies import (
+    COUNT,
+    EPSILON,
+    OVERLAP,
+    POLYGON_RADIUS,
+    PUCK,
+    PUCK_RADIUS,
+)
+from slipstream.games.hockey.physics.geometry import (
+    cross,
+    dot,
+    length,
+    placed,
+    reach,
+    shifted,
+    turn_back,
+)
+
+# Columns of STATE.simplex, GJK's vertices: a support point of each shape, their difference, weight.
+A_X, A_Y, B_X, B_Y, W_X, W_Y, WEIGHT = range(7)
+
+
+def metric(s: Any) -> float:
+    """Length of a segment, double area of a triangle: how much a simplex changed."""
+    if s.simplex_size < 2:
+        return 0.0
+    x0, y0 = s.simplex[0, W_X], s.simplex[0, W_Y]
+    x1, y1 = s.simplex[1, W_X], s.simplex[1, W_Y]
+    if s.simplex_size == 2:
+        return length(sub(x0, x1), sub(y0, y1))
+    x2, y2 = s.simplex[2, W_X], s.simplex[2, W_Y]
+    return cross(sub(x1, x0), sub(y1, y0), sub(x2, x0), sub(y2, y0))
+
+
+def copy_vertex(s: Any, source: int, target: int) -> None:
+    for i in range(7):
+        s.simplex[target, i] = s.simplex[source, i]
+    s.support[target, 0] = s.support[source, 0]
+    s.support[target, 1] = s.support[source, 1]
+
+
+def solve(s: Any) -> None:
+    """Leaves the vertices that carry the nearest point, with their weights."""
+    if s.simplex_size == 2:
+        solve_segment(s)
+    elif s.simplex_size == 3:
+        solve_triangle(s)
+
+
+def one_left(s: Any, which: int) -> None:
+    """The nearest point is a vertex."""
+    s.simplex[which, WEIGHT] = 1.0
+    s.simplex_size = 1
+    if which > 0:
+        copy_vertex(s, which, 0)
+
+
+def two_left(s: Any, first: int, second: int, u: float, v: float) -> None:
+    """The nearest point lies on an edge, in the share u : v."""
+    inverse = div(1.0, add(u, v))
+    s.simplex[first, WEIGHT] = mul(u, inverse)
+    s.simplex[second, WEIGHT] = mul(v, inverse)
+    s.simplex_size = 2
+
+
+def solve_segment(s: Any) -> None:
+    x0, y0 = s.simplex[0, W_X], s.simplex[0, W_Y]
+    x1, y1 = s.simplex[1, W_X], s.simplex[1, W_Y]
+    ex, ey = sub(x1, x0), sub(y1, y0)
+    v = -dot(x0, y0, ex, ey)
+    if v <= 0.0:
+        one_left(s, 0)
+        return
+    u = dot(x1, y1, ex, ey)
+    if u <= 0.0:
+        one_left(s, 1)
+        return
+    two_left(s, 0, 1, u, v)
+
+
+def solve_triangle(s: Any) -> None:
+    x0, y0 = s.simplex[0, W_X], s.simplex[0, W_Y]
+    x1, y1 = s.simplex[1, W_X], s.simplex[1, W_Y]
+    x2, y2 = s.simplex[2, W_X], s.simplex[2, W_Y]
+    e01x, e01y = sub(x1, x0), sub(y1, y0)
+    e02x, e02y = sub(x2, x0), sub(y2, y0)
+    e12x, e12y = sub(x2, x1), sub(y2, y1)
+    u01, v01 = dot(x1, y1, e01x, e01y), -dot(x0, y0, e01x, e01y)
+    u02, v02 = dot(x2, y2, e02x, e02y), -dot(x0, y0, e02x, e02y)
+    u12, v12 = dot(x2, y2, e12x, e12y), -dot(x1, y1, e12x, e12y)
+    area = cross(e01x, e01y, e02x, e02y)
+    a0 = mul(area, cross(x1, y1, x2, y2))
+    a1 = mul(area, cross(x2, y2, x0, y0))
+    a2 = mul(area, cross(x0, y0, x1, y1))
+    if v01 <= 0.0 and v02 <= 0.0:
+        one_left(s, 0)
+    elif u01 > 0.0 and v01 > 0.0 and a2 <= 0.0:
+        two_left(s, 0, 1, u01, v01)
+    elif u02 > 0.0 and v02 > 0.0 and a1 <= 0.0:
+        two_left(s, 0, 2, u02, v02)
+        copy_vertex(s, 2, 1)
+    elif u01 <= 0.0 and v12 <= 0.0:
+        one_left(s, 1)
+    elif u02 <= 0.0 and u12 <= 0.0:
+        one_left(s, 2)
+    elif u12 > 0.0 and v12 > 0.0 and a0 <= 0.0:
+        two_left(s, 1, 2, u12, v12)
+        copy_vertex(s, 2, 0)
+    else:
+        inverse = div(1.0, add(add(a0, a1), a2))
+        s.simplex[0, WEIGHT] = mul(a0, inverse)
+        s.simplex[1, WEIGHT] = mul(a1, inverse)
+        s.simplex[2, WEIGHT] = mul(a2, inverse)
+        s.simplex_size = 3
+
+
+_ROUNDS = 20
+
+
+def support(d: Any, body: int, x: float, y: float) -> int:
+    """The vertex of a body that lies farthest in a direction; the puck's centre is its only one."""
+    best = 0
+    if body != PUCK:
+        most = reach(d, body, 0, x, y)
+        for i in range(1, int(d.table[body, COUNT])):
+            value = reach(d, body, i, x, y)
+            if value > most:
+                most = value
+                best = i
+    return best
+
+
+def set_vertex(
+    s: Any, d: Any, row: int, a: int, b: int, i: int, j: int,
+    ax: float, ay: float, sin: float, cos: float, bx: float, by: float,
+) -> None:  # fmt: skip
+    """Row of the simplex from vertex i of a, which stands at (ax, ay) unturned, and j of b."""
+    wax, way = shifted(d, a, i, ax, ay)
+    wbx, wby = placed(d, b, j, sin, cos, bx, by)
+    s.support[row, 0] = i
+    s.support[row, 1] = j
+    s.simplex[row, A_X] = wax
+    s.simplex[row, A_Y] = way
+    s.simplex[row, B_X] = wbx
+    s.simplex[row, B_Y] = wby
+    s.simplex[row, W_X] = sub(wbx, wax)
+    s.simplex[row, W_Y] = sub(wby, way)
+
+
+def read_cache(
+    s: Any, d: Any, a: int, b: int,
+    ax: float, ay: float, sin: float, cos: float, bx: float, by: float,
+) -> None:  # fmt: skip
+    """The last simplex at the new poses, or the first vertices where it has become another."""
+    for row in range(s.simplex_size):
+        i, j = s.support[row, 0], s.support[row, 1]
+        set_vertex(s, d, row, a, b, i, j, ax, ay, sin, cos, bx, by)
+        s.simplex[row, WEIGHT] = 0.0
+    if s.simplex_size > 1:
+        old = s.metric
+        new = metric(s)
+        if new < mul(0.5, old) or mul(2.0, old) < new or new < EPSILON:
+            s.simplex_size = 0
+    if s.simplex_size == 0:
+        set_vertex(s, d, 0, a, b, 0, 0, ax, ay, sin, cos, bx, by)
+        s.simplex[0, WEIGHT] = 1.0
+        s.simplex_size = 1
+
+
+def distance(
+    s: Any, d: Any, a: int, b: int,
+    ax: float, ay: float, sin: float, cos: float, bx: float, by: float,
+) -> float:  # fmt: skip
+    """Distance between the polygons without their skins; 0 where they overlap.
+
+    Args:
+        a: a static body at (ax, ay); b: a moving one at (bx, by), turned.
+    """
+    read_cache(s, d, a, b, ax, ay, sin, cos, bx, by)
+    for _ in range(_ROUNDS):
+        size = s.simplex_size
+        i0, j0 = s.support[0, 0], s.support[0, 1]
+        i1, j1 = s.support[1, 0], s.support[1, 1]
+        i2, j2 = s.support[2, 0], s.support[2, 1]
+        solve(s)
+        if s.simplex_size == 3:
+            break
+        if s.simplex_size == 1:
+            dx, dy = -s.simplex[0, W_X], -s.simplex[0, W_Y]
+        else:
+            ex = sub(s.simplex[1, W_X], s.simplex[0, W_X])
+            ey = sub(s.simplex[1, W_Y], s.simplex[0, W_Y])
+            if cross(ex, ey, -s.simplex[0, W_X], -s.simplex[0, W_Y]) > 0.0:
+                dx, dy = -ey, ex
+            else:
+                dx, dy = ey, -ex
+        if dot(dx, dy, dx, dy) < EPSILON * EPSILON:
+            break
+        i = support(d, a, -dx, -dy)
+        ox, oy = turn_back(sin, cos, dx, dy)
+        j = support(d, b, ox, oy)
+        set_vertex(s, d, s.simplex_size, a, b, i, j, ax, ay, sin, cos, bx, by)
+        known = i == i0 and j == j0
+        known = known or (size > 1 and i == i1 and j == j1)
+        if known or (size > 2 and i == i2 and j == j2):
+            break
+        s.simplex_size = s.simplex_size + 1
+    s.metric = metric(s)
+    return between(s)
+
+
+def between(s: Any) -> float:
+    """Distance of the points that the weights name."""
+    if s.simplex_size == 3:
+        return 0.0
+    ax, ay = s.simplex[0, A_X], s.simplex[0, A_Y]
+    bx, by = s.simplex[0, B_X], s.simplex[0, B_Y]
+    if s.simplex_size == 2:
+        u, v = s.simplex[0, WEIGHT], s.simplex[1, WEIGHT]
+        ax = add(mul(u, ax), mul(v, s.simplex[1, A_X]))
+        ay = add(mul(u, ay), mul(v, s.simplex[1, A_Y]))
+        bx = add(mul(u, bx), mul(v, s.simplex[1, B_X]))
+        by = add(mul(u, by), mul(v, s.simplex[1, B_Y]))
+    return length(sub(ax, bx), sub(ay, by))
+
+
+def sensor_overlaps(s: Any, d: Any, goal: int) -> bool:
+    """Whether the puck overlaps a goal, skins included."""
+    s.simplex_size = 0
+    x, y = s.place[PUCK, 0], s.place[PUCK, 1]
+    apart = distance(s, d, goal, PUCK, s.place[goal, 0], s.place[goal, 1], 0.0, 1.0, x, y)
+    radius = add(POLYGON_RADIUS, PUCK_RADIUS)
+    if apart > radius and apart > EPSILON:
+        return sub(apart, radius) < OVERLAP
+    return True

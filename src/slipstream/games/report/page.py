@@ -1,0 +1,225 @@
+"""The page of a game of two: the page of its run, and whom its policy beats how often."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from slipstream.core.storage.table import Columns
+from slipstream.games.report import league
+from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
+from slipstream.report.inputs import RunEvaluation
+from slipstream.report.learning import numbers_of
+from slipstream.report.numbers import share
+from slipstream.report.page import KeyFigure, Page, Section, Table, picture
+from slipstream.report.run.page import run_page
+from slipstream.report.statistics import Floats
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import by_opponent
+from slipstream.training.environments.players import Players
+from slipstream.training.runs.games import ALIKE, read_games, share_of
+from slipstream.training.runs.run import Run
+from slipstream.training.track import Track
+
+_COLOURS = {"won": BLUE, "drawn": GREY, "lost": VERMILION}
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """How games of two ended against one opponent.
+
+    Attributes:
+        opponent: by name.
+        won, drawn, lost: fresh games of the policy that is shown.
+        steps: [k], of the validations; shares: [k, 3], won, drawn and lost of the same member in
+            them, NaN where it was not met.
+        alike: all fresh games of a side are the same one.
+    """
+
+    opponent: str
+    won: int
+    drawn: int
+    lost: int
+    steps: Floats
+    shares: Floats
+    alike: bool = False
+
+
+def game_page(environment: Environment, found: RunEvaluation) -> Page | None:
+    """Build the page; None if nobody was met in a second seat."""
+    met = outcomes_of(environment, found)
+    if not met:
+        return None
+    if not isinstance(found.source, Run):
+        return with_games(run_page(found), met)
+    return with_games(
+        run_page(found), met, read_games(found.source), league.league_of(found.source)
+    )
+
+
+def outcomes_of(environment: Environment, found: RunEvaluation) -> tuple[Outcomes, ...]:
+    """Return the fresh games of the shown policy by opponent, and its validations."""
+    players, source = environment.part(Players), found.source
+    if players is None or source is None:
+        return ()
+    validated = source.evaluations() if isinstance(source, Run) else {}
+    tracks, repeated = found.tracks[found.holdout][found.member], players.repeated
+    alike = () if source.config.evaluation.drawn else repeated
+    return outcomes(validated, found.number(found.member), tracks, players.names, alike)
+
+
+def with_games(
+    page: Page,
+    met: Sequence[Outcomes],
+    played: Sequence[Mapping[str, Any]] = (),
+    pool: league.League | None = None,
+) -> Page:
+    """Add games to the page of a run.
+
+    Args:
+        page: of the run.
+        met: fresh games by opponent.
+        played: rows of `games.json`, from `slipstream evaluate --games`.
+        pool: of a training against snapshots.
+    """
+    result, *rest = page.sections
+    names = " and ".join(one.opponent for one in met)
+    return replace(
+        page,
+        headline=_headline(met),
+        figures=[*map(won, met), *page.figures],
+        sections=[result, *sections(met, played), *league.sections(pool), *rest],
+        scores=dict(map(whole_games, played)),
+        limits=[f"How it does against anybody but {names}."],
+    )
+
+
+def _headline(met: Sequence[Outcomes]) -> str:
+    """Return the verdict: "Wins 85 % of 100 fresh games against weak, 40 % of ..."."""
+    parts = []
+    for one in met:
+        games = one.won + one.drawn + one.lost
+        parts.append(f"{share(one.won / games)} of {games} fresh games against {one.opponent}")
+    return f"Wins {', '.join(parts)}."
+
+
+def outcomes(
+    columns: Columns,
+    member: int,
+    tracks: Sequence[Track],
+    names: Mapping[int, str],
+    repeated: Collection[str] = (),
+) -> tuple[Outcomes, ...]:
+    """Fresh games by opponent, and validations of the same member.
+
+    Args:
+        columns: `Run.evaluations`, or none.
+        member: by its number.
+        tracks: its fresh games.
+        names: of the numbers in their metric `opponent`.
+        repeated: those among them against whom all games of a side were the same one.
+    """
+    met = by_opponent(tracks, names)
+    # Validations met several, whomever fresh games meet: `won` is over all of them.
+    several = len(met) > 1 or any(f"won_{name}" in columns for name in names.values())
+    found = [_outcomes(columns, member, name, own, several) for name, own in met.items()]
+    return tuple(replace(one, alike=one.opponent in repeated) for one in found)
+
+
+def _outcomes(
+    table: Columns, member: int, name: str, tracks: Sequence[Track], several: bool
+) -> Outcomes:
+    won = int(sum(track.metrics["won"] for track in tracks))
+    lost = int(sum(track.metrics["lost"] for track in tracks))
+    rows = [k for k, m in enumerate(table.get("member", [])) if m == member]
+    columns = [f"{what}{f'_{name}' if several else ''}" for what in ("won", "lost")]
+
+    def column(key: str) -> Floats:
+        return numbers_of(table, key)[rows] if key in table else np.full(len(rows), np.nan)
+
+    first, last = (column(key) for key in columns)
+    shares = np.stack([first, 1.0 - first - last, last], axis=1)
+    return Outcomes(name, won, len(tracks) - won - lost, lost, column("steps"), shares)
+
+
+def won(met: Outcomes) -> KeyFigure:
+    """The key figure that says how often one opponent was beaten."""
+    games = met.won + met.drawn + met.lost
+    low, high = (f"{100 * end:.0f}" for end in share_of(met.won, games)[1:])
+    note = f"{games} games, all alike" if met.alike else f"{low} to {high} %"
+    return KeyFigure(f"Won against {met.opponent}", share(met.won / games), note)
+
+
+def whole_games(played: Mapping[str, Any]) -> tuple[str, str]:
+    """A row of `games.json` in words: who was met, and what came of it."""
+    shares = ", ".join(f"{what} {_share(*played[what])}" for what in ("won", "drawn", "lost"))
+    alike = f"; {ALIKE}" * played.get("alike", False)
+    return f"{played['games']:,} whole games against {played['two']}", shares + alike
+
+
+def sections(found: Sequence[Outcomes], played: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """One section of tables and curves, or none where nobody was met."""
+    if not found:
+        return []
+    tables = [_fresh(found), *([_played(played)] if played else [])]
+    pictures = []
+    if any(np.isfinite(one.shares).any() for one in found):
+        drawn = picture("outcomes", "Games won, drawn and lost over training", _figure(found))
+        pictures.append(drawn)
+    return [Section("Games", (), tables, pictures)]
+
+
+def _fresh(found: Sequence[Outcomes]) -> Table:
+    rows = []
+    for one in found:
+        counts = (one.won, one.drawn, one.lost)
+        shares = [_share(*share_of(n, sum(counts), one.alike)) for n in counts]
+        rows.append([one.opponent, str(sum(counts)), *shares])
+    return Table(
+        "Fresh games by opponent",
+        ("", "games", "won", "drawn", "lost"),
+        rows,
+        note="shares with 95 % intervals (Wilson); `slipstream evaluate RUN --games 1000` plays "
+        f"more, from both sides{_alike(one.alike for one in found)}",
+    )
+
+
+def _played(played: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for one in played:
+        shares = [_share(*one[what]) for what in ("won", "drawn", "lost")]
+        length = f"{one['mean_length']:.0f}"
+        rows.append([str(one["two"]), f"{one['games']:,}", *shares, length])
+    columns = ("", "games", "won", "drawn", "lost", "mean length")
+    note = _alike(one.get("alike") for one in played).removeprefix(". ")
+    return Table("Whole games from both sides (games.json)", columns, rows, note=note)
+
+
+def _alike(flags: Iterable[bool | None]) -> str:
+    return f". Without an interval: {ALIKE}" if any(flags) else ""
+
+
+def _share(share: float, low: float, high: float) -> str:
+    if low == high:
+        return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _figure(found: Sequence[Outcomes]) -> Figure:
+    """A panel for each opponent: shares of the validation's games over steps."""
+    title = "Games won, drawn and lost"
+    figure, panels = canvas(title, 1.2 + 1.7 * len(found), [1.0] * len(found))
+    for axes, one in zip(panels, found, strict=True):
+        for (name, colour), values in zip(_COLOURS.items(), one.shares.T, strict=True):
+            axes.plot(one.steps, values, color=colour, linewidth=1.8, label=name)
+        axes.set_ylabel(f"against {one.opponent}")
+        axes.set_ylim(0.0, 1.0)
+        percent_axis(axes)
+    legend(panels[0], 3)
+    panels[-1].set_xlabel("steps per member")
+    count_axis(panels[-1])
+    return figure

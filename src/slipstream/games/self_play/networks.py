@@ -1,0 +1,284 @@
+"""Networks that act in the other seat, as loops over the copies that they act in.
+
+The loops are plain functions that `seat_env` compiles. Copies are put in order of the network that
+acts there, and its rows pass `forward` in blocks. A row's bits depend neither on the rows beside it
+nor on how many there are, and its noise follows from its episode alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.memory import zeros
+from slipstream.jit.draws import gumbel_at, normal64_at, uniform_at
+from slipstream.kernels.spec import Spec
+from slipstream.rl.nets.actions import ActionMap
+from slipstream.rl.nets.layers import BLOCK, INPUTS, LINE, OUTPUTS, PLACE, forward
+from slipstream.rl.nets.networks import MlpNetwork
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.sampling import scale_row
+
+
+class SeatNetworks(NamedTuple):
+    """n networks of one shape.
+
+    Attributes:
+        weights: float32 [n, P]; table: int64 [L, 7], the actor's; relu: else tanh.
+        drawn: actions are drawn, else the most likely ones are taken.
+        squashed: of a box, the tanh of the network's output counts.
+        log_std: place of K log deviations in a row of weights; -1: none.
+        mean, inverse_std, limit: of observations, float32 [n, D]; see `scale_row`.
+        sizes, start: int64 [K], of choices; half, middle, low, high: float32 [K], of a box.
+        x: float32 [BLOCK, inputs], the column of ones in place; space: of `forward`. Overwritten.
+    """
+
+    weights: Any
+    table: Any
+    relu: bool
+    drawn: bool
+    squashed: bool
+    log_std: int
+    mean: Any
+    inverse_std: Any
+    limit: Any
+    sizes: Any
+    start: Any
+    half: Any
+    middle: Any
+    low: Any
+    high: Any
+    x: Any = None
+    space: Any = None
+
+
+class SeatTable(NamedTuple):
+    """Who acts where: of E copies, in both seats.
+
+    Attributes:
+        obs: float32 [E, 2, D]; mask: bool [E, 2, choices], or [0, 0, 0] for none.
+        seat: int64 [E], the learner's; network: int64 [E], which of the networks acts in the other
+            one, -1 for none of them; noise: uint64 [E], the stream of its actions.
+        step: int64 [E], steps of the running episode.
+        order, first: int64 [E], int64 [n + 1], overwritten.
+    """
+
+    obs: Any
+    mask: Any
+    seat: Any
+    network: Any
+    noise: Any
+    step: Any
+    order: Any
+    first: Any
+
+
+def group(at: Any, n: int) -> int:
+    """Puts copies in order of their network: those of network k are order[first[k]:first[k + 1]].
+
+    Returns:
+        How many have one.
+    """
+    for k in range(n + 1):
+        at.first[k] = 0
+    for e in range(len(at.network)):
+        if at.network[e] >= 0:
+            at.first[at.network[e] + 1] += 1
+    for k in range(n):
+        at.first[k + 1] += at.first[k]
+    for e in range(len(at.network)):
+        k = at.network[e]
+        if k >= 0:
+            at.order[at.first[k]] = e
+            at.first[k] += 1
+    for k in range(n, 0, -1):
+        at.first[k] = at.first[k - 1]
+    at.first[0] = 0
+    return int(at.first[n])
+
+
+def forward_block(by: Any, k: int, at: Any, begin: int, end: int) -> int:
+    """Leaves network k's outputs for the copies order[begin:end] in `space`; where they begin."""
+    rows = end - begin
+    for r in range(rows):
+        e = at.order[begin + r]
+        seen = at.obs[e, 1 - at.seat[e]]
+        scale_row(seen, by.mean[k], by.inverse_std[k], by.limit[k], by.x[r])
+    forward(by.weights[k], by.table, by.relu, by.x[:rows], by.space)
+    return rows * int(by.table[len(by.table) - 1, PLACE])
+
+
+def act_boxes(by: Any, at: Any, actions: Any) -> None:
+    """Writes the other seat's action in a box, float32 [E, 2, K], where a network acts."""
+    n = len(by.weights)
+    if group(at, n) == 0:
+        return
+    width = by.table[len(by.table) - 1, OUTPUTS]
+    for k in range(n):
+        for begin in range(at.first[k], at.first[k + 1], BLOCK):
+            end = min(begin + BLOCK, at.first[k + 1])
+            place = forward_block(by, k, at, begin, end)
+            head = by.space[place : place + (end - begin) * width].reshape(end - begin, width)
+            for r in range(end - begin):
+                e = at.order[begin + r]
+                out = actions[e, 1 - at.seat[e]]
+                for j in range(len(by.half)):
+                    value = float(head[r, j])
+                    if by.drawn and by.log_std >= 0:
+                        std = math.exp(float(by.weights[k, by.log_std + j]))
+                        value += std * normal64_at(at.noise[e], at.step[e] * len(by.half) + j)
+                    if by.squashed:
+                        value = math.tanh(value)
+                    value = value * by.half[j] + by.middle[j]
+                    value = float(by.low[j]) if value < by.low[j] else value
+                    out[j] = float(by.high[j]) if value > by.high[j] else value
+
+
+def act_choices(by: Any, at: Any, actions: Any) -> None:
+    """Writes the other seat's choices, int64 [E, 2, K], where a network acts.
+
+    argmax of logits + Gumbel noise is a draw from their softmax.
+    """
+    n = len(by.weights)
+    if group(at, n) == 0:
+        return
+    width = by.table[len(by.table) - 1, OUTPUTS]
+    choices = 0
+    for c in range(len(by.sizes)):
+        choices += by.sizes[c]
+    for k in range(n):
+        for begin in range(at.first[k], at.first[k + 1], BLOCK):
+            end = min(begin + BLOCK, at.first[k + 1])
+            place = forward_block(by, k, at, begin, end)
+            head = by.space[place : place + (end - begin) * width].reshape(end - begin, width)
+            for r in range(end - begin):
+                e = at.order[begin + r]
+                seat = 1 - at.seat[e]
+                first = 0
+                for c in range(len(by.sizes)):
+                    last = first + by.sizes[c]
+                    best, top = first, -math.inf
+                    for j in range(first, last):
+                        if len(at.mask) > 0 and not at.mask[e, seat, j]:
+                            continue
+                        value = float(head[r, j])
+                        if by.drawn:
+                            value += gumbel_at(at.noise[e], at.step[e] * choices + j)
+                        if value > top:
+                            best, top = j, value
+                    actions[e, seat, c] = best - first + by.start[c]
+                    first = last
+
+
+def random_boxes(by: Any, at: Any, actions: Any) -> None:
+    """Uniform numbers between the bounds, where `network` is 0; as for `act_boxes`."""
+    for e in range(len(at.network)):
+        if at.network[e] == 0:
+            for j in range(len(by.half)):
+                u = uniform_at(at.noise[e], at.step[e] * len(by.half) + j)
+                actions[e, 1 - at.seat[e], j] = by.middle[j] + by.half[j] * (2.0 * u - 1.0)
+
+
+def random_choices(by: Any, at: Any, actions: Any) -> None:
+    """Any allowed choice, equally likely, where `network` is 0; as for `act_choices`."""
+    for e in range(len(at.network)):
+        if at.network[e] != 0:
+            continue
+        seat = 1 - at.seat[e]
+        first = 0
+        for c in range(len(by.sizes)):
+            allowed = 0
+            for j in range(by.sizes[c]):
+                allowed += 1 if len(at.mask) == 0 or at.mask[e, seat, first + j] else 0
+            left = int(uniform_at(at.noise[e], at.step[e] * len(by.sizes) + c) * allowed)
+            for j in range(by.sizes[c]):
+                if len(at.mask) == 0 or at.mask[e, seat, first + j]:
+                    if left == 0:
+                        actions[e, seat, c] = j + by.start[c]
+                    left -= 1
+            first += by.sizes[c]
+
+
+def networks_of(
+    policy: Policy,
+    weights: NDArray[np.float32],
+    mean: NDArray[np.float32],
+    inverse_std: NDArray[np.float32],
+    limit: NDArray[np.float32],
+    drawn: bool,
+) -> SeatNetworks:
+    """Networks of a policy's form.
+
+    Args:
+        policy: gives the form.
+        weights: [n, P]; mean, inverse_std, limit: [n, D]; they are not copied.
+        drawn: actions are drawn, where the policy's head is a distribution that is drawn from.
+
+    Raises:
+        ConfigError: it is no network of fully connected layers.
+    """
+    network, actions = policy.network, policy.actions
+    if not isinstance(network, MlpNetwork):
+        raise images()
+    distribution = actions.head in ("logits", "gaussian")
+    log_std = policy.parameters.offsets.get("log_std", -1)
+    return with_space(
+        SeatNetworks(
+            weights=weights,
+            table=network.tables[0],
+            relu=network.activation == "relu",
+            drawn=drawn and distribution,
+            squashed=actions.squashed,
+            log_std=log_std,
+            mean=mean,
+            inverse_std=inverse_std,
+            limit=limit,
+            **columns_of(actions),
+        )
+    )
+
+
+def columns_of(actions: ActionMap) -> dict[str, Any]:
+    """The fields of `SeatNetworks` that an action's form decides."""
+    return dict(
+        zip(("sizes", "start", "half", "middle", "low", "high"), actions.arrays, strict=True)
+    )
+
+
+def with_space(networks: SeatNetworks) -> SeatNetworks:
+    """The same networks with buffers of their own: one for each thread that acts."""
+    width = int(networks.table[0, INPUTS])
+    x: NDArray[np.float32] = np.zeros((BLOCK, width), np.float32)
+    x[:, networks.mean.shape[1]] = 1.0
+    return networks._replace(x=x, space=zeros((BLOCK * int(networks.table[:, OUTPUTS].sum()),)))
+
+
+def no_networks(spec: Spec) -> SeatNetworks:
+    """The outside of an action without any network: for the player that draws it."""
+    rows = np.zeros((0, 0), np.float32)
+    return SeatNetworks(
+        weights=rows,
+        table=np.zeros((1, LINE), np.int64),
+        relu=True,
+        drawn=True,
+        squashed=False,
+        log_std=-1,
+        mean=rows,
+        inverse_std=rows,
+        limit=rows,
+        **columns_of(ActionMap(spec.action)),
+        x=rows,
+        space=np.zeros(0, np.float32),
+    )
+
+
+def images() -> ConfigError:
+    """What to say of networks with convolutions."""
+    return ConfigError(
+        "Opponents act by fully connected networks, and these observations are images: show "
+        "numbers in `observe` instead, or train against the kernel's own players."
+    )

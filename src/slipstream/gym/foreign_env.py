@@ -1,0 +1,507 @@
+"""Any Gymnasium environment: E copies of it, stepped in this process or in worker processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.process import FaultPolicy
+from slipstream.gym.driver import Arrays, CopyDriver, SerialDriver
+from slipstream.gym.infos import NOTHING, InfoTable
+from slipstream.gym.job import Assignment, Foreign, registered
+from slipstream.gym.making import (
+    flat_spaces,
+    make_gymnasium,
+    name_of,
+    raised,
+    shut,
+    theirs,
+)
+from slipstream.gym.masks import offers_mask, with_mask_apart
+from slipstream.gym.process.crowd import Crowd
+from slipstream.gym.process.driver import ProcessDriver
+from slipstream.gym.process.faults import Fault
+from slipstream.gym.process.layout import copies_layout
+from slipstream.gym.process.scheduler import CopyScheduler
+from slipstream.kernels.forms import observation_form
+from slipstream.kernels.leaves import MisfitError
+from slipstream.kernels.loop import HOLD, RESET
+from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.vector_env import Episodes, Finals, Received, StepOut, VectorEnv, blank
+
+LONGEST_LOG = 10_000  # steps of an episode that are kept to be taken again
+_OF_EPISODES = ("ended_ret", "ended_length", "lost", "metrics")
+_PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
+
+
+class ForeignEnv(VectorEnv):
+    """Copies of a foreign environment.
+
+    Every episode is reset with a seed made from (member's seed, index within the member, episode),
+    so a trajectory depends neither on its neighbours nor on who steps it. Such environments cannot
+    be saved: what is kept is the episode's number and its actions, which a resumed copy takes
+    again. It stands where it stood if the environment is deterministic; where it does not, it
+    begins a fresh episode.
+
+    In this process whatever a copy does wrong is raised at once. In W worker
+    processes, which share one block of memory with this one, a copy that raises,
+    hangs, or returns what its space does not hold is begun again alone; a worker that is lost is
+    replaced, and begins its copies again. The others go on: rows that are lost have ``valid``
+    false, and their episodes end truncated and marked as `Episodes.lost`.
+
+    Args:
+        env: an id (``"module:ID"``), or a function or lambda that makes one when it is called. For
+            workers an id must be registered by the import of its module, of Gymnasium, or in this
+            process by something that can be pickled; what a function reaches must be importable
+            there, or belong to the main program. A list of these makes the copies in turn.
+        seeds: uint64 [E], the seed of each copy's member.
+        indices: uint64 [E], each copy's index within its member.
+        kwargs: keyword arguments of the environment.
+        spec: of it, where it is known; else one copy is made here to look.
+        metrics: names of numbers in the info of an episode's last step, where no `spec` has them;
+            see `episode_numbers`.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        limit: steps after which an episode is cut, besides the environment's own limit.
+        workers: W; 0: this process steps them; None: the machine's cores.
+        method: "forkserver" or "spawn"; this and the following are for workers.
+        policy: what a fault leads to.
+        crowd: where workers come from; processes of its own unless given.
+        scheduler: which copy a worker steps next, between `send` and `recv`.
+
+    Attributes:
+        copies: who steps them.
+        ledger: faults so far.
+
+    Raises:
+        ConfigError, ResourceError, KernelError: it cannot be made, or breaks Gymnasium's interface.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        spec: Spec | None = None,
+        metrics: Sequence[str] = (),
+        at_end: int = RESET,
+        limit: int | None = None,
+        workers: int | None = 0,
+        method: str = "forkserver",
+        policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
+        crowd: Crowd | None = None,
+        scheduler: CopyScheduler | None = None,
+    ) -> None:
+        self.backend = "serial" if workers == 0 else "process"
+        self.num_envs, self._at_end = len(seeds), at_end
+        name, apart, first = f"gym:{name_of(env)}", workers != 0, None
+        if spec is None:
+            first = shown_env(env, kwargs)
+            try:
+                make = partial(shown_env, env, kwargs)
+                spec = foreign_spec(first, name_of(env), metrics, make)
+            finally:
+                if apart:
+                    shut(first, name)
+        self.spec, self.mask_width = spec, spec.choices if spec.masked else 0
+        what = Foreign(
+            env if isinstance(env, list) else [env],
+            name_of(env),
+            spec.native_observation,
+            spec.native_action,
+            spec,
+            dict(kwargs or {}),
+            limit,
+            registered=registered(env if isinstance(env, list) else [env]) if apart else (),
+        )
+        restart = apart and policy.on_fault == "restart"
+        form = what.form()
+        self._leaves, self._alone, self._table = form.leaves, form.only is not None, InfoTable()
+        longest = 0 if at_end == HOLD else min(spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
+        self._layout = partial(copies_layout, spec, self._leaves, log=(longest, _log_dtype(spec)))
+        self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
+        self._episodes: list[tuple[Any, ...]] = []
+        self._over = np.zeros(self.num_envs, np.bool_)  # held, and somebody has been told
+        layout = self._layout(self.num_envs)
+        job = partial(Assignment, what, at_end=at_end, restart=restart, scheduler=scheduler)
+        self.copies: CopyDriver
+        if not apart:
+            self.copies = SerialDriver(layout, job, first, num_envs=self.num_envs, name=name)
+        else:
+            self.copies = driver = ProcessDriver(
+                layout,
+                self.num_envs,
+                job,
+                name=name,
+                leave=self._leave,
+                workers=workers,
+                method=method,
+                policy=policy,
+                crowd=crowd,
+                repeats=at_end == HOLD,
+            )
+        self.ledger = self.copies.ledger
+        self._attach()
+        self.block["seed"][:], self.block["index"][:] = seeds, indices
+        self._free_choice(slice(None))
+        if apart:
+            driver.start()
+
+    @property
+    def block(self) -> Arrays:
+        """What copies read and write, [E, ...] each."""
+        return self.copies.arrays
+
+    def _attach(self) -> None:
+        """Remembers arrays of the block that every step reads."""
+        names = ("actions", "reward", "terminated", "truncated", "valid")
+        self._stepped = [self.block[name] for name in names]
+        self._newest: NDArray[Any] | None = None  # observations that are rows as they are
+        if self._alone:
+            shape = (self.num_envs, *self.spec.observation_shape)
+            self._newest = self.block["obs.0"].reshape(shape)
+
+    @property
+    def _obs(self) -> list[NDArray[Any]]:
+        return [self.block[f"obs.{i}"] for i in range(len(self._leaves))]
+
+    @property
+    def _final(self) -> list[NDArray[Any]]:
+        return [self.block[f"final.{i}"] for i in range(len(self._leaves))]
+
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        self.copies.ready()
+        self._finals, self._episodes = [], []
+        self._begin(slice(None))
+        self._show(obs, mask)
+        self.ledger.check()
+
+    def begin(
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.copies.ready()
+        block = self.block
+        block["seed"][copies] = seed % 2**64
+        block["index"][copies] = np.asarray(episodes).astype(np.uint64)
+        block["episode"][copies] = 0
+        self._begin(copies)
+        obs[copies] = self._joined([part[copies] for part in self._obs])
+        if mask is not None:
+            mask[copies] = self.block["mask"][copies]
+        self.ledger.check()
+
+    def _begin(self, rows: slice | NDArray[np.int64]) -> None:
+        """Begins the next episodes of copies, whatever became of those before."""
+        block = self.block
+        block["selected"][:] = False
+        block["selected"][rows] = True
+        self._over[rows] = block["held"][rows] = False
+        block["tries"][rows] = 0
+        self.copies.run("begin")
+        self.copies.begun = True
+
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        copies = self.copies
+        acted, reward, terminated, truncated, valid = self._stepped
+        copies.settle()  # refuses while steps are under way, which read these actions
+        if not copies.begun:
+            raise ConfigError("Call `reset()` before the first `step(actions)`.")
+        if actions.shape != acted.shape or len(out.obs) != self.num_envs:
+            raise ConfigError(
+                f"`step` of {self.num_envs} copies takes actions of shape {acted.shape} and rows "
+                f"for each; it was given {actions.shape} and {len(out.obs)} rows."
+            )
+        acted[...] = actions
+        while True:
+            copies.begin_step(t)
+            copies.end_step()
+            if copies.eventful:
+                self._collect(t)
+                # Else no copy was alive: all wait at their ends, or are being made anew.
+                alive = copies.stepped or self.block["lost"].any() or self.block["held"].all()
+                if not alive:
+                    time.sleep(_PAUSE_SECONDS)
+                    self.ledger.check()
+                    continue
+            break
+        out.reward[...] = reward
+        out.terminated[...] = terminated
+        out.truncated[...] = truncated
+        out.valid[...] = valid
+        self._show(out.obs, out.mask)
+        if self.ledger.total:
+            self.ledger.good(valid)
+            self.ledger.check()
+
+    def _leave(self, at: NDArray[np.int64]) -> None:
+        """Where episodes stood when their worker was lost."""
+        block = self.block
+        block["ended_ret"][at] = block["ret"][at]
+        block["ended_length"][at] = block["length"][at]
+        block["held"][at] = self._over[at]  # of an end that nobody was told it takes no notice
+        for obs in self._obs:  # it may have written half of one
+            obs[at] = 0
+        self._free_choice(at)
+
+    def _free_choice(self, rows: slice | NDArray[np.int64]) -> None:
+        """Allows everything to copies that show nothing."""
+        if self.mask_width:
+            self.block["mask"][rows] = True
+
+    def _collect(self, t: int, rows: NDArray[np.int64] | None = None) -> None:
+        """Notes what ended at a step of some rows; of all unless given."""
+        block = self.block
+        over = block["ended"]
+        if self.ledger.total:  # else nothing can be lost
+            over = over | block["lost"]
+        if rows is None:
+            (at,) = over.nonzero()
+        else:
+            at = rows[over[rows]]
+        if not len(at):
+            return
+        if self._at_end == HOLD:
+            self._over[at] = True
+            for copy in at[block["lost"][at]].tolist():
+                self.ledger.give_up(copy)
+        columns = [block[name].take(at, axis=0) for name in _OF_EPISODES]
+        self._episodes.append((t, at, *columns))
+        if not np.count_nonzero(block["kept"]):
+            return
+        kept = at[block["kept"][at]]
+        if len(kept):
+            rows = self._joined([final[kept] for final in self._final])
+            self._finals.append((rows, np.stack([np.full(len(kept), t), kept], axis=1)))
+
+    def _joined(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        if self.observations.layout != "flat":
+            return parts[0]
+        return self.observations.join(parts, parts[0].shape[:1])
+
+    def _show(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        obs[...] = self._joined(self._obs) if self._newest is None else self._newest
+        if mask is not None:
+            mask[...] = self.block["mask"]
+
+    def send(self, actions: Any, copies: Any = None) -> None:
+        self.copies.check_open()
+        if not self.copies.begun:
+            raise ConfigError("Call `reset()` before the first `send(actions)`.")
+        rows = self.copies.idle_rows(copies)
+        try:
+            numbers = self.actions.rows(actions, (len(rows),), self.spec.action_width)
+        except MisfitError as error:
+            raise ConfigError(f"`send` to {len(rows)} copies was given {error}.") from None
+        self._check_allowed(numbers, rows)
+        self.block["actions"][rows] = numbers
+        self.copies.send(rows)
+
+    def recv(self, count: int | None = None, timeout: float | None = None) -> Received:
+        self.copies.check_open()
+        block, at = self.block, self.copies.receive(count, timeout)
+        self._collect(0, at)
+        self.ended, self.finals = self.drain_episodes(), self.drain_finals()
+        self.ledger.good(block["valid"][at], at)
+        self.ledger.check()
+        if self.mask is not None:
+            self.mask[at] = block["mask"][at]
+        rows = self._joined([part[at] for part in self._obs])
+        return Received(
+            at,
+            self.observations.native(rows),
+            block["reward"][at].astype(np.float32),
+            block["terminated"][at],
+            block["truncated"][at],
+            block["valid"][at],
+        )
+
+    def timed(self, rows: NDArray[Any]) -> list[float]:
+        """Takes steps with rows of actions [n, E, K], without an answer in between.
+
+        Returns:
+            Seconds of each step in which no copy of its worker failed, of all workers in turn;
+            none of a worker that was lost.
+        """
+        self.copies.ready()
+        parts = self.copies.ask("timed", lambda own: (rows[:, own],), spare=True)
+        return [seconds for _, part in parts for seconds in part or []]
+
+    def infos(self) -> dict[str, Any]:
+        self.copies.check_open()
+        asked = (self._table.signatures,)
+        parts = self.copies.ask("tell", lambda _: asked, spare=True)
+        for rows, part in parts:
+            if part is None:  # what it said is lost with the worker
+                self.block["told"][rows] = NOTHING
+        self.block["told"][self.copies.unseen] = NOTHING
+        apart = {row: info for _, part in parts for row, info, _ in part or []}
+        for info in apart.values():
+            self._table.note(info)
+        told = self.block["told"].copy()  # a worker that begins again writes there meanwhile
+        return self._table.batch(told, self.block["info"], apart)
+
+    def resize(self, num_envs: int) -> Any:
+        self.copies.check_open()
+        self._note()
+        before, old = self.num_envs, self.block
+        last = int(old["index"].max())
+
+        def fill(arrays: Arrays) -> None:
+            new = slice(before, num_envs)
+            arrays["seed"][new] = old["seed"][0]
+            arrays["index"][new] = np.arange(last + 1, last + 1 + max(0, num_envs - before))
+            if self.mask_width:
+                arrays["mask"][new] = True
+
+        self.copies.resize(num_envs, self._layout, fill)
+        self.num_envs = num_envs
+        self._attach()
+        self._over = self.block["held"].copy()
+        rows = blank(self)
+        self._show(rows.obs, rows.mask)
+        self.mask = rows.mask
+        return self.observations.native(rows.obs)
+
+    def _note(self) -> None:
+        """Has copies of this process write down where they stand; workers do so at every step."""
+        if self.backend == "serial":
+            self.copies.ask("note", lambda own: ())
+
+    def drain_finals(self) -> Finals:
+        kept, self._finals = self._finals, []
+        if not kept:
+            shape = (0, *self.spec.observation_shape)
+            return Finals(np.zeros(shape, self.spec.observation_dtype), np.zeros((0, 2), np.int64))
+        obs = np.concatenate([rows for rows, _ in kept])
+        return Finals(obs, np.concatenate([index for _, index in kept]).astype(np.int64))
+
+    def drain_episodes(self) -> Episodes:
+        ended, self._episodes = self._episodes, []
+        block = self.block
+        if not ended:
+            ended = [(0, np.zeros(0, np.int64), *(block[name][:0].copy() for name in _OF_EPISODES))]
+        times, *columns = zip(*ended, strict=True)
+        e, ret, length, lost, metrics = map(np.concatenate, columns)
+        t = np.repeat(np.array(times, np.int64), [len(at) for at in columns[0]])
+        named = {m.name: metrics[:, i].copy() for i, m in enumerate(self.spec.metrics)}
+        return Episodes(t, e, ret, length, named, lost if lost.any() else None)
+
+    def drain_faults(self) -> list[Fault]:
+        """Faults since the last call; the newest 100 of them."""
+        return self.ledger.drain()
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Number, length, return and newest observation of each copy's episode, and its actions.
+
+        `actions` is [E, longest, K], zero beyond a copy's length.
+        """
+        self.copies.check_open()
+        self._note()
+        block = self.block
+        log, length = block["log"], block["length"].copy()
+        taken = np.arange(log.shape[1]) < length[:, None]
+        seen = blank(self).obs
+        self._show(seen)
+        return {
+            "episode": block["episode"].copy(),
+            "length": length,
+            "ret": block["ret"].copy(),
+            "seen": seen,
+            "actions": np.where(taken[..., None], log, log.dtype.type(0)),
+        }
+
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Takes the actions of each copy's episode again; `fresh` counts those that went astray."""
+        self.copies.ready()
+        self._finals, self._episodes = [], []
+        self.copies.begun = True
+        block, actions = self.block, state["actions"]
+        longest = min(actions.shape[1], block["log"].shape[1])
+        able = (state["length"] <= longest) & (state["episode"] > 0)
+        block["episode"][:] = state["episode"]
+        block["length"][:] = np.where(able, state["length"], 0)
+        block["log"][:, :longest] = actions[:, :longest]
+        block["selected"][:] = able
+        self.copies.run("replay")
+        self._show(obs)
+        same = (obs == state["seen"]).reshape(self.num_envs, -1).all(axis=1)
+        able &= ~block["astray"] & same & (block["ret"] == state["ret"])
+        able &= ~self.copies.unseen  # their worker was lost over it
+        self.fresh = int((~able).sum())
+        if self.fresh:
+            block["selected"][:] = ~able
+            block["episode"][~able] = state["episode"][~able]
+            self.copies.run("begin")
+        self._show(obs, mask)
+        self.ledger.check()
+
+    def close(self) -> None:
+        """Closes the copies, and ends their workers; may be called again."""
+        self.copies.close()
+
+
+def shown_env(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
+    """Make an environment whose mask is no part of its observations."""
+    return with_mask_apart(make_gymnasium(env, kwargs))
+
+
+def foreign_spec(
+    env: Any,
+    name: str,
+    metrics: Sequence[str] = (),
+    make: Callable[[], Any] | None = None,
+) -> Spec:
+    """What an environment shows and takes, as rows.
+
+    Args:
+        env: a Gymnasium environment.
+        name: of it, for messages, without ``gym:``.
+        metrics: names of numbers that its episodes report.
+        make: makes another one like it, to see whether its infos have masks.
+
+    Raises:
+        ConfigError: there is no row for one of its spaces.
+        KernelError: its spaces cannot be read.
+    """
+    try:
+        native, acted = env.observation_space, env.action_space
+        limit = getattr(env.spec, "max_episode_steps", None)
+    except BaseException as error:
+        if not theirs(error):
+            raise
+        raise raised(name, "its spaces", error) from error
+    observation, action = flat_spaces(name, native, acted)
+    spec = Spec(
+        observation=observation,
+        action=action,
+        metrics=tuple(map(Metric, metrics)),
+        max_episode_steps=limit,
+        masked=offers_mask(env, make),
+        native_observation=native,
+        native_action=acted,
+    )
+    mean, std = observation_form(spec).scale()
+    return replace(spec, fixed_mean=mean, fixed_std=std)
+
+
+def _log_dtype(spec: Spec) -> np.dtype[Any]:
+    """The smallest that holds an action's numbers; rows count from 0."""
+    return np.min_scalar_type(max(spec.components)) if spec.components else spec.action_dtype

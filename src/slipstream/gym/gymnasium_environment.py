@@ -1,0 +1,453 @@
+"""A Gymnasium environment: somebody else's rules, stepped in Python."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import multiprocessing
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, Self
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from slipstream.core.config import Config, validate
+from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.storage.files import plain
+from slipstream.gym.chosen import choose, first_steps, step_seconds
+from slipstream.gym.foreign_env import ForeignEnv, foreign_spec, shown_env
+from slipstream.gym.making import Wrapped, Wrappers, make_gymnasium, name_of, shut
+from slipstream.gym.process.pool import WorkerPool
+from slipstream.gym.trainable import carries_over, check_trainable, warnings_of
+from slipstream.kernels.forms import image_of
+from slipstream.kernels.loop import HOLD
+from slipstream.kernels.sources import is_own
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import VectorEnv
+from slipstream.training.environments import suggested
+from slipstream.training.environments.environment import (
+    LONGEST,
+    Environment,
+    EnvironmentKind,
+    Sections,
+    Stepping,
+)
+from slipstream.training.environments.machine_file import Identity, Tunable, Way
+
+GYMNASIUM = "gym:"
+# The most of a member, however large the budget: they are stepped one after another, so more than
+# share the cost of a decision only make rollouts rarer.
+FOREIGN_COPIES = 8
+_SLOW = 20.0  # seconds
+_ONE = np.zeros((2, 1), np.uint64)  # seeds and indices of one copy
+
+
+class Wrapper(Config):
+    """A wrapper around a ``gym:ID``."""
+
+    name: str = Field(description="package:Wrapper")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to it")
+
+    @field_validator("name")
+    @classmethod
+    def _place(cls, value: str) -> str:
+        if not re.fullmatch(r"[\w.]+:\w+", value):
+            raise ValueError("write package:Wrapper, as gymnasium.wrappers:FlattenObservation")
+        return value
+
+
+class GymnasiumConfig(Config):
+    """The `env` section of a ``gym:ID`` target."""
+
+    given: ClassVar[tuple[str, ...]] = ("kwargs", "wrappers", "training_wrappers", "metrics")
+
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="passed to gymnasium.make")
+    wrappers: tuple[Wrapper, ...] = Field(
+        (),
+        description="around it, the innermost first: package:Wrapper, or {name: package:Wrapper, "
+        "kwargs: {...}}",
+    )
+    training_wrappers: tuple[Wrapper, ...] = Field(
+        (),
+        description="around it in training alone, outside `wrappers`; validation, evaluations and "
+        "logged returns are without them",
+    )
+    metrics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (),
+        description='to follow: names in the last info of an episode, or in its "episode"',
+    )
+
+    @field_validator("wrappers", "training_wrappers", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        return tuple({"name": one} if isinstance(one, str) else one for one in value)
+
+
+@dataclass(frozen=True)
+class GymnasiumEnvironment(Tunable):
+    """One named ``gym:ID``.
+
+    Attributes:
+        kwargs: its keyword arguments.
+        wrappers: around it, the innermost first, with their keyword arguments.
+        training_wrappers: around these in training alone.
+        stepping: what a run says about it.
+        source: hash of the file with its rules, where there is one.
+        warnings: sentences on wrappers and masks, see `warnings_of`.
+    """
+
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: Wrappers = ()
+    training_wrappers: Wrappers = ()
+    stepping: Stepping = field(default_factory=Stepping)
+    source: str = ""
+    warnings: tuple[str, ...] = ()
+
+    kind: GymnasiumKind
+    varied: ClassVar[bool] = False
+
+    def copies(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        backend: str = "auto",
+        *,
+        stagger: bool = True,
+    ) -> VectorEnv:
+        return self._stepped(backend, seeds, indices)
+
+    def evaluation(
+        self,
+        split: str,
+        copies: int,
+        members: int = 1,
+        backend: str = "auto",
+        longest: int = LONGEST,
+    ) -> VectorEnv:
+        pool = WorkerPool.current()
+        most = pool.max_concurrent_envs if pool is not None else None
+        each = min(copies, FOREIGN_COPIES, max(1, (most or copies * members) // members))
+        zeros = np.zeros(members * each, np.uint64)  # each must be made
+        limit = longest if self.spec.max_episode_steps is None else None
+        more: dict[str, Any] = {"at_end": HOLD, "limit": limit}
+        raw = replace(self, training_wrappers=()) if self.training_wrappers else self
+        return raw._stepped(backend, zeros, zeros, evaluates=True, **more)
+
+    def prepared(self, stepping: Stepping) -> Environment:
+        return replace(self, stepping=stepping).tried()
+
+    def tried(self, stepping: Stepping | None = None) -> Self:
+        stepping = stepping or self.stepping
+        if self.step_seconds is not None or (_in_child() and not stepping.here):
+            return self
+        with _told_when_slow(self.name, "first steps have"):
+            if stepping.here:
+                with self._serial(*_ONE) as env:
+                    return replace(self, step_seconds=step_seconds(env))
+            pool = WorkerPool.current()
+            crowd = None if pool is None else pool.beside()
+            made = self.kind.maker(self.wrappers, self.training_wrappers)
+            seconds = first_steps(made, self.kwargs, self.spec, stepping.policy, crowd)
+        return replace(self, step_seconds=seconds)
+
+    @cached_property
+    def _seconds(self) -> float:
+        """Seconds of a step, measured now if never before; 0 in a process without workers."""
+        return self.tried().step_seconds or 0.0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*image_notes(self.name, self.spec.native_observation), *self.warnings)
+
+    @property
+    def identity(self) -> Identity | None:
+        around = {"wrappers": self.wrappers, "training_wrappers": self.training_wrappers}
+        more = {key: own for key, own in around.items() if own}
+        return Identity(self.name, plain({**self.kwargs, **more}), self.source)
+
+    def way(self, copies: int) -> Way | None:
+        return None if _in_child() else super().way(copies)
+
+    def endangers(self, copies: int) -> bool:
+        return not (_in_child() or self._processes_pay(copies))
+
+    def _stepped(
+        self,
+        backend: str,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        evaluates: bool = False,
+        **more: Any,
+    ) -> VectorEnv:
+        chosen = self.kind.chosen_backend(backend)
+        if backend == "auto" and self._processes_pay(len(seeds)):
+            with suppress(SlipstreamError):  # what only this process can make is stepped here
+                return self._in_processes(seeds, indices, evaluates, **more)
+        if chosen == "serial":
+            return self._serial(seeds, indices, **more)
+        return self._in_processes(seeds, indices, evaluates, **more)
+
+    def _serial(
+        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
+    ) -> VectorEnv:
+        made = self.kind.maker(self.wrappers, self.training_wrappers)
+        return ForeignEnv(made, seeds, indices, kwargs=self.kwargs, spec=self.spec, **more)
+
+    def _processes_pay(self, copies: int) -> bool:
+        way = self.way(copies)
+        if way is not None:
+            return way.backend == "process"
+        return choose(self._seconds, copies, self.stepping.workers).backend == "process"
+
+    def _in_processes(
+        self,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        evaluates: bool,
+        **more: Any,
+    ) -> VectorEnv:
+        pool = WorkerPool.current()
+        workers, way = self.stepping.workers, self.way(len(seeds))
+        if workers is None and _in_child():
+            workers = 1
+        elif workers is None and way is not None and way.backend == "process":
+            workers = way.workers
+        return ForeignEnv(
+            self.kind.maker(self.wrappers, self.training_wrappers),
+            seeds,
+            indices,
+            kwargs=self.kwargs,
+            spec=self.spec,
+            workers=workers,
+            policy=self.stepping.policy,
+            crowd=pool.beside() if pool is not None and evaluates else pool,
+            **more,
+        )
+
+    def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
+        return self  # copies cannot be told how to differ
+
+
+@dataclass(frozen=True)
+class GymnasiumKind(EnvironmentKind):
+    """The name ``gym:ID``.
+
+    Attributes:
+        loaded: what is loaded.
+        noun: its environments, with an article, for messages.
+    """
+
+    noun: ClassVar[str] = "a Gymnasium environment"
+    loaded: ClassVar[type[GymnasiumEnvironment]] = GymnasiumEnvironment
+    backends: ClassVar[tuple[str, ...]] = ("auto", "serial", "process")
+    open_section: ClassVar[str | None] = "kwargs"
+    known: ClassVar[bool] = True
+    model: ClassVar[type[Config]] = GymnasiumConfig
+
+    @property
+    def short_name(self) -> str:
+        return _id(self.name)
+
+    def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        section = validate(GymnasiumConfig, settings, "env").model_dump(mode="json")
+        for key in ("metrics", "wrappers", "training_wrappers"):
+            if not section[key]:  # a run without them is what it was before there were any
+                del section[key]
+        return self.name, section
+
+    def suggested(self, agent_name: str) -> Sections:
+        return suggested.for_gymnasium(_id(self.name), agent_name)
+
+    def preset_note(self, agent_name: str, resolved: Sections) -> str | None:
+        preset = suggested.gymnasium_preset(_id(self.name), agent_name) or {}
+        values = [
+            f"{section}.{key}={value}"
+            for section, fields in preset.items()
+            for key, value in fields.items()
+            if resolved[section][key] == value
+        ]
+        if not values:
+            return None
+        return f"Preset for {self.name} (your own settings win): {', '.join(values)}."
+
+    @property
+    def code(self) -> Mapping[str, str | None]:
+        module = _id(self.name).rpartition(":")[0]
+        return {self.name: module} if module else {}
+
+    @property
+    def module(self) -> ModuleType | None:
+        named, _, identifier = self.name.partition(":")[2].rpartition(":")
+        entry = None if named else gymnasium.spec(identifier).entry_point
+        made_here = callable(entry) or str(entry).startswith("__main__:")
+        place = named or str(entry).partition(":")[0]
+        module = None if made_here else importlib.import_module(place)
+        own = module is not None and module.__file__ is not None and is_own(Path(module.__file__))
+        if made_here or (own and not named):
+            raise ConfigError(
+                f"{self.name} is registered by code of this process, which nodes do not run. Put "
+                "it into a module that registers it when it is imported, and name that: "
+                f"{GYMNASIUM}my_module:{identifier}."
+            )
+        return module if own else None
+
+    def load(self, settings: Mapping[str, Any]) -> GymnasiumEnvironment:
+        name = self.name
+        unknown = sorted(set(settings) - GymnasiumConfig.model_fields.keys())
+        if unknown:
+            raise ConfigError(
+                f"`env.{unknown[0]}` is not a key of {name}; it takes "
+                f"{', '.join(GymnasiumConfig.model_fields)} only."
+            )
+        kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
+        wrappers = wrappers_of(settings)
+        training = wrappers_of(settings, "training_wrappers")
+        made = self.maker(wrappers)
+        with _told_when_slow(name, "constructor has"):
+            shown = shown_env(made, kwargs)
+        try:
+            check_trainable(shown, name)
+            for other in _other_makers(made):
+                another = make_gymnasium(other, kwargs)
+                try:
+                    check_trainable(another, name)
+                finally:
+                    shut(another, name)
+            make = partial(shown_env, made, kwargs)
+            spec = foreign_spec(shown, name_of(made), names, make)
+            if training:
+                _check_training(shown_env(self.maker(wrappers, training), kwargs), name, spec)
+            return self.loaded(
+                self,
+                spec,
+                kwargs,
+                wrappers,
+                training,
+                source=_source(shown),
+                warnings=(
+                    *warnings_of(shown, name, wrappers, bool(spec.masked)),
+                    *carries_over(shown, make, name),
+                ),
+            )
+        finally:
+            shut(shown, name)
+
+    def maker(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
+        """What `make_gymnasium` makes a copy of."""
+        return maker(self.name, wrappers, training)
+
+    def most_copies(self, spec: Spec) -> tuple[int, str]:
+        return FOREIGN_COPIES, self.noun
+
+    def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
+        raise ConfigError(
+            f"{self.name} is no kernel: `slipstream check` takes a kernel's .py file, or a YAML "
+            "file that names one."
+        )
+
+    def renderer(self, settings: Mapping[str, Any]) -> Any:
+        made = self.maker(wrappers_of(settings))
+        return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
+
+
+def _in_child() -> bool:
+    """Whether this is one of several processes that share the cores."""
+    return multiprocessing.parent_process() is not None
+
+
+def _source(env: Any) -> str:
+    """Hash of the file that an environment's class is in; empty where there is none."""
+    with suppress(Exception):  # `unwrapped` is foreign code, and a class may have no file
+        return hashlib.sha256(Path(inspect.getfile(type(env.unwrapped))).read_bytes()).hexdigest()
+    return ""
+
+
+def _other_makers(made: Any) -> list[Any]:
+    """Makers of a list whose code is not the first one's: they may add other wrappers."""
+    makers = made if isinstance(made, list) else [made]
+    by_code = {id(getattr(one, "__code__", one)): one for one in reversed(makers)}
+    return [one for one in by_code.values() if one is not makers[0]]
+
+
+def _id(name: str) -> str:
+    return name.removeprefix(GYMNASIUM)
+
+
+def wrappers_of(settings: Mapping[str, Any], key: str = "wrappers") -> Wrappers:
+    """Those of a section `env`, in any of the forms that a user may write."""
+    given = validate(GymnasiumConfig, {key: settings.get(key) or ()}, "env")
+    return tuple((one.name, one.kwargs) for one in getattr(given, key))
+
+
+def maker(name: str, wrappers: Wrappers, training: Wrappers = ()) -> str | Wrapped:
+    """What `make_gymnasium` makes a copy of: a ``gym:ID``, inside `wrappers_of` a section."""
+    return Wrapped(_id(name), wrappers, training) if wrappers or training else _id(name)
+
+
+def _check_training(env: Any, name: str, spec: Spec) -> None:
+    """Refuse an environment inside `env.training_wrappers` whose policies do not fit without them.
+
+    Raises:
+        ConfigError: it has other spaces, or normalises by running statistics.
+    """
+    try:
+        check_trainable(env, name)
+        wanted = (
+            ("observation_space", spec.native_observation),
+            ("action_space", spec.native_action),
+        )
+        for attribute, own in wanted:
+            if (found := getattr(env, attribute)) != own:
+                raise ConfigError(
+                    f"{name}: with `env.training_wrappers` its {attribute} is {found}, and without "
+                    f"them {own}. A policy acts in both, so that they must be equal: put the "
+                    "wrapper that changes it into `env.wrappers`."
+                )
+    finally:
+        shut(env, name)
+
+
+def image_notes(name: str, shown: Any) -> tuple[str, ...]:
+    """Sentences on images that are learned from badly as they are."""
+    image = image_of(shown)
+    shape = (0, 0, 0) if image is None else image.shape
+    if shape == (210, 160, 3) and "ALE/" in name:
+        return (
+            f"{name} shows raw Atari frames, {shape}, and an agent learns from them slowly. "
+            "Usual are 84 x 84 grey pixels: env.kwargs {frameskip: 1} and env.wrappers "
+            "[gymnasium.wrappers:AtariPreprocessing] (docs/environments.md).",
+        )
+    if 0 < shape[0] < min(shape[1:]) / 2:
+        return (
+            f"{name} shows images of shape {shape}, which are read as [height, width, channels]: "
+            f"{shape[2]} channels of {shape[0]} x {shape[1]}. Where the channels come first, wrap "
+            "it so that they come last (docs/environments.md).",
+        )
+    return ()
+
+
+@contextmanager
+def _told_when_slow(name: str, what: str) -> Iterator[None]:
+    """Names an environment that hangs in its constructor or its first steps."""
+    words = f"{name}: its {what} taken {_SLOW:g} s and not ended; Ctrl-C ends this command."
+    watch = threading.Timer(_SLOW, print, (words,), {"file": sys.stderr, "flush": True})
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+        watch.join()

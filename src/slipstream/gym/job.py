@@ -1,0 +1,171 @@
+"""What a worker is told once: which copies it has, what they are, and where everything lies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
+
+import cloudpickle
+import gymnasium
+
+from slipstream.core.errors import ConfigError
+from slipstream.gym.form import FlatForm, NativeForm
+from slipstream.gym.making import Wrapped, make_gymnasium
+from slipstream.gym.masks import with_mask_apart
+from slipstream.gym.process.layout import Layout
+from slipstream.gym.process.scheduler import CopyScheduler
+from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
+from slipstream.kernels.spec import Spec
+
+NEXT_STEP, SAME_STEP, DISABLED = 3, RESET_KEEP_ALL, 4
+"""What follows the end of an episode for other libraries: the next step begins another one; the
+same step does; nothing until a reset."""
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What copies are of a foreign environment, and by whose rules they are stepped.
+
+    Attributes:
+        makers: ids, or what makes a copy when called; one for each row, then from the first again.
+        name: of the environment, for messages.
+        shown, acted: observation and action space of the first copy.
+        spec: as agents know it; None: copies are stepped as Gymnasium itself does.
+        kwargs: keyword arguments of every maker.
+        limit: steps after which an episode is cut.
+        alike: all must have the same observation space.
+        fixed: observations have places in the block; else they are pickled.
+        registered: pickled specifications of ids that only the parent may know.
+        wrap: what is laid around every copy.
+        assigned: by row, attributes that `set_attr` gave to copies that are made again.
+    """
+
+    makers: Sequence[Any]
+    name: str
+    shown: Any
+    acted: Any
+    spec: Spec | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    limit: int | None = None
+    alike: bool = True
+    fixed: bool = True
+    registered: Sequence[bytes] = ()
+    wrap: Callable[[Any], Any] | None = None
+    assigned: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def make(self, row: int) -> Any:
+        """A new copy of a row; raises as `make_gymnasium` does."""
+        env = make_gymnasium(self.makers[row % len(self.makers)], self.kwargs)
+        env = env if self.spec is None else with_mask_apart(env)
+        return env if self.wrap is None else self.wrap(env)
+
+    def form(self) -> FlatForm | NativeForm:
+        """How its observations and actions lie in the block."""
+        if self.spec is not None:
+            return FlatForm(self.spec)
+        return NativeForm(self.shown, self.fixed)
+
+    @property
+    def spaces(self) -> Sequence[tuple[str, Any]]:
+        """Names and values of the spaces that every copy must have."""
+        shown = (("observation_space", self.shown),) if self.alike else ()
+        return (*shown, ("action_space", self.acted))
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One worker's part.
+
+    Attributes:
+        what: the environment.
+        layout: of the block.
+        ranges: its copies, (lo, hi) of each range.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py` for agents; for other libraries
+            NEXT_STEP, SAME_STEP or DISABLED.
+        restart: copies that fail are begun again, else they wait for a reset.
+        spin: seconds of looking before it sleeps.
+        scheduler: which copy is stepped next, where they are asked for one by one.
+    """
+
+    what: Foreign
+    layout: Layout
+    ranges: tuple[tuple[int, int], ...]
+    at_end: int
+    restart: bool
+    spin: float = 0.0
+    scheduler: CopyScheduler | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Copies wait where an episode ends, for somebody who counts episodes."""
+        return self.at_end == HOLD
+
+
+def registered(envs: Iterable[Any]) -> tuple[bytes, ...]:
+    """Specifications of ids for processes where nobody registered them.
+
+    They are those among some makers. A function may make any id that this process has registered,
+    so it gets all that `import gymnasium` does not register.
+    """
+    makers = [env.env_id if isinstance(env, Wrapped) else env for env in envs]
+    ids = dict.fromkeys(env.rpartition(":")[2] for env in makers if isinstance(env, str))
+    if not all(isinstance(env, str) for env in makers):
+        plugins = {one.module.partition(".")[0] for one in entry_points(group="gymnasium.envs")}
+        known = {"gymnasium", *plugins}
+        ids |= {
+            env_id: None
+            for env_id, spec in gymnasium.registry.items()
+            if not (isinstance(at := spec.entry_point, str) and at.partition(".")[0] in known)
+        }
+    found = map(_specification, ids)
+    return tuple(data for data in found if data is not None)
+
+
+@dataclass(frozen=True)
+class _Later:
+    """An entry point that is imported when it is called: workers need few of those registered."""
+
+    data: bytes
+
+    def __call__(self, **settings: Any) -> Any:
+        return pickle.loads(self.data)(**settings)
+
+
+def _specification(env_id: str) -> bytes | None:
+    spec = copy.copy(gymnasium.registry.get(env_id))
+    if spec is None:
+        return None
+    try:
+        if callable(spec.entry_point):
+            spec.entry_point = _Later(cloudpickle.dumps(spec.entry_point))
+        return bytes(cloudpickle.dumps(spec))
+    except Exception:  # then the worker must find it by itself, and says so if it cannot
+        return None
+
+
+def register(data: bytes) -> None:
+    """In a worker: makes an id known that no import has registered."""
+    with suppress(Exception):  # its settings need what the worker cannot import
+        spec = pickle.loads(data)
+        gymnasium.registry.setdefault(spec.id, spec)
+
+
+def packed(job: Assignment) -> bytes:
+    """A job as it travels, once per worker: functions of the main program by value.
+
+    Raises:
+        ConfigError: something in it cannot travel.
+    """
+    try:
+        return bytes(cloudpickle.dumps(job))
+    except Exception as error:
+        raise ConfigError(
+            f"The environment cannot be handed to worker processes: {error!s:.300}. Give the "
+            "function that makes it nothing but plain values, and build files, locks and "
+            "connections inside it; or use `backend: serial`."
+        ) from error

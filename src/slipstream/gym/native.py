@@ -1,0 +1,637 @@
+"""E copies of foreign environments as Gymnasium itself steps them, for faces to other libraries.
+
+Nothing is flattened, scaled or cast: observations and actions keep their spaces and dtypes, seeds
+and infos are the environment's own. Training uses `VectorEnv` instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.process import FaultPolicy
+from slipstream.gym.driver import CopyDriver, SerialDriver
+from slipstream.gym.form import NativeForm, native_layout
+from slipstream.gym.infos import (
+    APART,
+    NOTHING,
+    Final,
+    InfoTable,
+    Signature,
+    Told,
+    mask_of,
+)
+from slipstream.gym.job import (
+    DISABLED,
+    NEXT_STEP,
+    SAME_STEP,
+    Assignment,
+    Foreign,
+    registered,
+)
+from slipstream.gym.making import make_gymnasium, name_of
+from slipstream.gym.process.crowd import Crowd
+from slipstream.gym.process.driver import ProcessDriver
+from slipstream.gym.process.faults import Fault
+from slipstream.kernels.leaves import ENDLESS
+
+__all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
+RAISE = FaultPolicy("raise")
+_PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
+
+
+class ToldInfos:
+    """Reads infos of one step. Those of numbers alone lie in the block; others are asked for.
+
+    Copies that may be writing at this moment have said nothing, until the next step.
+
+    Args:
+        env: whose copies' infos.
+    """
+
+    def __init__(self, env: NativeEnv) -> None:
+        self._env, self._table = env, InfoTable()
+        self._handed: dict[int, tuple[dict[str, Any] | None, Final | None]] | None = None
+        self._hidden: NDArray[np.bool_] | bool = False
+
+    def forget(self) -> None:
+        """Another step has been, or will be."""
+        self._handed, self._hidden = None, False
+
+    def final(self, row: int) -> Final | None:
+        """How the episode of a copy ended, where that does not lie in the block."""
+        handed = self._apart().get(row)
+        return None if handed is None else handed[1]
+
+    def each(self) -> list[dict[str, Any]]:
+        """The newest info of each copy, [E], fresh dicts."""
+        env = self._env
+        infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
+        self._apart()  # first: what a worker has to say is lost if it dies over the question
+        told = self._shown("told")
+        for row in np.flatnonzero(told).tolist():
+            infos[row] = self._read("info", row, int(told[row]))
+        return infos
+
+    def finals(self) -> list[dict[str, Any] | None]:
+        """The last info of episodes that ended at this step, [E], fresh dicts; None elsewhere."""
+        env = self._env
+        infos: list[dict[str, Any] | None] = [None] * env.num_envs
+        self._apart()
+        told = env.arrays["told_last"]
+        for row in np.flatnonzero(self._shown("kept")).tolist():
+            infos[row] = self._read("last_info", row, int(told[row]))
+        return infos
+
+    def _read(self, name: str, row: int, code: int) -> dict[str, Any]:
+        if code == NOTHING:
+            return {}
+        if code == APART:
+            info, final = self._apart()[row]
+            return dict((info if name == "info" else final and final[1]) or {})
+        return self._table.read(self._env.arrays[name], row, code)
+
+    def batch(self) -> dict[str, Any]:
+        """All of it in Gymnasium's form, see `batch_infos`."""
+        batch: dict[str, Any] = {}
+        arrays = self._env.arrays
+        if not (arrays["told"].any() or arrays["kept"].any()):
+            return batch
+        table, handed = self._table, self._apart()
+        told = self._shown("told")
+        infos = {row: info for row, (info, _) in handed.items() if info is not None}
+        parts = [
+            (int(own[0]), 1, add)
+            for own, add in table.parts(np.flatnonzero(told), told, arrays["info"], infos)
+        ]
+        kept, last = np.flatnonzero(self._shown("kept")), arrays["told_last"]
+        finals = {row: final[1] for row, (_, final) in handed.items() if final is not None}
+        for own, add in table.parts(kept, last, arrays["last_info"], finals):
+            parts.append((int(own[0]), 0, partial(self._add_finals, rows=own, add=add)))
+        for _, _, add in sorted(parts, key=lambda part: part[:2]):
+            add(batch)
+        return batch
+
+    def _add_finals(
+        self, batch: dict[str, Any], rows: NDArray[np.int64], add: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """How the episodes of some copies ended, before what their next ones begin with."""
+        size = self._env.num_envs
+        finals = batch.setdefault("final_obs", np.full(size, None, dtype=object))
+        for row in rows.tolist():
+            finals[row] = self._env.final_of(row)
+        mask_of(batch, "final_obs", size)[rows] = True
+        add(batch.setdefault("final_info", {}))
+        mask_of(batch, "final_info", size)[rows] = True
+
+    def _shown(self, name: str) -> NDArray[Any]:
+        array = self._env.arrays[name]
+        self._hidden = self._hidden | self._env.writing
+        return np.where(self._hidden, array.dtype.type(0), array) if self._hidden.any() else array
+
+    def _apart(self) -> dict[int, tuple[dict[str, Any] | None, Final | None]]:
+        """What copies could not write down, by row; asked for once a step."""
+        if self._handed is None:
+            self._handed = {}
+            asked = self._shown("told") == APART
+            asked |= (self._shown("kept") != 0) & (self._env.arrays["told_last"] == APART)
+            if asked.any():
+                for row, info, final in self._env.ask_told(asked, self._table.signatures):
+                    self._handed[row] = info, final
+                    self._table.note(info)
+                    self._table.note(final and final[1])
+                self._shown("told")  # workers that were lost over it
+        return self._handed
+
+
+class NativeEnv:
+    """Copies that are stepped together; see `native_env`.
+
+    The arrays are overwritten by the next call; `observation` and its like return fresh ones.
+
+    Attributes:
+        num_envs: E.
+        observation_space, action_space: of the first copy; metadata, spec, render_mode: likewise.
+        copies: who steps them.
+    """
+
+    def __init__(
+        self,
+        probe: Any,
+        what: Foreign,
+        num_envs: int,
+        at_end: int,
+        policy: FaultPolicy,
+        *,
+        backend: str,
+        workers: int | None = None,
+        method: str = "forkserver",
+        crowd: Crowd | None = None,
+    ) -> None:
+        self.num_envs, self.what, self.backend = num_envs, what, backend
+        self._assigned = what.assigned
+        # Clients may change theirs; copies that are made later are compared with the first one's.
+        self.observation_space, self.action_space = deepcopy((what.shown, what.acted))
+        self.metadata = dict(getattr(probe, "metadata", {}) or {})
+        self.spec = getattr(probe, "spec", None)
+        self.render_mode = getattr(probe, "render_mode", None)
+        self._observations = NativeForm(what.shown, what.fixed)
+        self._actions = NativeForm(what.acted)
+        self._told = ToldInfos(self)
+        self._restart = policy.on_fault == "restart"
+        self._pending: tuple[str, list[Any] | None] | None = None
+        self._found: list[Any] = []  # observations without a place in the arrays
+        self._layout = partial(native_layout, self._observations, self._actions)
+        layout = self._layout(num_envs)
+        job = partial(Assignment, what, at_end=at_end, restart=self._restart)
+        self.copies: CopyDriver
+        if backend == "serial":
+            self.copies = SerialDriver(
+                layout,
+                job,
+                probe,
+                num_envs=num_envs,
+                name=what.name,
+                policy=policy,
+            )
+            return
+        try:
+            self.copies = driver = ProcessDriver(
+                layout,
+                num_envs,
+                job,
+                name=what.name,
+                workers=workers,
+                method=method,
+                policy=policy,
+                crowd=crowd,
+            )
+            driver.start()
+        finally:
+            probe.close()
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """What copies wrote, each [E, ...].
+
+        ``obs.i`` and ``final.i`` of the observation's i-th leaf, ``reward`` float64,
+        ``terminated``, ``truncated``, ``ended``, ``kept`` (``final.i`` is of this step), ``valid``
+        (false at a reset that stands in for a step, and after a fault), ``lost`` (the episode was
+        cut by a fault).
+        """
+        return self.copies.arrays
+
+    # Steps and resets, in one call or begun and awaited.
+
+    def reset(
+        self,
+        seeds: Sequence[int | None] | None = None,
+        options: Any = None,
+        selected: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Begins new episodes.
+
+        Args:
+            seeds: [E], handed to each copy's `reset`; None leaves its random stream as it is.
+            options: a mapping for all, or a list of them, one for each copy.
+            selected: bool [E], which copies; all unless given.
+        """
+        self.reset_async(seeds, options, selected)
+        self.wait()
+
+    def step(self, actions: Any) -> None:
+        """Steps every copy; actions as Gymnasium's vector environments take them."""
+        self.step_async(actions)
+        self.wait()
+
+    def reset_async(
+        self,
+        seeds: Sequence[int | None] | None = None,
+        options: Any = None,
+        selected: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Begins `reset`; `wait` ends it."""
+        self._idle()
+        self.copies.settle()
+        every, each = list(seeds or [None] * self.num_envs), self._options(options)
+        self.arrays["selected"][:] = True if selected is None else selected
+        self._told.forget()
+        self.copies.begin_reset(
+            lambda rows: ([every[row] for row in rows], [each[row] for row in rows])
+        )
+        self._pending = ("reset", None)
+
+    def step_async(self, actions: Any) -> None:
+        """Begins `step`; `wait` ends it.
+
+        Raises:
+            ValueError, TypeError: too few or too many actions, or none; nothing was stepped.
+        """
+        self._idle()
+        array, each = self._actions_of(actions)
+        self.copies.settle()  # refuses while steps are under way, which read these actions
+        self._told.forget()
+        if array is not None:
+            self.arrays["actions"][...] = array
+        self._begin_step(each)
+        self._pending = ("step", each)
+
+    def _begin_step(self, each: list[Any] | None) -> None:
+        if each is not None:
+            self._hand_actions(dict(enumerate(each)))
+        self.copies.begin_step(0)
+
+    def _hand_actions(self, by_row: Mapping[int, Any]) -> None:
+        """Those that have no place in the arrays."""
+        self.copies.ask(
+            "act",
+            lambda rows: ({row: by_row[row] for row in rows if row in by_row},),
+            self._chosen(by_row),
+            spare=True,
+        )
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Ends what was begun.
+
+        Raises:
+            TimeoutError: after so many seconds; it is still under way, and can be awaited again.
+            KernelError: a copy failed, where the policy is "raise"; its cause is what was raised.
+        """
+        copies = self.copies
+        copies.check_open()
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            what, each = pending
+            over = copies.end_reset if what == "reset" else partial(self._end_step, each)
+            if not over(timeout):
+                self._pending = pending
+                raise TimeoutError(f"`{what}` is not over after {timeout:g} s.")
+            copies.ledger.good(self.arrays["valid"])
+        copies.ledger.check()
+
+    def _end_step(self, each: list[Any] | None, timeout: float | None) -> bool:
+        """Whether the step is over in time: of at least one copy, where any can be stepped."""
+        copies, until = self.copies, None if timeout is None else time.monotonic() + timeout
+        while copies.end_step(None if until is None else max(0.0, until - time.monotonic())):
+            if copies.stepped or self.arrays["lost"].any() or not self._restart:
+                return True
+            time.sleep(_PAUSE_SECONDS)  # all are being made anew
+            copies.ledger.check()
+            self._begin_step(each)
+        return False
+
+    def _idle(self) -> None:
+        """Ends what was begun and never awaited; its outcome is nobody's."""
+        self.copies.check_open()
+        if self._pending is not None:
+            self.wait()
+
+    def send(self, actions: Any, copies: Any = None) -> None:
+        """Asks for a step of some copies, at their own pace in worker processes.
+
+        Args:
+            actions: of these copies, as for `step`.
+            copies: [n] which; all unless given.
+        """
+        self._idle()
+        rows = self.copies.idle_rows(copies)
+        array = self._actions.as_array(actions, len(rows))
+        if array is not None:
+            self.arrays["actions"][rows] = array
+        else:
+            each = self._actions.split(actions, len(rows))
+            self._hand_actions(dict(zip(rows.tolist(), each, strict=True)))
+        self.copies.send(rows)
+
+    def recv(self, count: int | None = None, timeout: float | None = None) -> NDArray[np.int64]:
+        """Waits for the first copies that are ready; which, in the order of their becoming so.
+
+        That order depends on timing; in this process it is that of `send`. Their rows of the
+        arrays hold the outcome until the next `send` to them; so do `infos` and its like, which
+        tell of all copies that are not under way.
+
+        Args:
+            count: how many; all that are under way unless given.
+            timeout: seconds; TimeoutError after that.
+        """
+        self.copies.check_open()
+        ready = self.copies.receive(count, timeout)
+        self._told.forget()
+        self.copies.ledger.good(self.arrays["valid"][ready], ready)
+        self.copies.ledger.check()
+        return ready
+
+    @property
+    def under_way(self) -> NDArray[np.bool_]:
+        """Copies that were sent an action and not received since, bool [E]."""
+        return self.copies.under_way
+
+    @property
+    def writing(self) -> NDArray[np.bool_]:
+        """Copies whose infos may be written at this moment, bool [E]."""
+        return self.copies.under_way | self.copies.unseen
+
+    # What came of it.
+
+    def observation(self) -> Any:
+        """The newest observations, a fresh batch."""
+        if not self._observations.fixed:
+            return self._observations.batched(self._objects())
+        return self._observations.nested(
+            [self.arrays[f"obs.{i}"].copy() for i in range(len(self._observations.leaves))]
+        )
+
+    def observation_at(self, copies: NDArray[np.int64]) -> Any:
+        """Those of some copies, a fresh batch in their order."""
+        return self._batch_of(copies, np.zeros(len(copies), np.bool_))
+
+    def last_at(self, copies: NDArray[np.int64]) -> Any:
+        """What copies whose episode ended at this step showed last, a fresh batch."""
+        return self._batch_of(copies, self.arrays["kept"][copies])
+
+    def _batch_of(self, copies: NDArray[np.int64], final: NDArray[np.bool_]) -> Any:
+        """Their newest observations, or the last ones of the episodes that ended."""
+        if not self._observations.fixed:
+            shown = [self.final_of if own else self.observation_of for own in final.tolist()]
+            pairs = zip(shown, copies.tolist(), strict=True)
+            return self._observations.batched([show(copy) for show, copy in pairs])
+        parts = []
+        for i in range(len(self._observations.leaves)):
+            part = self.arrays[f"obs.{i}"][copies]
+            part[final] = self.arrays[f"final.{i}"][copies[final]]
+            parts.append(part)
+        return self._observations.nested(parts)
+
+    def observation_of(self, copy: int) -> Any:
+        """That of one copy, fresh, as the environment itself shows it."""
+        if not self._observations.fixed:
+            return self._objects()[copy]
+        return self._single("obs", copy)
+
+    def final_of(self, copy: int) -> Any:
+        """The last observation of an episode that ended at this step (SAME_STEP), fresh."""
+        final = self._told.final(copy)
+        if self._observations.fixed and (final is None or final[0] is None):
+            return self._single("final", copy)
+        return None if final is None else final[0]
+
+    def _single(self, name: str, copy: int) -> Any:
+        rows = (self.arrays[f"{name}.{i}"][copy] for i in range(len(self._observations.leaves)))
+        return self._observations.nested([deepcopy(row) for row in rows])
+
+    def info_list(self) -> list[dict[str, Any]]:
+        """What each copy had to say besides, [E]; of an ended episode's successor under SAME_STEP.
+
+        The dicts are the caller's.
+        """
+        return self._told.each()
+
+    def final_info_list(self) -> list[dict[str, Any] | None]:
+        """The last info of episodes that ended at this step (SAME_STEP), [E]; None elsewhere."""
+        return self._told.finals()
+
+    def infos(self) -> dict[str, Any]:
+        """The same as arrays [E] with a mask ``_key`` of each, in Gymnasium's form.
+
+        Under SAME_STEP with ``final_obs`` and ``final_info`` where episodes ended; ``{}`` where
+        nobody said anything. Infos of numbers alone lie in the block; others, and the first ones
+        of every form, are pickled in worker processes.
+        """
+        return self._told.batch()
+
+    def ask_told(self, selected: NDArray[np.bool_], signatures: Sequence[Signature]) -> list[Told]:
+        """Asks copies for what does not lie in the arrays, and hands the known forms over."""
+        told = list[Told]()
+        for rows, part in self.copies.ask("tell", lambda _: (signatures,), selected, spare=True):
+            if part is None:  # what it said is lost with the worker
+                for name in ("told", "told_last"):
+                    self.arrays[name][rows] = NOTHING
+            told += part or []
+        # Environments in this process may fill the same dicts again.
+        return deepcopy(told) if self.backend == "serial" else told
+
+    def _objects(self) -> list[Any]:
+        found, new = self._found, self.num_envs - len(self._found)
+        if new > 0:  # of copies that were never shown
+            found += [None] * new
+            parts = self.copies.insist("objects", lambda _: ())
+        else:
+            parts = self.copies.ask("objects", lambda _: (), spare=True)
+        for rows, part in parts:
+            if part is not None:  # else its copies go on showing what they showed last
+                for row, value in zip(rows.tolist(), part, strict=True):
+                    found[row] = value
+        return found[: self.num_envs]
+
+    # The copies themselves.
+
+    def call(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        copies: Sequence[int] | None = None,
+    ) -> list[Any]:
+        """An attribute of the copies, called where it can be; found through their wrappers."""
+        wanted = list(range(self.num_envs) if copies is None else copies)
+        values = self._each(
+            "call", {row: (row, name, tuple(args), dict(kwargs or {})) for row in wanted}
+        )
+        return [values[row] for row in wanted]
+
+    def get_attr(self, name: str, copies: Sequence[int] | None = None) -> list[Any]:
+        """An attribute of the copies, found through their wrappers."""
+        return self.call("get_wrapper_attr", (name,), None, copies)
+
+    def set_attr(
+        self, name: str, values: Sequence[Any], copies: Sequence[int] | None = None
+    ) -> None:
+        """Sets an attribute, one value for each of the copies.
+
+        A copy that is made again after a failure is given it, too; what `call` did is not repeated.
+        """
+        wanted = range(self.num_envs) if copies is None else copies
+        self._each("assign", dict(zip(wanted, zip(wanted, values, strict=True), strict=True)), name)
+        for row, value in zip(wanted, values, strict=True):
+            self._assigned.setdefault(row, {})[name] = value
+
+    def _each(self, method: str, by_row: Mapping[int, Any], *first: Any) -> dict[int, Any]:
+        """Calls a method of the copies with what each is to have; what it returns of each."""
+        self._idle()
+        self.copies.ready()
+        answers = self.copies.ask(
+            method,
+            lambda rows: (*first, [by_row[row] for row in rows if row in by_row]),
+            self._chosen(by_row),
+        )
+        return {
+            row: value
+            for rows, part in answers
+            if part is not None
+            for row, value in zip([r for r in rows.tolist() if r in by_row], part, strict=True)
+        }
+
+    def _chosen(self, by_row: Mapping[int, Any]) -> NDArray[np.bool_]:
+        chosen = np.zeros(self.num_envs, np.bool_)
+        chosen[list(by_row)] = True
+        return chosen
+
+    def resize(self, num_envs: int) -> None:
+        """More copies, or fewer: those of the highest rows are closed, the others go on.
+
+        New ones are made as the first ones were, in turn; where the others have been reset, they
+        are, too, without a seed. `arrays` are others after it.
+        """
+        self._idle()
+        self._told.forget()
+        self.copies.resize(num_envs, self._layout)
+        self.num_envs = num_envs
+        del self._found[num_envs:]
+        for row in [row for row in self._assigned if row >= num_envs]:
+            del self._assigned[row]
+
+    def drain_faults(self) -> list[Fault]:
+        """What failed in copies or their processes since the last call."""
+        return self.copies.ledger.drain()
+
+    def close(self) -> None:
+        """Closes the copies; may be called again."""
+        self.copies.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _actions_of(self, actions: Any) -> tuple[NDArray[Any] | None, list[Any] | None]:
+        """Actions as an array for the block, or one for each copy."""
+        array = self._actions.as_array(actions, self.num_envs)
+        if array is not None:
+            return array, None
+        return None, self._actions.split(actions, self.num_envs)
+
+    def _options(self, options: Any) -> list[Any]:
+        if not isinstance(options, list):
+            return [options] * self.num_envs
+        if len(options) != self.num_envs:
+            raise ConfigError(
+                f"`options` has {len(options)} entries for {self.num_envs} copies: give one for "
+                "each, or one mapping for all."
+            )
+        return options
+
+
+# Long: a line for each argument.
+def native_env(
+    envs: Sequence[Any],
+    *,
+    backend: str = "serial",
+    at_end: int = NEXT_STEP,
+    workers: int | None = None,
+    method: str = "forkserver",
+    policy: FaultPolicy = RAISE,
+    fixed: bool = True,
+    alike: bool = True,
+    crowd: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    wrap: Callable[[Any], Any] | None = None,
+) -> NativeEnv:
+    """E copies of foreign environments, stepped in this process or in workers.
+
+    Args:
+        envs: [E] ids, or what makes a copy when called; the first is made here to look at.
+        backend: "serial" or "process".
+        at_end: NEXT_STEP, SAME_STEP or DISABLED: what follows the end of an episode.
+        workers, method, policy, crowd: of backend "process"; see `ForeignEnv`.
+        fixed: observations have places of fixed size where their space allows it; else they are
+            handed over pickled, as they must be where it does not.
+        alike: all copies must have the same observation space; else only its form.
+        kwargs: keyword arguments of every id, or of what makes a copy.
+        wrap: a wrapper that is laid around every copy.
+
+    Raises:
+        ConfigError, ResourceError, KernelError: they cannot be made.
+    """
+    if not envs:
+        raise ConfigError("An environment of no copies was asked for; give at least one.")
+    probe = make_gymnasium(envs[0], kwargs)
+    name = name_of(envs[0])
+    try:
+        placed = NativeForm(probe.observation_space).fixed
+    except RecursionError:
+        raise ConfigError(f"{name}, observations: {ENDLESS}") from None
+    what = Foreign(
+        tuple(envs),
+        name,
+        probe.observation_space,
+        probe.action_space,
+        kwargs=dict(kwargs or {}),
+        alike=alike,
+        fixed=fixed and placed,
+        registered=registered(envs),
+        wrap=wrap,
+    )
+    probe = probe if wrap is None else wrap(probe)
+    if backend not in ("serial", "process"):
+        raise ConfigError(
+            f"Foreign environments are stepped by `serial` or `process`; `{backend}` is neither."
+        )
+    return NativeEnv(
+        probe,
+        what,
+        len(envs),
+        at_end,
+        policy,
+        backend=backend,
+        workers=workers,
+        method=method,
+        crowd=crowd,
+    )

@@ -1,0 +1,289 @@
+"""Environments that a program made itself: objects and functions, by names that a config can hold.
+
+`register` gives the name. It means something in this process and in those that are forked from it;
+a run that goes on elsewhere is told to register what made it there.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import cloudpickle
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.fold_plan import FoldPlan
+from slipstream.gym.batched import Lent, LentCopies
+from slipstream.gym.gymnasium_environment import (
+    GymnasiumEnvironment,
+    GymnasiumKind,
+)
+from slipstream.gym.making import Wrapped, Wrappers
+from slipstream.gym.vector_environment import VectorEnvironment, VectorKind
+from slipstream.kernels.loop import HOLD
+from slipstream.kernels.vector_env import VectorEnv
+from slipstream.training.environments import suggested
+from slipstream.training.environments.environment import LONGEST, Environment, Sections
+from slipstream.training.environments.machine_file import Identity
+
+OBJECT = "object:"
+
+Maker: TypeAlias = Callable[..., Any]
+Given: TypeAlias = Any
+"""An environment, what makes one, a list of makers, or a vector environment of any library."""
+
+
+class _Entry(NamedTuple):
+    """What a name stands for.
+
+    Attributes:
+        given: what the program handed over.
+        makers: of the copies, in turn; none where there is only what was given.
+        num_envs: copies of a member, where nobody says how many.
+        lent: what was given, where there are no makers.
+    """
+
+    given: Any
+    makers: list[Maker]
+    num_envs: int | None = None
+    lent: Lent | None = None
+
+
+_KNOWN: dict[str, _Entry] = {}
+
+
+def register(env: Given, name: str | None = None) -> str:
+    """Names an environment object, so that `train`, `resume`, `evaluate` and `make_vec` take it.
+
+    ::
+
+        slipstream.register(lambda: MyEnv(size=9), "MyEnv")  # "object:MyEnv"
+        run = slipstream.resume("runs/MyEnv-20260101-120000")
+
+    `train` and `tune` do so by themselves with what they are given.
+
+    Args:
+        env: a Gymnasium environment, which is copied; a class or function that makes one; a list
+            of functions, which make the copies in turn; or a whole vector environment (Gymnasium's,
+            an SB3 `VecEnv`, an EnvPool pool).
+        name: what it is called; by its class or function unless given.
+
+    Returns:
+        ``object:NAME``; the same one for the same object.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    full = first = OBJECT + re.sub(r"[^\w.-]", "-", name or _called(env))
+    number = 1
+    while name is None and full in _KNOWN and _KNOWN[full].given is not env:
+        number += 1
+        full = f"{first}-{number}"
+    if full not in _KNOWN or _KNOWN[full].given is not env:
+        _KNOWN[full] = _entry(env, full)
+    return full
+
+
+def object_kind(name: str) -> GymnasiumKind:
+    """The kind of a registered name."""
+    entry = _KNOWN.get(name)
+    return ObjectKind(name) if entry is None or entry.lent is None else LentKind(name)
+
+
+def _entry(env: Any, name: str) -> _Entry:
+    inner = env.venv if type(env).__name__ == "VecMonitor" else env  # counts, and changes nothing
+    if type(inner) in (SyncVectorEnv, AsyncVectorEnv):
+        return _Entry(env, list(inner.env_fns), len(inner.env_fns))
+    if any(hasattr(inner, own) for own in ("num_envs", "env_is_wrapped", "all_env_ids")):
+        plain = type(inner).__name__ == "DummyVecEnv"
+        copied = [_copies(one) for one in inner.envs] if plain else [None]
+        makers = [one for one in copied if one is not None]
+        if len(makers) == len(copied):
+            return _Entry(env, makers, len(makers))
+        lent = Lent(env, name)
+        return _Entry(env, [], lent.num_envs, lent)
+    if isinstance(env, gymnasium.Env):
+        maker = _copies(env)
+        if maker is not None:
+            return _Entry(env, [maker])
+        alone = SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
+        return _Entry(env, [], 1, Lent(alone, name))
+    makers = list(env) if isinstance(env, list | tuple) else [env]
+    if makers and all(callable(one) for one in makers):
+        return _Entry(env, makers, len(makers) if len(makers) > 1 else None)
+    raise ConfigError(
+        f"{env!r:.80} is nothing to train on: give a Gymnasium environment, a function that makes "
+        "one (`lambda: MyEnv()`), a list of such functions, a vector environment of Gymnasium, "
+        "EnvPool or SB3, or the name of an environment (`slipstream list`)."
+    )
+
+
+def _called(env: Any) -> str:
+    """A short name for what was given."""
+    env = env[0] if isinstance(env, list | tuple) and env else env
+    env = env.unwrapped if isinstance(env, gymnasium.Env) else env
+    own = getattr(env, "__name__", type(env).__name__)
+    return own if own.isidentifier() else "environment"
+
+
+class _PickledCopies:
+    """Makes copies of an environment as it was when it was handed over."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.__qualname__, self._data = name, data
+
+    def __call__(self) -> Any:
+        return pickle.loads(self._data)
+
+
+def _copies(env: Any) -> Maker | None:
+    """What makes copies of an environment object; None where there can be no other one."""
+    try:
+        made = _PickledCopies(_called(env), bytes(cloudpickle.dumps(env)))
+        return made if type(made()) is type(env) else None
+    except Exception:  # whatever its parts raise
+        return None
+
+
+def _known(name: str) -> _Entry:
+    if name not in _KNOWN:
+        short = name.removeprefix(OBJECT)
+        maker = f"lambda: {re.sub(r'-[0-9]+$', '', short)}()"
+        raise ConfigError(
+            f"`{name}` is an environment that another program made, and this one has not: in "
+            f'Python, call `slipstream.register({maker}, "{short}")` first, with what '
+            "made it there. Commands cannot: for them, register it with Gymnasium and train "
+            "gym:MODULE:ID."
+        )
+    return _KNOWN[name]
+
+
+@dataclass(frozen=True)
+class ObjectEnvironment(GymnasiumEnvironment):
+    """One named ``object:NAME``, whose copies are made by what the program gave."""
+
+    @property
+    def identity(self) -> Identity | None:
+        return None  # a machine file would outlive it
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What it costs that its rules are Python, and why no other process can step them."""
+        seconds, found = self.step_seconds, list(super().notes)
+        try:
+            cloudpickle.dumps(_known(self.name).makers)
+        except Exception as error:
+            found.append(
+                f"{self.name} cannot be handed to worker processes ({error!s:.200}): its copies "
+                "are stepped serially, in this process. A function that builds everything inside "
+                "can: `lambda: MyEnv()`."
+            )
+        if seconds:
+            found.append(
+                f"{self.name} is stepped in Python, {1e6 * seconds:,.0f} us a step of one copy "
+                "here; small rules written as a kernel take about 0.1 us (docs/extending.md)."
+            )
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class ObjectKind(GymnasiumKind):
+    """The name of what makes copies."""
+
+    noun: ClassVar[str] = "an environment object"
+    loaded: ClassVar[type[GymnasiumEnvironment]] = ObjectEnvironment
+    code: ClassVar[Mapping[str, str | None]] = {}
+
+    @property
+    def short_name(self) -> str:
+        return self.name.removeprefix(OBJECT)
+
+    def suggested(self, agent_name: str) -> Sections:
+        found = dict(suggested.for_gymnasium(self.name, agent_name))
+        copies = _KNOWN[self.name].num_envs if self.name in _KNOWN else None
+        training = {} if copies is None else {"num_envs": copies}
+        return {**found, "training": {**found["training"], **training}}
+
+    def maker(self, wrappers: Wrappers, training: Wrappers = ()) -> Any:
+        if wrappers:
+            raise ConfigError(f"`env.wrappers` is for gym:ID; wrap {self.name} before you give it.")
+        makers = _known(self.name).makers
+        return [Wrapped(one, (), training) for one in makers] if training else makers
+
+
+@dataclass(frozen=True)
+class LentEnvironment(VectorEnvironment):
+    """One named ``object:NAME`` that cannot be made again; training and evaluation share it."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (
+            f"{self.name} cannot be made again from what was given (it cannot be pickled, or "
+            "wrappers or processes of another library hold its copies): it is stepped as it is, "
+            "serially, and training begins new episodes after each validation. A function that "
+            "makes one, or a list of functions, does better.",
+        )
+
+    def evaluation(
+        self,
+        split: str,
+        copies: int,
+        members: int = 1,
+        backend: str = "auto",
+        longest: int = LONGEST,
+    ) -> VectorEnv:
+        zeros = np.zeros((_known(self.name).num_envs or 1) * members, np.uint64)
+        more: dict[str, Any] = {"at_end": HOLD, "limit": longest, "masked": self.spec.masked}
+        return _around(self.name, zeros, zeros, **more)
+
+    def _serial(
+        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
+    ) -> VectorEnv:
+        return _around(self.name, seeds, indices, masked=self.spec.masked, **more)
+
+
+@dataclass(frozen=True)
+class LentKind(VectorKind):
+    """The name of copies that are made already."""
+
+    code: ClassVar[Mapping[str, str | None]] = {}
+
+    @property
+    def short_name(self) -> str:
+        return self.name.removeprefix(OBJECT)
+
+    def suggested(self, agent_name: str) -> Sections:
+        return {"training": {"num_envs": _known(self.name).num_envs}}
+
+    def load(self, settings: Mapping[str, Any]) -> LentEnvironment:
+        name = self.name
+        if any(settings.values()):
+            raise ConfigError(f"{name} is made already: take all keys but the name out of `env`.")
+        none = np.zeros(_known(name).num_envs or 1, np.uint64)
+        return LentEnvironment(self, _around(name, none, none).spec, step_seconds=0.0)
+
+    def load_folds(
+        self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
+    ) -> Environment:
+        raise ConfigError(
+            f"{self.name} is one environment, and a study needs copies of its own for every trial: "
+            "give a function that makes one, slipstream.tune(lambda: MyEnv())."
+        )
+
+
+def _around(name: str, seeds: Any, indices: Any, **more: Any) -> LentCopies:
+    entry = _known(name)
+    assert entry.lent is not None
+    if len(seeds) != entry.num_envs:
+        raise ConfigError(
+            f"{name} has {entry.num_envs} copies, and {len(seeds)} were asked for: leave "
+            "training.num_envs and training.members out, or give a function that makes one copy."
+        )
+    return LentCopies(entry.lent, seeds, indices, name=name, **more)

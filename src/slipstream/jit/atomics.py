@@ -1,0 +1,138 @@
+"""Numbers that threads share inside compiled loops: what each operation does, and its machine form.
+
+The definitions are for one thread, as an interpreter runs them. In compiled code no other thread
+sees half of an operation, and what a thread wrote before one is there for whoever reads the number
+after it (sequential consistency). All work on one element of an int64 array.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from slipstream.jit.machine_form import MachineForms, tools
+
+
+def load(numbers: Any, i: int) -> int:
+    """numbers[i]."""
+    return int(numbers[i])
+
+
+def store(numbers: Any, i: int, value: int) -> None:
+    """numbers[i] = value."""
+    numbers[i] = value
+
+
+def add(numbers: Any, i: int, value: int) -> None:
+    """numbers[i] += value."""
+    numbers[i] += value
+
+
+def replace(numbers: Any, i: int, expected: int, value: int) -> bool:
+    """numbers[i] = value if it is what was expected; whether it was."""
+    same = bool(numbers[i] == expected)
+    if same:
+        numbers[i] = value
+    return same
+
+
+def pause() -> None:
+    """Waits for a moment without taking much from another thread of the same core."""
+
+
+def give_way() -> None:
+    """Lets another thread of this core go on, where one is ready."""
+
+
+def rest() -> None:
+    """Sleeps for some 50 microseconds, so that a thread that waits for long leaves its core."""
+
+
+def core() -> int:
+    """Number of the core that runs this thread now, or -1 where the system does not say."""
+    return -1
+
+
+# Long: the operations above, one after another.
+def _typed() -> tuple[Callable[..., Any], ...]:
+    ir, types, cgutils = tools()
+    order, integer = "seq_cst", types.int64
+
+    def place(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        array = context.make_array(kind)(context, builder, args[0])
+        return cgutils.get_item_pointer(context, builder, kind, array, [args[1]], wraparound=False)
+
+    def load(_: Any, numbers: Any, i: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.load_atomic(place(context, builder, signature, args), order, 8)
+
+        return integer(numbers, types.intp), emit
+
+    def store(_: Any, numbers: Any, i: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.store_atomic(args[2], place(context, builder, signature, args), order, 8)
+            return context.get_dummy_value()
+
+        return types.void(numbers, types.intp, integer), emit
+
+    def add(_: Any, numbers: Any, i: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.atomic_rmw("add", place(context, builder, signature, args), args[2], order)
+            return context.get_dummy_value()
+
+        return types.void(numbers, types.intp, integer), emit
+
+    def replace(_: Any, numbers: Any, i: Any, expected: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            at = place(context, builder, signature, args)
+            both = builder.cmpxchg(at, args[2], args[3], order, order)
+            return builder.extract_value(both, 1)
+
+        return types.boolean(numbers, types.intp, integer, integer), emit
+
+    def pause(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if platform.machine() in ("x86_64", "AMD64"):
+                kind = ir.FunctionType(ir.VoidType(), [])
+                name = "llvm.x86.sse2.pause"
+                builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
+    def give_way(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
+    def rest(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = ir.IntType(32)
+            sleep = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(word, [word]), "usleep"
+            )
+            builder.call(sleep, [ir.Constant(word, 50)])
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
+    def core(_: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if sys.platform != "linux":
+                return ir.Constant(ir.IntType(64), -1)
+            kind = ir.FunctionType(ir.IntType(32), [])
+            number = cgutils.get_or_insert_function(builder.module, kind, "sched_getcpu")
+            return builder.sext(builder.call(number, []), ir.IntType(64))
+
+        return integer(), emit
+
+    return load, store, add, replace, pause, give_way, rest, core
+
+
+forms = MachineForms(__name__, _typed)

@@ -1,0 +1,1 @@
+"""What only shortens a first start."""

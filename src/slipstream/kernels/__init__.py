@@ -1,0 +1,1 @@
+"""Kernels: rules of environments as plain functions that are compiled and stepped in batches."""

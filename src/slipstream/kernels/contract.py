@@ -1,0 +1,304 @@
+"""Runs a kernel and checks what its source cannot show: run it on an environment of your own.
+
+from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.contract import check_environment
+
+check_environment(load_kernel("my_env.py"))
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from slipstream.core.config import Config
+from slipstream.core.errors import KernelError, raised
+from slipstream.core.random import stream
+from slipstream.kernels.checker import check_kernel
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.guard import check_spec, checked_load
+from slipstream.kernels.kernel import Kernel, Loaded, params_table
+from slipstream.kernels.records import Record, Records
+from slipstream.kernels.rerun import empty_component, nothing_allowed
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import VectorEnv, blank, member_indices
+
+_RECORDS, _RUNS = 8, 24  # Params records that are run one by one: of a split, of all
+_LINES = 3_000_000  # of a call, interpreted, after which it counts as endless
+_PATIENCE = 5  # times as many steps for an episode to end
+
+
+def check_environment(
+    kernel: Kernel,
+    config: Config | Mapping[str, Any] | None = None,
+    *,
+    steps: int = 200,
+    copies: int = 4,
+    seed: int = 0,
+    loaded: Loaded | None = None,
+) -> None:
+    """Checks a kernel by running it: interpreted under watch, then against its compiled form.
+
+    Watched: indices lie within their arrays; observations lie in their space, are written whole and
+    change nothing; masks leave a choice; a start depends on its random stream alone; actions,
+    Params and Data are never written; rewards are finite float64 and flags are bool; the same seed
+    gives the same bits; interpreted and compiled trajectories are equal, element by element.
+
+    Args:
+        kernel: from `load_kernel`.
+        config: what a user would write under `env:`, or a Config; default: its defaults.
+        steps: of every run, with random actions; a run under watch goes on to the end of its first
+            episode, five times as far at most.
+        copies: stepped together in the comparison.
+        seed: of actions and environments.
+        loaded: what `load` gave, where that is known already; the config is passed over.
+
+    Raises:
+        KernelError: the first rule found broken.
+    """
+    check_kernel(kernel)
+    if loaded is None:
+        settings = config if isinstance(config, Config) else kernel.configure(config or {})
+        loaded = kernel.load(settings)
+    if kernel.built_in:  # others look at every answer themselves
+        checked_load(kernel, loaded)
+    kernel = kernel.fitted(loaded)
+    for split, records in loaded.params.items():
+        spec = kernel.spec(records[0], loaded.data)
+        if kernel.built_in:
+            check_spec(kernel, spec)
+        table = Records(params_table(kernel, records))
+        each = min(_RECORDS, max(1, _RUNS // len(loaded.params)))
+        for row in range(min(len(records), each)):
+            where = f"Kernel `{kernel.name}`, Params record {row} of split `{split}`"
+            _Watch(kernel, loaded, spec, table[row], where).run(steps, seed)
+    rows, indices = member_indices([seed], copies)
+    for who, backend in (
+        ("two runs of one seed", "serial"),
+        ("interpreted and compiled", "compiled"),
+    ):
+        envs = [
+            KernelVectorEnv(kernel, loaded, rows, indices, backend=name)
+            for name in ("serial", backend)
+        ]
+        compare(envs[0], envs[1], steps, seed, who)
+
+
+def random_actions(
+    spec: Spec, rows: int, draw: np.random.Generator, mask: NDArray[np.bool_] | None = None
+) -> NDArray[Any]:
+    """Uniform actions [E, (P,) K] among the allowed ones.
+
+    A Box without bounds is drawn from a normal distribution.
+    """
+    shape = (rows,) if spec.players == 1 else (rows, spec.players)
+    size, space = (*shape, spec.action_width), spec.action
+    if isinstance(space, spaces.Box):
+        low, high = (np.broadcast_to(x, space.shape).ravel() for x in (space.low, space.high))
+        bounded = np.isfinite(low) & np.isfinite(high)
+        inside = draw.uniform(np.where(bounded, low, -1.0), np.where(bounded, high, 1.0), size)
+        return np.where(bounded, inside, draw.standard_normal(size)).astype(np.float32)
+    counts = space.nvec.ravel() if isinstance(space, spaces.MultiDiscrete) else [spec.choices]
+    start = np.asarray(getattr(space, "start", 0)).ravel()
+    if mask is None:  # without a number for every choice: there may be billions
+        return np.asarray(draw.integers(counts, size=size) + start, np.int64)
+    chance = np.where(mask, draw.random((*shape, spec.choices)), -1.0)
+    parts = np.split(chance, np.cumsum(counts)[:-1], axis=-1)
+    chosen = np.stack([part.argmax(axis=-1) for part in parts], axis=-1)
+    return np.asarray(chosen + start, np.int64)
+
+
+def compare(one: VectorEnv, other: VectorEnv, steps: int, seed: int, who: str) -> None:
+    """Steps both with the same random actions; every array must be the same, bit for bit.
+
+    Raises:
+        KernelError: naming the first array, step and place that differ.
+    """
+    draw = np.random.default_rng(seed)
+    outs = [blank(env) for env in (one, other)]
+    for env, out in zip((one, other), outs, strict=True):
+        env.reset(out.obs, out.mask)
+    for t in range(steps):
+        actions = random_actions(one.spec, one.num_envs, draw, outs[0].mask)
+        for env, out in zip((one, other), outs, strict=True):
+            env.step(actions, out, t)
+        states = [env.get_state() for env in (one, other)]
+        ends = [_ended(env) for env in (one, other)]
+        for kind, (mine, theirs) in (
+            ("", [out._asdict() for out in outs]),
+            ("state of ", states),
+            ("ended episode's ", ends),
+        ):
+            _same(mine, theirs, f"{who} differ at step {t}: {kind}", actions)
+
+
+def _ended(env: VectorEnv) -> dict[str, NDArray[Any]]:
+    episodes, finals = env.drain_episodes(), env.drain_finals()
+    columns = {name: value for name, value in episodes._asdict().items() if name != "metrics"}
+    return {**columns, **episodes.metrics, "final_obs": finals.obs, "final_index": finals.index}
+
+
+def _same(mine: Mapping[str, Any], theirs: Mapping[str, Any], where: str, actions: Any) -> None:
+    for name, array in mine.items():
+        if array is None or np.array_equal(array, theirs[name], equal_nan=array.dtype.kind == "f"):
+            continue
+        if array.shape != theirs[name].shape:
+            raise KernelError(f"{where}`{name}` has {len(array)} and {len(theirs[name])} rows.")
+        place = tuple(int(i) for i in np.argwhere(array != theirs[name])[0])
+        raise KernelError(
+            f"{where}`{name}` at {place} is {array[place]!r} and {theirs[name][place]!r}, after "
+            f"action {actions[place[0] % len(actions)].tolist()}. Read float32 data through "
+            "`float()`, and keep each variable to one type."
+        )
+
+
+class EndlessLoopError(Exception):
+    """A call that seems never to end."""
+
+    def __str__(self) -> str:
+        return f"no end after {_LINES:,} lines"
+
+
+def _count(left: int) -> Callable[..., Any]:
+    """A trace function that ends a call after so many lines."""
+
+    def trace(frame: Any, event: str, argument: Any) -> Callable[..., Any]:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise EndlessLoopError
+        return trace
+
+    return trace
+
+
+class _Watch:
+    """One interpreted environment whose inputs are compared before and after every call."""
+
+    def __init__(self, kernel: Kernel, loaded: Loaded, spec: Spec, p: Record, where: str) -> None:
+        self.kernel, self.spec, self.p, self.where = kernel, spec, p, where
+        self.data = kernel.Data(*(_locked(array) for array in loaded.data))
+        self.state = np.zeros(1, kernel.STATE)
+        self.s = Records(self.state)[0]
+        self.allowed: NDArray[np.bool_] | None = None
+        if kernel.mask is not None:
+            players = () if spec.players == 1 else (spec.players,)
+            self.allowed = np.zeros((1, *players, spec.choices), np.bool_)
+        self.params = {name: getattr(p, name) for name in kernel.Params._fields}
+
+    def run(self, steps: int, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        limit, length, ended = self.spec.max_episode_steps or 0, 0, 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._begin(seed, 0)
+            for t in range(_PATIENCE * steps):
+                action = random_actions(self.spec, 1, draw, self.allowed)[0]
+                length += 1
+                if self._step(action, t) or length == limit:
+                    if self.kernel.conclude is not None:
+                        self._call("conclude", self.s, self.p, self.data)
+                    ended, length = ended + 1, 0
+                    self._begin(seed, t + 1)
+                if ended and t + 1 >= steps:
+                    return
+
+    def _begin(self, seed: int, episode: int) -> None:
+        self.state[:] = np.zeros(1, self.kernel.STATE)
+        self.s.key = stream(np.uint64(seed), np.uint64(0), np.uint64(episode))
+        self._call("reset", self.s, self.p, self.data)
+        self._observe(f"after the reset of episode {episode}")
+
+    def _step(self, action: NDArray[Any], t: int) -> bool:
+        given = action.copy()
+        when = f"at step {t}, action {given.tolist()}"
+        answer = self._call("step", self.s, action, self.p, self.data)
+        if not isinstance(answer, tuple) or len(answer) != 3:
+            self._fail(
+                f"`step` returned {answer!r} {when}; return reward, terminated, truncated, the "
+                "last one False where only the batch loop cuts episodes"
+            )
+        reward, terminated, truncated = answer
+        if not np.array_equal(action, given):
+            self._fail(f"`step` wrote into the action {when}; copy it into STATE instead")
+        rewards = (reward,) if self.spec.players == 1 else reward
+        if not isinstance(rewards, tuple) or len(rewards) != self.spec.players:
+            self._fail(f"`step` must return {self.spec.players} rewards, it returned {reward}")
+        for value in rewards:
+            if not isinstance(value, float | int | np.float64 | np.int64):
+                self._fail(
+                    f"the reward is a {type(value).__name__} {when}; calculate in float64: read "
+                    "float32 data through `float()`"
+                )
+            if not np.isfinite(value):
+                self._fail(f"the reward is {value} {when}; guard divisors, log and sqrt")
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(flag, bool | np.bool_):
+                self._fail(f"`{name}` is a {type(flag).__name__} {when}; return a comparison")
+        ended = bool(terminated or truncated)
+        self._observe(when, ended)
+        return ended
+
+    def _observe(self, when: str, ended: bool = False) -> None:
+        kernel, spec = self.kernel, self.spec
+        before = self.state.copy()
+        for player in range(spec.players):
+            who = () if spec.players == 1 else (player,)
+            rows = []
+            for filler in (1, 2):
+                out = np.full(spec.observation_shape, filler, spec.observation_dtype)
+                self._call("observe", self.s, self.p, self.data, *who, out)
+                rows.append(out)
+            if not np.array_equal(rows[0], rows[1], equal_nan=spec.observation_dtype.kind == "f"):
+                places = np.argwhere(rows[0] != rows[1])[:4].tolist()
+                names = ", ".join(f"out[{', '.join(map(str, place))}]" for place in places)
+                self._fail(
+                    f"`observe` left {names} unwritten {when}; write every place of the row each "
+                    "time, for it still holds an older observation"
+                )
+            if not (np.isfinite(rows[0]).all() and spec.observation.contains(rows[0])):
+                self._fail(
+                    f"the observation {rows[0]} lies outside {spec.observation} {when}; widen the "
+                    "bounds in `spec`, or keep to them in `observe`"
+                )
+            if kernel.mask is not None:
+                assert self.allowed is not None
+                allowed = self.allowed[0] if spec.players == 1 else self.allowed[0, player]
+                self._call("mask", self.s, self.p, self.data, *who, allowed)
+                none = empty_component(allowed, spec.components)
+                if none is not None and not ended:
+                    self._fail(f"{nothing_allowed(none, spec.components)}; it happened {when}")
+        for name in kernel.STATE.names or ():
+            if not np.array_equal(before[name], self.state[name], equal_nan=True):
+                self._fail(f"`observe` (or `mask`) changed STATE.{name} {when}; it must be pure")
+        for name, value in self.params.items():
+            if getattr(self.p, name) != value:
+                self._fail(f"Params.{name} was changed {when}; keep what changes in STATE")
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        function = getattr(self.kernel, name)
+        outer = sys.gettrace()  # a debugger, or somebody who counts lines too
+        if outer is None and not self.kernel.built_in:
+            sys.settrace(_count(_LINES))
+        try:
+            return function(*arguments)
+        except EndlessLoopError as error:
+            advice = "bound the loop, as by `for i in range(n)`: compiled, it could not be stopped"
+            raise raised(self.where, function, error, advice) from None
+        except Exception as error:
+            raise raised(self.where, function, error) from error
+        finally:
+            sys.settrace(outer)
+
+    def _fail(self, message: str) -> None:
+        raise KernelError(f"{self.where}: {message}.")
+
+
+def _locked(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,177 @@
+"""What a loop stumbled over: the calls at fault are made again, interpreted, and named.
+
+Compiled code knows that an index lay beyond an array, not which. The loop of a user's own kernel
+keeps the record before each step, and interpreted runs are the same bits: so the same call raises
+the same error where a traceback has file, line and array.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import KernelError, raised
+from slipstream.kernels.loop import AT
+from slipstream.kernels.records import Records
+
+if TYPE_CHECKING:
+    from slipstream.kernels.copies import KernelVectorEnv
+
+_QUIET: Any = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
+
+
+def who_is(env: KernelVectorEnv, copy: int) -> str:
+    """Which copy it is, in words."""
+    book = env.book[copy]
+    return (
+        f"environment {env.first + copy} (seed {book['seed']}, index {book['index']}, episode "
+        f"{int(book['episode']) - 1})"
+    )
+
+
+def no_number(
+    env: KernelVectorEnv, fault: int, actions: NDArray[Any] | None, t: int | None
+) -> KernelError:
+    """What to raise where a copy gave a number that nobody can train on.
+
+    Args:
+        fault: as in `loop.py`: e + 1 where the reward of copy e is none, negative where what it
+            shows is none.
+        actions: the last ones; t: the step, by default counted within the copy's episode.
+    """
+    e, kernel = abs(fault) - 1, env.kernel
+    state = {name: env.state[name][e].tolist() for name in kernel.STATE.names or ()}
+    who = who_is(env, e)
+    if fault < 0:
+        return KernelError(
+            f"{kernel.module.__file__}: Kernel `{kernel.name}`, {who}: "
+            f"{Rerun(env, e).unfit()}. State: {state}."
+        )
+    t = int(env.book["length"][e]) - 1 if t is None else t
+    last = "" if actions is None else f", last action {actions[e].tolist()}"
+    return KernelError(
+        f"Kernel `{kernel.name}` returned a reward that is NaN or infinite: {who}, step {t}"
+        f"{last}, state after it {state}. Guard the divisor or the argument of log or sqrt "
+        "that produced it."
+    )
+
+
+class Rerun:
+    """One copy's last step, reset and observation, run again on copies of its records.
+
+    Args:
+        env: compiled with checks.
+        copy: which of its copies; by default the one at hand when the loop stopped.
+    """
+
+    def __init__(self, env: KernelVectorEnv, copy: int | None = None) -> None:
+        self._env, self._kernel = env, env.kernel
+        self.copy = int(env.counts[AT]) if copy is None else copy
+        self._book = env.book[self.copy]
+        self._p = Records(env.params)[int(self._book["which"])]
+        self._now = env.state[self.copy : self.copy + 1].copy()
+
+    def explain(self, error: BaseException, actions: NDArray[Any] | None) -> KernelError:
+        """What to raise instead of the compiled code's `error`.
+
+        Args:
+            actions: [E, ...] of the step at hand; None where no step was.
+        """
+        where = f"Kernel `{self._kernel.name}`, {who_is(self._env, self.copy)}"
+        if actions is not None:
+            where += f", action {actions[self.copy].tolist()}"
+        function: Any = None
+        try:
+            with np.errstate(**_QUIET):
+                for function, arguments in self._calls(actions):
+                    function(*arguments)
+        except Exception as found:
+            return raised(where, function, found)
+        return KernelError(
+            f"{self._kernel.module.__file__}: {where}: {type(error).__name__}: {error}, in "
+            "`reset`, `step`, `observe`, `mask` or `conclude`; look for an index that may lie "
+            "beyond its array's end."
+        )
+
+    def unfit(self) -> str:
+        """What nobody can train on in the present observation and mask."""
+        env, spec = self._env, self._env.spec
+        for player in range(spec.players):
+            who = () if spec.players == 1 else (player,)
+            obs, mask = self._rows()
+            with np.errstate(**_QUIET):
+                env.kernel.observe(Records(self._now)[0], self._p, env.loaded.data, *who, obs)
+                wrong = np.argwhere(~np.isfinite(obs)).tolist() if obs.dtype.kind == "f" else []
+                if wrong:
+                    at = ", ".join(str(i) for i in wrong[0])
+                    return (
+                        f"`observe` wrote {float(obs[tuple(wrong[0])])} into out[{at}]: guard the "
+                        "divisor, or the argument of log or sqrt, that it comes from"
+                    )
+                if env.kernel.mask is not None:
+                    env.kernel.mask(Records(self._now)[0], self._p, env.loaded.data, *who, mask)
+                    if (none := empty_component(mask, spec.components)) is not None:
+                        return nothing_allowed(none, spec.components)
+        return "`observe` wrote NaN or infinity where an episode was cut short"
+
+    def _calls(self, actions: NDArray[Any] | None) -> Any:
+        """(function, arguments), in the loop's order; each runs before the next is asked for."""
+        env, kernel, p, d = self._env, self._kernel, self._p, self._env.loaded.data
+        if actions is not None:
+            before = np.zeros(1, kernel.STATE)
+            before.view(np.uint64)[:] = env.before
+            s = Records(before)[0]
+            ended: list[bool] = []
+
+            def step(*arguments: Any) -> None:
+                _, terminal, cut = kernel.step(*arguments)
+                ended.append(bool(terminal or cut))
+
+            yield step, (s, actions[self.copy].copy(), p, d)
+            yield from self._shown(s)
+            limit, length = int(self._book["limit"]), int(self._book["length"])
+            if not (ended[0] or length == 0 or 0 < limit <= length):
+                return
+            if kernel.conclude is not None:
+                yield kernel.conclude, (s, p, d)
+        begun = np.zeros(1, kernel.STATE)
+        begun["key"] = self._now["key"]
+        s = Records(begun)[0]
+        yield kernel.reset, (s, p, d)
+        yield from self._shown(s)
+        yield from self._shown(Records(self._now)[0])  # after a state was restored
+
+    def _shown(self, s: Any) -> Any:
+        kernel, d, spec = self._kernel, self._env.loaded.data, self._env.spec
+        for player in range(spec.players):
+            who = () if spec.players == 1 else (player,)
+            obs, mask = self._rows()
+            yield kernel.observe, (s, self._p, d, *who, obs)
+            if kernel.mask is not None:
+                yield kernel.mask, (s, self._p, d, *who, mask)
+
+    def _rows(self) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        spec = self._env.spec
+        obs = np.zeros(spec.observation_shape, spec.observation_dtype)
+        return obs, np.ones(spec.choices, np.bool_)
+
+
+def empty_component(mask: NDArray[np.bool_], components: tuple[int, ...]) -> int | None:
+    """The first component of an action without an allowed choice."""
+    first = 0
+    for number, size in enumerate(components):
+        if not mask[first : first + size].any():
+            return number
+        first += size
+    return None
+
+
+def nothing_allowed(component: int, components: tuple[int, ...]) -> str:
+    """The sentence about it."""
+    which = "" if len(components) == 1 else f" for action[{component}]"
+    return (
+        f"`mask` allows nothing{which}: leave at least one choice wherever an episode goes on, "
+        "such as one that does nothing (after its last step nothing need be allowed)"
+    )

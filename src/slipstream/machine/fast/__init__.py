@@ -1,1 +1,0 @@
-"""Only shortens the first start: without this package's short cuts, compiling takes longer."""

@@ -1,0 +1,372 @@
+"""Quality: holes, odd prices and odd volumes, all of which loading keeps.
+
+Holes are bars that are not there; they are told apart into weekends, holidays, outages and gaps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.core.days import DAY, NEW_YORK, local_time
+from slipstream.core.text import plural, stamp
+from slipstream.markets.data import symbols
+from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
+from slipstream.markets.data.calendar import calendar, calendar_warning, closed_seconds
+from slipstream.markets.data.finding import Finding, Severity, first_times, pasted
+from slipstream.markets.data.symbols import MarketKind
+
+_KEPT_SIZES = 8
+_HOLIDAY_SECONDS = 3 * 3600  # shorter holes around Christmas are ordinary gaps
+_OUTAGE_BARS = 3  # bars without trading before a hole that make it an outage
+_WEEKEND_SECONDS = 40 * 3600
+_CLOSED_DAYS = {"Christmas": (12, 25), "New Year": (1, 1)}
+_STRETCH = 60  # steps of another length that are no accident
+_STALE_RUN = 5  # bars with one and the same price
+_LARGE_MOVE = 0.10
+_COARSE_TICK = 5e-4
+_BOUNCE = -0.02
+_NOISE = 3.0  # deviations, 1 / sqrt(n) each, that chance may show
+_AHEAD = 8.0  # t value from which on a column may contain the future
+_LEAST_PAIRS = 100
+_WIDE_PIPS, _WIDE_SHARE = 50.0, 1e-3
+
+
+def quality_findings(bars: Bars, bar_seconds: int, kind: MarketKind, file: str) -> list[Finding]:
+    """Everything about one symbol's numbers that its user should know.
+
+    Args:
+        bars: the cleaned bars.
+        bar_seconds: length of a bar.
+        kind: trading hours.
+        file: name of its file.
+    """
+    return [
+        *_silence(bars),
+        *_stale(bars, _outage_bars(bars, bar_seconds, kind)),
+        *_moves(bars, bar_seconds),
+        *_bounce(bars),
+        *_look_ahead(bars),
+        *_wide(bars),
+        *_alignment(bars, bar_seconds),
+        *_spacing(bars, bar_seconds),
+        *_name(bars.symbol, kind, file),
+        *_years(bars, bar_seconds, kind),
+    ]
+
+
+def _years(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Finding]:
+    warning = calendar_warning(bars.time, bar_seconds, calendar(kind, bar_seconds))
+    return [] if warning is None else [Finding.of(bars.symbol, "calendar", warning)]
+
+
+def _name(symbol: str, kind: MarketKind, file: str) -> list[Finding]:
+    if symbols.parse(symbol) is not None:
+        return []
+    guess = symbols.find_pair(symbol)
+    named = pasted({"files": {guess: file}})
+    advice = f", though it contains {guess}: {named} names it" if guess else ""
+    message = f"the name does not parse into two currencies{advice}"
+    action = f"loading takes it as a {kind} market; a forex account cannot convert its profit"
+    severity: Severity = "warning" if guess or kind == "fx" else "info"
+    return [Finding.of(symbol, "symbol_name", message, 1, action, severity)]
+
+
+def _silence(bars: Bars) -> list[Finding]:
+    flat, empty = bars.high == bars.low, bars.volume == 0.0
+    if (bars.volume > 0.0).any():
+        findings = _share(bars, "zero_volume", empty, "zero-volume bar", 1e-3)
+    else:
+        findings = [Finding.of(bars.symbol, "no_volume", "there is no volume", len(bars))]
+    return findings + _share(bars, "flat", flat, "flat bar", 0.01)
+
+
+def _share(bars: Bars, kind: str, mask: BoolArray, noun: str, many: float) -> list[Finding]:
+    """Bars that are worth a warning where their share is `many` or more."""
+    share = float(mask.mean())
+    severity = "warning" if share >= many else "info"
+    said = f" ({100 * share:.2g} %)"
+    return Finding.where(bars.symbol, kind, bars.time, mask, noun, said, severity=severity)
+
+
+def _stale(bars: Bars, ignore: BoolArray) -> list[Finding]:
+    """Runs of bars that repeat one price exactly, but for those to `ignore`, bool [n]."""
+    same = (bars.high == bars.low) & ~ignore
+    same[1:] &= bars.close[1:] == bars.close[:-1]
+    run = _runs(same)
+    lengths = np.bincount(run)[run]
+    stale = same & (lengths >= _STALE_RUN)
+    if not stale.any():
+        return []
+    starts = stale & np.append(True, run[1:] != run[:-1])
+    times = first_times(bars.time, starts)
+    count, longest = int(stale.sum()), int(lengths[stale].max())
+    message = (
+        f"{plural(count, 'stale bar')} repeating the price before them, in "
+        f"{plural(int(starts.sum()), 'run')} of up to {longest}, first {stamp(times[0])} UTC"
+    )
+    return [Finding.of(bars.symbol, "stale", message, count, times=times)]
+
+
+def _moves(bars: Bars, bar_seconds: int) -> list[Finding]:
+    limit = _LARGE_MOVE * max(1.0, (bar_seconds / 3600.0) ** 0.5)
+    move = np.append(0.0, bars.close[1:] / bars.close[:-1] - 1.0)
+    largest = float(move[np.argmax(np.abs(move))])
+    said = (
+        f" more than {100 * limit:.0f} % away from the close before, the largest "
+        f"{100 * largest:+.1f} %"
+    )
+    large = np.abs(move) > limit
+    return Finding.where(bars.symbol, "large_move", bars.time, large, "close", said)
+
+
+def _bounce(bars: Bars) -> list[Finding]:
+    """Finds signs that a fill at the close just seen would earn the bid-ask bounce."""
+    signs = []
+    tick, median = smallest_step(bars.close), float(np.median(bars.close))
+    if tick / median > _COARSE_TICK:
+        sign = f"the tick of {tick:g} is {1e4 * tick / median:.1f} bp of the price"
+        signs.append(("coarse_tick", sign))
+    correlation = lag_one(np.diff(np.log(bars.close)))
+    if correlation < min(_BOUNCE, -_NOISE / max(len(bars) - 1, 1) ** 0.5):
+        signs.append(("bounce", f"lag-1 autocorrelation of returns is {correlation:.3f}"))
+    bounce = "fills at the same close would earn the bounce"
+    return [Finding.of(bars.symbol, kind, f"{sign}: {bounce}") for kind, sign in signs]
+
+
+def _look_ahead(bars: Bars) -> list[Finding]:
+    """Find columns that may hold the future: they correlate with the next bar's return.
+
+    A column is tried as it is, by its change, and by its ratio to the close if it is a price. What
+    the last two returns predict of the next one is taken out first, for a bouncing price is no
+    look-ahead.
+    """
+    if not bars.extra or len(bars) < _LEAST_PAIRS + 3:
+        return []
+    returns = np.diff(np.log(bars.close))  # of bar t + 1 at row t
+    ahead, past = returns[2:], np.stack([np.ones(len(returns) - 2), returns[1:-1], returns[:-2]])
+    ahead = ahead - past.T @ np.linalg.lstsq(past.T, ahead, rcond=None)[0]
+    found = []
+    for name, column in bars.extra.items():
+        forms = {"": column, "the change of ": np.diff(column, prepend=np.nan)}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = column / bars.close
+        if 0.5 < float(np.nanmedian(ratio) if np.isfinite(ratio).any() else 0.0) < 2.0:
+            forms["the ratio to the close of "] = ratio
+        values = {said: _t_value(one[2:-1], ahead) for said, one in forms.items()}
+        said = max(values, key=lambda form: abs(values[form]))
+        if abs(values[said]) > _AHEAD:
+            message = (
+                f"{said}column `{name}` correlates with the next bar's return (t = "
+                f"{values[said]:.1f}): it may contain the future"
+            )
+            found.append(Finding.of(bars.symbol, "look_ahead", message))
+    return found
+
+
+def _t_value(column: FloatArray, ahead: FloatArray) -> float:
+    """Return the t value of a correlation over the rows where the column is known."""
+    known = np.isfinite(column)
+    count = int(known.sum())
+    mine, theirs = column[known], ahead[known]
+    if count < _LEAST_PAIRS or np.ptp(mine) == 0.0 or np.ptp(theirs) == 0.0:
+        return 0.0
+    mine = (mine - mine.mean()) / max(float(np.abs(mine).max()), 1e-300)
+    theirs = theirs - theirs.mean()
+    scale = float(np.sqrt((mine @ mine) * (theirs @ theirs)))
+    if not scale > 0.0:
+        return 0.0
+    rho = min(max(float(mine @ theirs) / scale, -1.0), 1.0)
+    return rho * float(np.sqrt((count - 2) / max(1.0 - rho * rho, 1e-12)))
+
+
+def smallest_step(close: FloatArray) -> float:
+    """The smallest change between closes that is not rounding, price units; 0 if none."""
+    steps = np.abs(np.diff(close))
+    steps = steps[steps > 1e-8 * float(np.median(close))]
+    return float(steps.min()) if len(steps) else 0.0
+
+
+def lag_one(returns: FloatArray) -> float:
+    """Lag-1 autocorrelation; 0 where it has no meaning."""
+    if len(returns) < 100 or np.ptp(returns[1:]) == 0.0 or np.ptp(returns[:-1]) == 0.0:
+        return 0.0
+    return float(np.corrcoef(returns[1:], returns[:-1])[0, 1])
+
+
+def _spacing(bars: Bars, bar_seconds: int) -> list[Finding]:
+    """Long stretches in which no two bars are a bar apart, and most are one other length apart."""
+    steps = np.diff(bars.time)
+    other = steps != bar_seconds
+    seams = np.flatnonzero(np.diff(other, prepend=~other[:1], append=~other[-1:]))
+    findings = []
+    for start, stop in zip(seams[:-1].tolist(), seams[1:].tolist(), strict=True):
+        if not other[start] or stop - start < _STRETCH:
+            continue
+        sizes, counts = np.unique(steps[start:stop], return_counts=True)
+        if 2 * counts.max() < stop - start:
+            continue
+        length = timeframe_name(int(sizes[np.argmax(counts)]))
+        first, last = int(bars.time[start]), int(bars.time[stop])
+        message = (
+            f"{plural(stop - start, 'bar')} of {length} from {stamp(first)} to {stamp(last)} UTC "
+            f"among bars of {timeframe_name(bar_seconds)}"
+        )
+        times = (first,)
+        findings.append(Finding.of(bars.symbol, "spacing", message, stop - start, times=times))
+    return findings
+
+
+def _alignment(bars: Bars, bar_seconds: int) -> list[Finding]:
+    """Stamps off the grid that most stamps share (on days and longer, off whole hours)."""
+    grid = min(bar_seconds, 3600)
+    phase = bars.time % grid
+    phases, counts = np.unique(phase, return_counts=True)
+    off = phase != phases[np.argmax(counts)]
+    said = f" off the {grid}-second grid of the others"
+    return Finding.where(bars.symbol, "misaligned", bars.time, off, "stamp", said)
+
+
+def _wide(bars: Bars) -> list[Finding]:
+    """Single bars of a pair with a spread above 50 pips."""
+    if symbols.market_kind(bars.symbol) != "fx":
+        return []
+    # Fifty pips of an ounce of gold are half a cent: wide in pips and in the price, too.
+    pip = symbols.pip(bars.symbol)
+    wide = bars.spread > np.maximum(_WIDE_PIPS * pip, _WIDE_SHARE * bars.close)
+    said = f" with a spread above 50 pips, the widest {float(bars.spread.max()) / pip:.0f} pips"
+    return Finding.where(bars.symbol, "wide_spread", bars.time, wide, "bar", said)
+
+
+@dataclass(frozen=True, eq=False)
+class Holes:
+    """Places in a series of bars where the next one is late.
+
+    Attributes:
+        row: row of the bar before each hole, int64 [k].
+        start, stop: UTC seconds of the first missing open and of the bar after the hole, int64 [k].
+        missing: bars missing in all, int64 [k].
+        in_session: those of them that fall into trading hours, int64 [k].
+    """
+
+    row: IntArray
+    start: IntArray
+    stop: IntArray
+    missing: IntArray
+    in_session: IntArray
+
+
+def find_holes(time: IntArray, bar_seconds: int, kind: MarketKind) -> Holes:
+    """All holes of a series of bar opens."""
+    row = np.flatnonzero(np.diff(time) > bar_seconds)
+    start, stop = time[row] + bar_seconds, time[row + 1]
+    missing = -((start - stop) // bar_seconds)
+    closed = closed_seconds(start, stop) if kind == "fx" else np.zeros_like(start)
+    in_session = -((start - stop + closed) // bar_seconds)
+    if kind == "fx" and bar_seconds == DAY:
+        # A day counts if its market is open for most of it: Sunday at midnight UTC is not.
+        days = [np.arange(a, b, DAY, dtype=np.int64) for a, b in zip(start, stop, strict=True)]
+        opened = [int((closed_seconds(day, day + DAY) < DAY // 2).sum()) for day in days]
+        in_session = np.array(opened, dtype=np.int64)
+    return Holes(row, start, stop, missing, np.maximum(in_session, 0))
+
+
+def hole_findings(bars: Bars, bar_seconds: int, kind: MarketKind) -> list[Finding]:
+    """Counts weekends, and reports holidays, outages and gaps, gaps by size."""
+    if bar_seconds > DAY:
+        return []
+    holes = find_holes(bars.time, bar_seconds, kind)
+    findings = _weekends(bars.symbol, holes) if kind == "fx" else []
+    open_holes = holes.in_session > 0
+    quiet_run = _run_length(bars.silent)
+    for index in np.flatnonzero(open_holes).tolist():
+        holiday = _holiday(holes, index, bar_seconds) if kind == "fx" else None
+        row, size = int(holes.row[index]), int(holes.in_session[index])
+        quiet = int(quiet_run[row])
+        if holiday is None and quiet < _OUTAGE_BARS:
+            continue
+        open_holes[index] = False
+        begin, last = int(holes.start[index]), int(bars.time[row])
+        missing, end = plural(size, "missing bar"), stamp(int(holes.stop[index]))
+        if holiday is not None:
+            found, since = "holiday", begin
+            message = f"{holiday} hole of {missing}, {stamp(begin)} to {end} UTC"
+        else:
+            found, since = "outage", last
+            message = (
+                f"exchange outage: {missing} between {stamp(last)} and {end} UTC, after {quiet} "
+                "flat zero-volume bars"
+            )
+        findings.append(Finding.of(bars.symbol, found, message, times=(since,), size=size))
+    return findings + _gaps(bars.symbol, holes, open_holes)
+
+
+def _weekends(symbol: str, holes: Holes) -> list[Finding]:
+    weekend = closed_seconds(holes.start, holes.stop) >= _WEEKEND_SECONDS
+    if not weekend.any():
+        return []
+    sizes, counts = np.unique((holes.missing - holes.in_session)[weekend], return_counts=True)
+    usual, count = int(sizes[np.argmax(counts)]), int(weekend.sum())
+    others = [
+        f"{size} once" if times == 1 else f"{size} in {times}"
+        for size, times in zip(sizes.tolist(), counts.tolist(), strict=True)
+        if size != usual
+    ]
+    exceptions = f" ({' and '.join(others)}, when clocks change)" if others else ""
+    message = f"{plural(count, 'weekend')} of {usual} bars{exceptions}"
+    first = first_times(holes.start, weekend)
+    return [Finding.of(symbol, "weekend", message, count, times=first, size=usual)]
+
+
+def _gaps(symbol: str, holes: Holes, chosen: BoolArray) -> list[Finding]:
+    sizes, counts = np.unique(holes.in_session[chosen], return_counts=True)
+    listed = sizes if len(sizes) <= _KEPT_SIZES else sizes[np.argsort(counts)[-_KEPT_SIZES:]]
+    findings = []
+
+    def report(rows: BoolArray, said: str, size: int) -> None:
+        count, times = int(rows.sum()), first_times(holes.start, rows)
+        message = f"{plural(count, 'hole')} of {said}"
+        if size in listed:  # the rows are those of one size
+            message += f", {'at' if count == 1 else 'first'} {stamp(times[0])} UTC"
+        findings.append(Finding.of(symbol, "gap", message, count, times=times, size=size))
+
+    for size in np.sort(listed).tolist():
+        report(chosen & (holes.in_session == size), plural(size, "missing bar"), size)
+    rest = chosen & ~np.isin(holes.in_session, listed)
+    if rest.any():
+        largest = int(holes.in_session[rest].max())
+        report(rest, f"other sizes, up to {largest:,} missing bars", largest)
+    return findings
+
+
+def _holiday(holes: Holes, index: int, bar_seconds: int) -> str | None:
+    """Name of the closed day that a hole overlaps (from 17:00 the day before), if long enough."""
+    if holes.in_session[index] * bar_seconds < _HOLIDAY_SECONDS:
+        return None
+    moments = np.arange(holes.start[index], holes.stop[index], 3600, dtype=np.int64)[: 24 * 14]
+    days = np.unique((local_time(moments, NEW_YORK) + 7 * 3600) // DAY)
+    dates = [(day.month, day.day) for day in days.astype("datetime64[D]").tolist()]
+    for name, date in _CLOSED_DAYS.items():
+        if date in dates:
+            return name
+    return None
+
+
+def _run_length(mask: BoolArray) -> IntArray:
+    """For each row the number of true values in a row that end there, int64 [n]."""
+    rows = np.arange(1, len(mask) + 1)
+    return rows - np.maximum.accumulate(np.where(mask, 0, rows))
+
+
+def _outage_bars(bars: Bars, bar_seconds: int, kind: MarketKind) -> BoolArray:
+    """Silent bars that lead into a hole, bool [n]."""
+    holes = find_holes(bars.time, bar_seconds, kind)
+    quiet = bars.silent
+    run_id = _runs(quiet)
+    return quiet & np.isin(run_id, run_id[holes.row[quiet[holes.row]]])
+
+
+def _runs(mask: BoolArray) -> IntArray:
+    """A number for each stretch of equal values, int64 [n]."""
+    return np.cumsum(np.append(True, mask[1:] != mask[:-1]))

@@ -1,0 +1,461 @@
+"""The forex week in a file's stamps: its edges, the zone that they prove, and what contradicts it.
+
+The market is open from Sunday to Friday 17:00 New York. A bar that lies wholly outside proves a
+zone wrong; a missing bar at an edge proves nothing, for vendors start late and stop early. So a
+zone is judged by how many weekends hold a bar *outside* under it, and only among equals by how many
+lack an hour at an edge. Christmas and New Year end at 17:00 New York too, but not at every broker:
+they decide only between zones that all weekends fit equally well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from slipstream.core.days import DAY, NEW_YORK, clock, day_number, local_time
+from slipstream.core.text import plural
+from slipstream.markets.data import symbols
+from slipstream.markets.data.bars import Bars, IntArray
+from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.checks.clean import kind_of
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.finding import Finding, Remedy
+from slipstream.markets.data.reading.stamps import MISSING, Readings, bar_length
+from slipstream.markets.data.reading.table import RawTable
+
+HOUR = 3600
+LONGEST_BAR = 4 * HOUR  # longer bars do not show when a week begins
+_WEEK = 7 * DAY
+_SUNDAY = 3 * DAY + 17 * HOUR  # 1970-01-04 17:00
+# A weekend's hole: 48 hours, 47 or 49 when clocks change, less a bar of any length that spans an
+# edge, more where a vendor starts late or stops early.
+_SHORTEST, _LONGEST = 40 * HOUR, 58 * HOUR
+_HOLIDAY = (8 * HOUR, 34 * HOUR)
+_HOLIDAYS = {(12, 25), (1, 1)}
+
+# Zones that price files are known to come in, likelier ones first.
+ZONES = (
+    "UTC",
+    "America/New_York+7",
+    "America/New_York",
+    "Etc/GMT+5",
+    "Europe/London",
+    "Europe/Berlin",
+    "Europe/Athens",
+    "Etc/GMT-2",
+    "Etc/GMT-3",
+    "America/Chicago",
+    "America/Los_Angeles",
+    "Asia/Dubai",
+    "Asia/Kolkata",
+    "Asia/Shanghai",
+    "Asia/Tokyo",
+    "Australia/Sydney",
+    "Pacific/Auckland",
+)
+# Weekends by which another zone must be worse, and by which the proven one may be wrong.
+FEWEST = 2
+SLOPPY = 0.02  # a vendor's mistakes: one weekend of a year
+# Share of weekends whose first bar must open with the market before stamps are said to mark closes:
+# a last tick at 17:00 sharp does not make them.
+EXACT = 0.2
+_OTHER_END = {"open": "close", "close": "open"}
+
+
+class Edges(NamedTuple):
+    """Stamps at which weeks end and begin in the readings of one file or of several.
+
+    Attributes:
+        last, first: stamps of the bars before and after each weekend, seconds of the file's clock,
+            int64 [k].
+        reopened: stamps of the first bars after Christmas and New Year, int64 [h].
+        opens: seconds after Sunday 17:00 New York at which the market opens, int64 [k].
+        size: length of a bar of each weekend's file, int64 [k].
+        holiday_size: the same for `reopened`, int64 [h].
+    """
+
+    last: IntArray
+    first: IntArray
+    reopened: IntArray
+    opens: IntArray
+    size: IntArray
+    holiday_size: IntArray
+
+    def __len__(self) -> int:
+        return len(self.last)
+
+
+class Fit(NamedTuple):
+    """One reading of the stamps, and how well it fits the week.
+
+    Attributes:
+        zone, time_is: the reading.
+        outside: weekends with a bar wholly outside trading hours.
+        lacking: weekends at which an hour or more is missing at an edge.
+        holidays: those with a bar before their evening.
+        exact: share of weekends whose first bar opens with the market.
+        moments: UTC seconds of all edges under this reading, int64 [2 k + h].
+    """
+
+    zone: str
+    time_is: str
+    outside: int
+    lacking: int
+    holidays: int
+    exact: float
+    moments: IntArray
+
+
+def edges_of(table: RawTable, bar_seconds: int) -> Edges:
+    """The edges in one file's readings; none where its market or its bars do not show them."""
+    # Where only some stamps need a zone, the readings are of two clocks.
+    mixed = table.readings.origin == "mixed"
+    seconds = table.stamps.time if mixed else table.readings.seconds
+    seconds = np.unique(seconds[(seconds != MISSING) & ~table.silent])
+    nothing = np.zeros(0, dtype=np.int64)
+    if not 0 < bar_seconds <= LONGEST_BAR or len(seconds) < 2:
+        return Edges(*(nothing,) * 6)
+    hole = np.diff(seconds) - bar_seconds
+    row = np.flatnonzero((hole >= _SHORTEST) & (hole <= _LONGEST))
+    after = seconds[1:][(hole >= _HOLIDAY[0]) & (hole <= _HOLIDAY[1])]
+    reopened = after[[_is_holiday(second) for second in after.tolist()]] if len(after) else nothing
+    pair = symbols.pair_in(table.symbol)
+    late = HOUR if pair is not None and pair.base in symbols.METALS else 0
+    return Edges(
+        seconds[row],
+        seconds[row + 1],
+        reopened,
+        np.full(len(row), late),
+        np.full(len(row), bar_seconds),
+        np.full(len(reopened), bar_seconds),
+    )
+
+
+def _is_holiday(second: int) -> bool:
+    """Whether a stamp is the evening of a closed day, or the day after in a zone further east."""
+    days = (datetime.fromtimestamp(second - back, UTC) for back in (0, DAY // 2))
+    return any((day.month, day.day) in _HOLIDAYS for day in days)
+
+
+def pooled(edges: Sequence[Edges]) -> Edges:
+    """The edges of several files of one source."""
+    return Edges(*(np.concatenate(columns) for columns in zip(*edges, strict=True)))
+
+
+def fit(edges: Edges, zone: str, time_is: str) -> Fit:
+    """Judges one reading."""
+    back = time_is == "close"
+    last, first = (_utc(one, zone) - back * edges.size for one in (edges.last, edges.first))
+    again = _utc(edges.reopened, zone) - back * edges.holiday_size
+    late = _centred(local_time(first, NEW_YORK) - _SUNDAY - edges.opens, _WEEK)
+    early = _centred(_SUNDAY + 5 * DAY - local_time(last, NEW_YORK) - edges.size, _WEEK)
+    evening = _centred(local_time(again, NEW_YORK) - 17 * HOUR, DAY)
+    outside = (late <= -edges.size) | (early <= -edges.size)
+    lacking = (late >= HOUR) | (early >= HOUR)
+    return Fit(
+        zone,
+        time_is,
+        int(outside.sum()),
+        int(lacking.sum()),
+        int((evening <= -edges.holiday_size).sum()),
+        float(np.mean(late == 0)) if len(late) else 0.0,
+        np.concatenate([last, first, again]),
+    )
+
+
+def fits(edges: Edges, time_is: str) -> list[Fit]:
+    """All known zones, the best first, those that mean the same moments once."""
+    found: list[Fit] = []
+    for zone in ZONES:
+        one = fit(edges, zone, time_is)
+        if not any(np.array_equal(one.moments, other.moments) for other in found):
+            found.append(one)
+    return sorted(found, key=likelier)
+
+
+def likelier(one: Fit) -> tuple[int, int, int]:
+    """Sorts readings, the best first."""
+    return one.outside, one.lacking, one.holidays
+
+
+def alike(edges: Edges, chosen: Fit) -> list[str]:
+    """All known zones under which the edges are the same moments."""
+    readings = (fit(edges, zone, chosen.time_is) for zone in ZONES)
+    return [one.zone for one in readings if np.array_equal(one.moments, chosen.moments)]
+
+
+def _utc(stamps: IntArray, zone: str) -> IntArray:
+    return stamps if zone == "UTC" else clock(zone, stamps).utc(stamps)[0]
+
+
+def _centred(seconds: IntArray, period: int) -> IntArray:
+    return (seconds + period // 2) % period - period // 2
+
+
+class Proof(NamedTuple):
+    """What is known about the zone of some files.
+
+    Attributes:
+        words: how it is proven, or why not.
+        zone: the proven one, else None.
+        time_is: what the stamps then mark.
+        contenders: where none is proven, zones to name as examples: the likeliest that no file
+            contradicts; None where the files say nothing about any.
+    """
+
+    words: str
+    zone: str | None = None
+    time_is: str = "open"
+    contenders: tuple[str, ...] | None = None
+
+    @property
+    def remedy(self) -> Remedy | None:
+        """What to write; None where nothing is proven."""
+        if self.zone is None:
+            return None
+        marks = {} if self.time_is == "open" else {"time_is": self.time_is}
+        return {"time_zone": self.zone, **marks}
+
+
+def tolerated(edges: Edges) -> int:
+    """Weekends with bars outside that a right zone may have."""
+    return int(SLOPPY * len(edges))
+
+
+def prove(tables: Sequence[RawTable], config: DataConfig) -> Proof:
+    """Finds the zone of files of one source from all their weekends together."""
+    forex = [table for table in tables if kind_of(table.symbol, config) == "fx"]
+    if not forex:
+        return Proof("a market that never closes does not show it")
+    each = [edges_of(table, bar_length(table.readings.seconds)) for table in forex]
+    proof = _judged(pooled(each), forex, config)
+    if proof.zone is not None or not len(pooled(each)):
+        return proof
+    likely = (one.zone for one in fits(pooled(each), config.time_is))
+    named = proof.contenders or (forex[0].dialect.zone_hint, *likely)
+    allowed = tuple(
+        zone
+        for zone in named
+        if all(fit(one, zone, config.time_is).outside <= tolerated(one) for one in each)
+    )
+    return proof._replace(contenders=allowed if proof.contenders else allowed[:1])
+
+
+def _judged(edges: Edges, tables: Sequence[RawTable], config: DataConfig) -> Proof:
+    if len(edges) < FEWEST:
+        return Proof(f"{plural(len(edges), 'weekend')} cannot show it")
+    found = fits(edges, config.time_is)
+    if found[0].outside > tolerated(edges) or 10 * found[0].lacking > len(edges):
+        # Or stamps of the bars' other end: then they must be told from a missing first bar.
+        found += fits(edges, _OTHER_END[config.time_is])
+        found.sort(key=likelier)
+        if found[0].time_is != config.time_is and found[0].exact < EXACT:
+            return Proof(f"{plural(len(edges), 'weekend')} fit no known zone well")
+    best = found[0]
+    hints = [table.dialect.zone_hint for table in tables]
+    weekends = plural(len(edges), "weekend")
+    if len(tables) > 1:
+        weekends += f" of {len(tables)} files"
+    if best.outside > tolerated(edges):
+        return Proof(f"the openings and closings of {weekends} fit no known zone")
+    rivals = [one for one in found[1:] if not beaten(one, best, edges)]
+    names = alike(edges, best)
+    zone = next((hint for hint in hints if hint in names), names[0])
+    if rivals:
+        contenders = tuple(dict.fromkeys([zone, *(one.zone for one in rivals)]))
+        listed = " and ".join(contenders)
+        words = f"{weekends} fit {listed} equally well"
+        return Proof(words, time_is=best.time_is, contenders=contenders)
+    same = " and ".join(name for name in names if name != zone)
+    also = f", which over these bars means the same as {same}," if same else ""
+    words = f"the openings and closings of {weekends} fit {zone}{also} and no other known zone"
+    if best.time_is == "close":
+        words += ", if stamps mark the closes of bars"
+    return Proof(words, zone, best.time_is)
+
+
+def beaten(one: Fit, best: Fit, edges: Edges) -> bool:
+    """Whether `one` is so much worse than `best` that chance or a vendor cannot explain it.
+
+    A week under other clocks has a bar outside at one end and lacks one at the other: two marks.
+    Bars that a right zone may have outside leave none.
+    """
+    outside, lacking = one.outside - best.outside, one.lacking - best.lacking
+    if outside >= 1 and outside + lacking >= FEWEST + tolerated(edges):
+        return True
+    if outside == lacking == 0:
+        return one.holidays - best.holidays >= FEWEST
+    # Equally possible, but an hour would have to be missing at most weekends.
+    return outside >= 0 and lacking >= max(FEWEST, len(edges) // 2)
+
+
+def among_others(table: RawTable, config: DataConfig) -> Proof:
+    """The zone of naive stamps among others, from their own weekends or from where they go on."""
+    naive = table.readings.naive
+    part = replace(
+        table,
+        readings=Readings(table.readings.seconds[naive], naive[naive], "naive"),
+        columns={name: column[naive] for name, column in table.columns.items()},
+    )
+    own = prove([part], config)
+    return own if own.zone is not None else _continued(table)
+
+
+def _continued(table: RawTable) -> Proof:
+    """The zone in which naive stamps go on where the others leave off."""
+    seconds, naive = table.readings.seconds, table.readings.naive
+    known = seconds != MISSING
+    seconds, naive = seconds[known], naive[known]
+    seam = np.flatnonzero(naive[1:] != naive[:-1])
+    size = bar_length(seconds)
+    counts = {}
+    for zone in ZONES:
+        moments = seconds.copy()
+        moments[naive] = clock(zone, seconds[naive]).utc(seconds[naive])[0]
+        counts[zone] = int((np.abs(moments[seam + 1] - moments[seam]) == size).sum())
+    best = max(counts, key=counts.__getitem__)
+    ties = tuple(zone for zone in ZONES if counts[zone] == counts[best])
+    if 2 * counts[best] <= len(seam):
+        return Proof("under no known zone would they go on where those leave off")
+    moved = {clock(zone, seconds[naive]).utc(seconds[naive])[0].tobytes() for zone in ties}
+    if len(moved) > 1:
+        return Proof(f"{' and '.join(ties)} fit equally well", contenders=ties)
+    return Proof(f"under {best} they go on where those leave off", best)
+
+
+def week_findings(
+    table: RawTable, bars: Bars, bar_seconds: int, config: DataConfig
+) -> list[Finding]:
+    """Stamps in a wrong zone, of the wrong end of the bar, weekend bars of one forex symbol."""
+    edges = edges_of(table, bar_seconds)
+    if len(edges) >= FEWEST:
+        zone = "UTC" if table.readings.origin in ("aware", "mixed") else table.zone or "UTC"
+        current = fit(edges, zone, config.time_is)
+        found = _other_end(table, edges, current) or _other_zone(table, edges, current)
+        if found is not None:
+            return [found]
+    broker = _broker_time(table, edges, config)
+    return broker + _weekend_bars(bars, bar_seconds, table.dialect.zone_hint if broker else None)
+
+
+def _explains(other: Fit, current: Fit, edges: Edges) -> bool:
+    """Whether under another reading hardly a bar lies in the weekend, where now many do.
+
+    Or, for bars of hours, whether all weeks begin and end to the bar, where now most lack an hour.
+    A few bars outside are a vendor's mistakes, and no reason to look for another reading.
+    """
+    if other.outside > tolerated(edges) or not beaten(current, other, edges):
+        return False
+    if current.outside > tolerated(edges):
+        return True
+    most = 2 * (current.lacking - other.lacking) >= len(edges)
+    return most and 10 * other.lacking <= len(edges)
+
+
+def _other_end(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
+    """Stamps that mark the closes of bars where opens were expected, or the reverse."""
+    time_is = _OTHER_END[current.time_is]
+    other = fit(edges, current.zone, time_is)
+    if not _explains(other, current, edges) or 2 * current.outside < len(edges):
+        return None
+    if time_is == "close" and other.exact < EXACT:
+        return None
+    what = (
+        "the week's first stamp is one bar after 17:00 New York and its last at 17:00: stamps "
+        "mark the close of the bars"
+        if time_is == "close"
+        else "with `time_is: close` the week would open and close one bar before 17:00 New York: "
+        "stamps mark the open of the bars"
+    )
+    kind, ways = f"{time_is}_labelled", ({"time_is": time_is},)
+    return Finding.of(table.symbol, kind, what, current.outside, remedies=ways)
+
+
+def _other_zone(table: RawTable, edges: Edges, current: Fit) -> Finding | None:
+    """A zone under which no bar lies in the weekend, where many do as the stamps are."""
+    found = [one for one in fits(edges, current.time_is) if _explains(one, current, edges)]
+    if not found and current.time_is == "open":
+        found = [one for one in fits(edges, "close") if _explains(one, current, edges)]
+        found = [one for one in found if one.exact >= EXACT]
+    stated = table.readings.origin in ("aware", "mixed")
+    if stated:  # a file that says its zone is believed but for weeks that begin and end elsewhere
+        found = [one for one in found if 10 * one.lacking <= len(edges)]
+    if not found:
+        return None
+    best = found[0]
+    moved = current.moments - best.moments
+    hours = float(np.median(moved[moved != 0])) / HOUR
+    # One season off by an hour may be a vendor who keeps UTC hours; a file that states its zone is
+    # then believed, unless the hour comes and goes with another zone's clocks.
+    changes = min(int((moved == 0).sum()), int((moved != 0).sum())) >= FEWEST
+    believed = table.readings.origin in ("aware", "mixed", "epoch")
+    doubtful = believed and abs(hours) < 2.0 and not changes
+    remedies: list[Remedy] = []
+    if not stated:
+        end = fit(edges, current.zone, _OTHER_END[current.time_is])
+        if _explains(end, current, edges) and not beaten(end, best, edges):
+            remedies.append({"time_is": end.time_is})
+        ways = [best, *(one for one in found[1:] if not beaten(one, best, edges))]
+        for one in ways:
+            marks = {} if one.time_is == current.time_is else {"time_is": one.time_is}
+            remedies.append({"time_zone": one.zone, **marks})
+    count, odd = current.outside, "have bars while the market is closed"
+    if not count:
+        count, odd = current.lacking, "lack bars while the market is open"
+    shift = f"{abs(hours):.3g} hour{'s' if abs(hours) > 1 else ''}"
+    message = (
+        f"{count} of {plural(len(edges), 'weekend')} {odd}, and none would if the stamps there "
+        f"were {shift} {'earlier' if hours > 0 else 'later'}: they are in another zone"
+        + (" than they state, so write the file anew" if stated else f" than {current.zone}")
+    )
+    if doubtful:
+        action = "loading takes them as they are"
+        return Finding.of(table.symbol, "local_time", message, count, action, "warning")
+    return Finding.of(table.symbol, "local_time", message, count, remedies=remedies)
+
+
+def _broker_time(table: RawTable, edges: Edges, config: DataConfig) -> list[Finding]:
+    """Finds MetaTrader's epochs that nothing places."""
+    broker = table.dialect.name == "MetaTrader" and table.readings.origin == "epoch"
+    if not broker or config.time_zone is not None:
+        return []
+    if len(edges) >= FEWEST:
+        utc, *others = sorted(fits(edges, config.time_is), key=lambda one: one.zone != "UTC")
+        if utc.zone == "UTC" and all(beaten(one, utc, edges) for one in others):
+            return []
+    message = (
+        "MetaTrader counts the seconds of the broker's clock, which is rarely UTC (most brokers "
+        "keep America/New_York+7), and these weekends do not show which: set `time_zone`"
+    )
+    return [Finding.of(table.symbol, "broker_time", message, len(table))]
+
+
+def _weekend_bars(bars: Bars, bar_seconds: int, hint: str | None) -> list[Finding]:
+    """Finds bars while the market is closed; at half the weekends these are no mistakes.
+
+    Args:
+        bars: of one symbol.
+        bar_seconds: their length.
+        hint: the usual zone of stamps that nothing places; None where they are placed.
+    """
+    if bar_seconds > LONGEST_BAR:
+        return []
+    inside = in_weekend(bars.time) & in_weekend(bars.time + bar_seconds - 1)
+    if not inside.any():
+        return []
+    week = day_number(bars.time) // 7
+    bad, of = len(np.unique(week[inside])), int(week[-1] - week[0]) + 1
+    said = f" between Friday and Sunday 17:00 New York, at {bad} of {plural(of, 'weekend')}"
+    does: dict[str, Any]
+    if bad < FEWEST or 2 * bad < of:
+        does = {"severity": "warning", "action": "loading keeps them"}
+    elif hint and not in_weekend(clock(hint, bars.time).utc(bars.time)[0]).any():
+        action = "loading refuses: the broker's clock is in another zone than UTC"
+        does = {"action": action, "remedies": ({"time_zone": hint},)}
+    else:
+        does = {"action": "loading refuses: no known zone explains them"}
+    return Finding.where(bars.symbol, "weekend_bars", bars.time, inside, "bar", said, **does)

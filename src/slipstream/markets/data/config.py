@@ -1,0 +1,154 @@
+"""DataConfig: where the prices are and how to read them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from slipstream.core.bounds import Factor, SpreadPips
+from slipstream.core.config import Config
+from slipstream.core.days import validate_zone
+from slipstream.core.errors import ConfigError
+from slipstream.core.text import did_you_mean
+from slipstream.markets.data import symbols as names
+from slipstream.markets.data.bars import timeframe_seconds
+from slipstream.markets.data.finding import ACCEPTABLE, CATALOGUE
+
+Point = Annotated[float, Field(ge=1e-12, le=1e6)]
+
+
+class DataConfig(Config):
+    """The `data:` section of a config file.
+
+    Attributes:
+        folder: folder with one file a symbol, a single file, or ``package:NAME/sub/folder`` for
+            data that came inside an installed Python package.
+        symbols: which symbols to load, None for all files of the folder.
+        files: file name by symbol, for files that are not called ``{SYMBOL}.parquet|csv|feather``;
+            several symbols may name one file that holds them all; a pattern names the parts of
+            one symbol, such as ``BTCUSDT-1h-20*.csv``.
+        timeframe: asserted bar length (``15m``); bars are never resampled.
+        columns: the file's column names -> time, date, open, high, low, close, volume, spread,
+            spread_points, spread_pips, or any other name for an extra column.
+        time_format: strptime format of the time column, where detection fails.
+        row_spacing: length between rows (``1h``) whose stamps are too coarse to tell them apart;
+            the stamps are rebuilt from the order of the rows, which must have no holes.
+        time_zone: zone of stamps that carry none, such as ``UTC`` or ``America/New_York+7``.
+        separator: field separator of CSV files, where detection fails.
+        decimal: decimal mark of numbers in text, ``.`` or ``,``, where detection fails.
+        time_is: whether stamps mark the bar's open or its close (shifted by one bar).
+        price_side: what the prices are; bid and ask are shifted to mid by half the spread.
+        price_scale: factor that turns the file's prices into prices (0.00001 for points), one for
+            all symbols or by symbol ({EURUSD: 0.00001, USDJPY: 0.001}; others keep theirs).
+        spread_pips: full spread in pips where the file has no spread column.
+        point: price units of one point for `spread_points`, one for all symbols or by symbol;
+            default a tenth of a pip.
+        bad_bars: whether bars with missing, non-positive or impossible prices stop loading or are
+            dropped.
+        accept: findings of the data check that do not stop loading; each stands at the top of the
+            report.
+        market: trading hours; ``auto`` = ``fx`` for two fiat currencies, else ``24/7``.
+    """
+
+    folder: str
+    symbols: tuple[str, ...] | None = None
+    files: dict[str, str] = Field(default_factory=dict)
+    timeframe: str | None = None
+    columns: dict[str, str] = Field(default_factory=dict)
+    time_format: str | None = None
+    row_spacing: str | None = None
+    time_zone: str | None = None
+    separator: str | None = None
+    decimal: Literal[".", ","] | None = None
+    time_is: Literal["open", "close"] = "open"
+    price_side: Literal["mid", "bid", "ask"] = "mid"
+    price_scale: Factor | dict[str, Factor] = 1.0
+    spread_pips: SpreadPips | None = None
+    point: Point | dict[str, Point] | None = None
+    bad_bars: Literal["refuse", "drop"] = "refuse"
+    accept: tuple[str, ...] = ()
+    market: Literal["auto", "fx", "24/7"] = "auto"
+
+    @classmethod
+    def refuse_absent(cls, section: Mapping[str, Any], name: str) -> None:
+        """Raise ConfigError if no folder is given.
+
+        Args:
+            section: what was written.
+            name: of the environment, for the message.
+        """
+        if "folder" not in section:
+            raise ConfigError(
+                f"`env.data.folder` is missing: {name} reads prices. Say which folder has the "
+                "files, `slipstream tune ... --data-dir DIR`, or --set env.data.folder=DIR for "
+                "other commands; or write a config from it, "
+                f"`slipstream init {shlex.quote(name)} DIR > my.yaml`."
+            )
+
+    @field_validator("symbols", mode="before")
+    @classmethod
+    def _some_symbols(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = tuple(part.strip() for part in value.split(",") if part.strip())
+        if isinstance(value, (list, tuple)):
+            if not value:
+                raise ValueError("name at least one symbol, or leave it out for all files")
+            if len({str(one) for one in value}) != len(value):  # one may be a list
+                raise ValueError("each symbol may be named once")
+        return value
+
+    def scale_of(self, symbol: str) -> float:
+        """The factor of one symbol's prices."""
+        if isinstance(self.price_scale, dict):
+            return self.price_scale.get(symbol, 1.0)
+        return self.price_scale
+
+    def point_of(self, symbol: str) -> float:
+        """Price units of one symbol's point."""
+        given = self.point.get(symbol) if isinstance(self.point, dict) else self.point
+        return names.point(symbol) if given is None else given
+
+    @field_validator("accept", mode="before")
+    @classmethod
+    def _acceptable(cls, value: object) -> object:
+        value = (value,) if isinstance(value, str) else value
+        for name in value if isinstance(value, (list, tuple)) else ():
+            if name in ACCEPTABLE:
+                continue
+            if isinstance(name, str) and name in CATALOGUE:
+                entry = CATALOGUE[name]
+                how = f"its remedy is {entry.remedy}" if entry.remedy else "it stops nothing"
+                raise ValueError(f"{name} cannot be accepted: {how}")
+            advice = did_you_mean(str(name), ACCEPTABLE)
+            raise ValueError(f"{name!r} is no finding that can be accepted; {advice}")
+        return value
+
+    @field_validator("separator")
+    @classmethod
+    def _one_character(cls, value: str | None) -> str | None:
+        value = "\t" if value in ("tab", "\\t") else value
+        if value is not None and len(value) != 1:
+            raise ValueError("must be one character, such as ',' or ';', or 'tab'")
+        return value
+
+    @field_validator("timeframe", "row_spacing")
+    @classmethod
+    def _known_timeframe(cls, value: str | None) -> str | None:
+        return _checked(timeframe_seconds, value)
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, value: str | None) -> str | None:
+        return _checked(validate_zone, value)
+
+
+def _checked(check: Callable[[str], object], value: str | None) -> str | None:
+    if value is not None:
+        try:
+            check(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+    return value

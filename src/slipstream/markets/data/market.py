@@ -1,0 +1,193 @@
+"""Market: the prices of some symbols, loaded under one policy about bad data."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from slipstream.core.errors import DataError
+from slipstream.core.text import did_you_mean, plural, printable
+from slipstream.markets.data.bars import Bars
+from slipstream.markets.data.checks.check import Check, check
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.finding import CATALOGUE, advice, joined
+from slipstream.markets.data.reading.table import RawTable
+from slipstream.markets.data.symbols import MarketKind, pip
+
+_TOLD = 5  # errors that a refusal names
+_SAID = ("calendar", "broker_time", "bid_only", "ask_only")  # warnings told in full when loading
+
+
+@dataclass(frozen=True, eq=False)
+class Market:
+    """Bars of several symbols with one bar length.
+
+    Attributes:
+        bars: one entry a symbol, in the config's order.
+        bar_seconds: length of a bar.
+        kind: trading hours of the symbols: ``fx`` when all of them are, else ``24/7``.
+        hash: SHA-256 of symbols, times and numbers; equal content has an equal hash.
+        notes: sentences the user must see: what loading did about bad data.
+        accepted: the first of them: findings that would have stopped loading, and that the config's
+            `accept` names.
+        converting: bars of pairs that nobody trades here and that convert profits, where they are
+            in memory; else they are looked for in the folder.
+    """
+
+    bars: tuple[Bars, ...]
+    bar_seconds: int
+    kind: MarketKind
+    hash: str
+    notes: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    converting: tuple[Bars, ...] = ()
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of the symbols, in order."""
+        return tuple(bars.symbol for bars in self.bars)
+
+    def symbol(self, name: str) -> Bars:
+        """The bars of one symbol."""
+        for bars in self.bars:
+            if bars.symbol == name:
+                return bars
+        raise DataError(f"The market does not hold {name}; {did_you_mean(name, self.symbols)}")
+
+
+def load_market(config: DataConfig) -> Market:
+    """Loads the prices that `config` names, after the whole data check.
+
+    `check` reads each file by `read` (`markets/data/reading/table.py`) and cleans it by `clean`
+    (`markets/data/checks/clean.py`), whose header lists what happens to each kind of bad data.
+    `CATALOGUE` (`markets/data/finding.py`) names what stops loading.
+
+    Raises:
+        DataError: everything that stops it, and what to write so that it does not.
+    """
+    found = check(config)
+    _refuse(found)
+    inspected = found.inspected
+    bars = tuple(one.bars for one in inspected if one.bars is not None)
+    accepted = tuple(joined([one for one in found.findings if one.accepted], found.symbols))
+    kind: MarketKind = "fx" if all(one.kind == "fx" for one in inspected) else "24/7"
+    spreads = _spread_notes([one.table for one in inspected], config)
+    notes = (*accepted, *_mended(found), *spreads, *_odd_notes(found))
+    return Market(bars, inspected[0].bar_seconds, kind, content_hash(bars), notes, accepted)
+
+
+def market_of(bars: tuple[Bars, ...], bar_seconds: int, kind: MarketKind = "fx") -> Market:
+    """A market of bars that are already in memory, such as a planted one."""
+    return Market(bars, bar_seconds, kind, content_hash(bars), ())
+
+
+def content_hash(bars: tuple[Bars, ...]) -> str:
+    """SHA-256 of everything that training can see of the bars."""
+    digest = hashlib.sha256()
+    for one in bars:
+        digest.update(one.symbol.encode())
+        for name, column in one.columns().items():
+            digest.update(f"|{name}|{len(column)}|".encode())
+            digest.update(column.data)
+    return digest.hexdigest()
+
+
+def _refuse(found: Check) -> None:
+    """Raises DataError with everything that stops, in one paragraph with its remedies."""
+    if not found.stops:
+        return
+    named = [
+        replace(one, symbol=f"{one.symbol} ({found.files[one.symbol].name})")
+        if one.symbol in found.files and not one.message.startswith(one.symbol)
+        else one
+        for one in found.stops
+    ]
+    sentences = [one.removesuffix("; loading refuses.") + "." for one in joined(named, ())]
+    sentences = [one.replace("..", ".") if one.endswith("..") else one for one in sentences]
+    told = [*sentences[:_TOLD]]
+    if len(sentences) > _TOLD:
+        told.append(f"And {plural(len(sentences) - _TOLD, 'other error')}.")
+    if found.ways:
+        told.append(advice(found.ways))
+    raise DataError(" ".join([*told, f"{_check_command(found.config)} lists everything."]))
+
+
+def _check_command(config: DataConfig) -> str:
+    """The data check with the settings of this section, without which it may find other things."""
+    words = [config.folder, *(f"--column={one}={ours}" for one, ours in config.columns.items())]
+    kept = config.model_dump(exclude_defaults=True, exclude={"folder", "files", "columns"})
+    for key, value in kept.items():
+        if isinstance(value, dict):
+            value = [f"{symbol}={number}" for symbol, number in value.items()]
+        text = ",".join(value) if isinstance(value, list | tuple) else value
+        words.append(f"--{key.replace('_', '-')}={text}")
+    return f"`slipstream data check {printable(shlex.join(words))}`"
+
+
+def _mended(found: Check) -> list[str]:
+    """What loading changed, and figures that the calendar makes wrong."""
+    chosen = [
+        one
+        for one in found.findings
+        if one.severity == "warning"
+        and not one.accepted
+        and (CATALOGUE[one.kind].effect in ("mends", "stops") or one.kind in _SAID)
+    ]
+    return joined(chosen, found.symbols)
+
+
+def _odd_notes(found: Check) -> list[str]:
+    """One sentence that counts what loading keeps."""
+    kinds = [
+        one.kind
+        for one in found.findings
+        if one.severity == "warning" and CATALOGUE[one.kind].effect == "warns"
+    ]
+    counts = {kind: kinds.count(kind) for kind in kinds if kind not in _SAID}
+    if not counts:
+        return []
+    listed = ", ".join(kind if n == 1 else f"{kind} ({n})" for kind, n in counts.items())
+    return [f"The data check warns of {listed}: {_check_command(found.config)} says where."]
+
+
+def _spread_notes(tables: list[RawTable], config: DataConfig) -> list[str]:
+    notes = []
+    bare = [table.symbol for table in tables if table.spread is None]
+    if bare:
+        notes.append(
+            f"{', '.join(bare)}: no spread in the file and no `spread_pips`; the market data "
+            "itself charges no spread."
+        )
+    replaced = [table.symbol for table in tables if table.spread_replaced]
+    if replaced:
+        notes.append(
+            f"{', '.join(replaced)}: the file's own spread was replaced by `spread_pips: "
+            f"{config.spread_pips:g}`."
+        )
+    for table in tables:
+        spread = table.spread
+        if spread is not None and spread.meaning == "spread_points":
+            pips = float(np.nanmedian(spread.width)) / pip(table.symbol)
+            notes.append(
+                f"{table.symbol}: the file's spreads are points of "
+                f"{config.point_of(table.symbol):g}, {pips:.3g} pips in the median."
+            )
+    if config.price_side != "mid":
+        notes.append(
+            f"{config.price_side} prices were shifted to mid by half the spread "
+            f"({tables[0].spread_source})."
+        )
+    ignored = [
+        table.symbol
+        for table in tables
+        if config.time_zone not in (None, "UTC") and table.readings.origin == "aware"
+    ]
+    if ignored:
+        notes.append(
+            f"{', '.join(ignored)}: `time_zone: {config.time_zone}` was ignored, the stamps "
+            "carry their own zone."
+        )
+    return notes

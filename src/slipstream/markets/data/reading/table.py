@@ -1,0 +1,693 @@
+"""RawTable: one file as it is, before any rule about bad data is applied."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from slipstream.core.capacity import free_memory
+from slipstream.core.errors import DataError, ResourceError
+from slipstream.core.reader import UnreadableError, open_regular, regular_file
+from slipstream.core.text import refuse_path
+from slipstream.markets.data import symbols
+from slipstream.markets.data.bars import BoolArray, FloatArray, IntArray, timeframe_seconds
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.finding import RemedyError
+from slipstream.markets.data.reading import stamps
+from slipstream.markets.data.reading.dialect import (
+    PRICES,
+    SYMBOL_NAMES,
+    Dialect,
+    refuse_twins,
+    rename,
+    sided,
+    simple,
+    sniff,
+    with_header,
+)
+from slipstream.markets.data.reading.source import parts_of, side_of
+
+SPREADS = ("spread", "spread_points", "spread_pips")
+_CORE = {"time", "date", *PRICES, "volume", *SPREADS}
+_SNIFFED_BYTES = 65536
+_UNKNOWN = -1.0  # Interactive Brokers' volume of what has none
+_TIMES_SIZE = 4  # of a text, in memory while it is read: its bytes twice, and its columns
+# polars' own faults are no `Exception`, and are those of a file that it cannot hold.
+_BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_NUMBERS = 24  # a row has that many more of 8 bytes, at most, while its bars are made
+_LISTED = 20
+_LETTERED = r"^\d[\d.]*[KMB]$"
+_END = r"(?:[eE][-+]?\d+)?[KMB%]?$"
+_MARKED = rf"^[-+]?[\d.,]*\d[\d.,]*{_END}"
+_SPACES = r"[\s'\u{2019}\u{fffd}]"
+_SPACED = rf"^[-+]?\d{{1,3}}(?:{_SPACES}\d{{3}})+(?:[.,]\d+)?{_END}"
+# What proves a decimal mark, and what may as well be one between thousands.
+_MARKS = {
+    mark: (
+        rf"^[-+]?(?:\d*{point}\d+|\d{{1,3}}(?:{group}\d{{2,3}})+{point}\d+"
+        rf"|\d{{1,3}}(?:{group}\d{{2,3}})*{group}\d{{3}}){_END}",
+        rf"^[-+]?(?:[1-9]\d{{0,2}}{point}\d{{3}}|\d{{1,3}}{group}\d{{3}}){_END}",
+    )
+    for mark, point, group in ((".", r"\.", ","), (",", ",", r"\."))
+}
+_SIZES = {"K": 1e3, "M": 1e6, "B": 1e9}
+
+
+class Spread(NamedTuple):
+    """Spreads of a file, and where they come from.
+
+    Attributes:
+        width: full spread in price units, float64 [n], NaN where missing.
+        source: in words.
+        column: the file's column as it is, float64 [n], and whose meaning it has: ``spread``,
+            ``spread_points`` or ``spread_pips``; None where the config says the spread.
+        meaning: see `column`; empty where there is none.
+    """
+
+    width: FloatArray
+    source: str
+    column: FloatArray | None = None
+    meaning: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """A file's rows in file order.
+
+    Attributes:
+        symbol, path: whose prices, from where.
+        dialect: how the file is written.
+        readings: its stamps as its own clock shows them.
+        zone: of those that need one: the config's, else what the format states, else None.
+        columns: open, high, low, close, volume as float64 [n], NaN where missing or not a number.
+        quoted: the closes as the file has them, before `price_scale`, float64 [n].
+        spread: None when there is no source of it.
+        extra: other numeric columns.
+        part: which of the symbol's files each row comes from, int64 [n].
+        unpaired: number of rows that the file of bids or that of asks has alone.
+        unknown: number of rows whose volume is unknown and counts as 0.
+        spread_replaced: whether the config's spread took the place of the file's own.
+    """
+
+    symbol: str
+    path: Path
+    dialect: Dialect
+    readings: stamps.Readings
+    zone: str | None
+    columns: dict[str, FloatArray]
+    quoted: FloatArray
+    spread: Spread | None
+    extra: dict[str, FloatArray]
+    part: IntArray
+    unpaired: int = 0
+    unknown: int = 0
+    spread_replaced: bool = False
+
+    def __len__(self) -> int:
+        return len(self.readings.seconds)
+
+    @property
+    def needs_zone(self) -> bool:
+        """Whether some stamps have no zone, and nothing says which."""
+        return self.zone is None and bool(self.readings.naive.any())
+
+    @property
+    def side(self) -> Literal["mid", "bid", "ask"]:
+        """Whose prices these are, as the file's name says or its format implies."""
+        name = self.path.stem.upper()
+        if self.dialect.two_sided:
+            return "mid"
+        if "ASK" in name:
+            return "ask"
+        return "bid" if "BID" in name else self.dialect.side
+
+    @property
+    def spread_source(self) -> str:
+        """Where the spread comes from, in words."""
+        return "none" if self.spread is None else self.spread.source
+
+    @cached_property
+    def stamps(self) -> stamps.Stamps:
+        """Moments of the rows, before `time_is` is applied; as if in UTC where no zone is known."""
+        return stamps.placed(self.readings, self.zone or "UTC")
+
+    @property
+    def silent(self) -> BoolArray:
+        """Rows in which nothing traded: flat, without volume, bool [n]."""
+        columns = self.columns
+        quiet: BoolArray = (columns["high"] == columns["low"]) & (columns["volume"] == 0.0)
+        return quiet
+
+
+def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
+    """Reads one file, or a symbol's parts as one; refuses only what cannot be understood at all.
+
+    Raises:
+        RemedyError: missing columns, unknown time format, several symbols in one table.
+        DataError: unreadable or empty file.
+    """
+    label = f"{symbol} ({path.name})"
+    paths = parts_of(path)
+    parts = [_part(symbol, one, config) for one in paths]
+    sides = [side_of(one) for one in paths]
+    dialect, unpaired = parts[0][0], 0
+    part = np.repeat(np.arange(len(parts)), [one.height for _, one in parts])
+    if set(sides) == {"bid", "ask"}:
+        bid, ask = (
+            _together(
+                [one for (_, one), its in zip(parts, sides, strict=True) if its == side], label
+            )
+            for side in ("bid", "ask")
+        )
+        frame, unpaired = _both_sides(bid, ask, config, label)
+        dialect = replace(dialect, two_sided=True, side="mid")
+        part = np.zeros(frame.height, dtype=np.int64)
+    else:
+        frame = _together([one for _, one in parts], label)
+    scale = config.scale_of(symbol)
+    quoted = numbers(frame["close"])
+    columns = {
+        name: (quoted if name == "close" else numbers(frame[name])) * scale for name in PRICES
+    }
+    volume = np.zeros(frame.height)
+    if "volume" in frame.columns and not is_blank(frame["volume"]):
+        volume = numbers(frame["volume"])  # a column of nothing is no volume
+    unknown = volume == _UNKNOWN
+    volume[unknown] = 0.0
+    extra = {
+        name: numbers(frame[name])
+        for name in frame.columns
+        if name not in _CORE and is_numeric(frame[name])
+    }
+    readings = stamps.parse(frame["time"], config.time_format, label)
+    shown = readings.seconds
+    if config.row_spacing and stamps.many_share(len(shown) - len(np.unique(shown)), len(shown)):
+        rebuilt = stamps.rebuild(readings, timeframe_seconds(config.row_spacing))
+        if rebuilt is None:
+            raise DataError(
+                f"{label}: `row_spacing: {config.row_spacing}` does not fit: no single start puts "
+                "every row at its stamp. Rows are missing or the length is another one. Export the "
+                "file again with full time stamps."
+            )
+        readings = rebuilt
+    return RawTable(
+        symbol=symbol,
+        path=path,
+        dialect=dialect,
+        readings=readings,
+        zone=config.time_zone or dialect.zone,
+        columns={**columns, "volume": volume},
+        quoted=quoted,
+        spread=_spread(frame, symbol, config),
+        extra=extra,
+        part=part,
+        unpaired=unpaired,
+        unknown=int(unknown.sum()),
+        spread_replaced=config.spread_pips is not None
+        and any(name in frame.columns for name in SPREADS),
+    )
+
+
+def _together(frames: list[pl.DataFrame], label: str) -> pl.DataFrame:
+    """Return the rows of a symbol's parts as one table of the columns that all have."""
+    shared = [name for name in frames[0].columns if all(name in one for one in frames)]
+    try:
+        return pl.concat([one.select(shared) for one in frames], how="vertical_relaxed")
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"{label} stands for {len(frames)} files whose columns differ in type ({error}): "
+            "write them alike, or name one of them in `files`."
+        ) from None
+
+
+def _both_sides(
+    bid: pl.DataFrame, ask: pl.DataFrame, config: DataConfig, label: str
+) -> tuple[pl.DataFrame, int]:
+    """Return mid prices and spread of a bid and an ask file, and how many rows have no partner."""
+    first, second = (stamps.parse(one["time"], config.time_format, label) for one in (bid, ask))
+    shared, own, other = np.intersect1d(first.seconds, second.seconds, return_indices=True)
+    shown = shared != stamps.MISSING
+    if not shown.any():
+        raise DataError(
+            f"{label} stands for a file of bids and one of asks that have no time stamp in common: "
+            "export both for the same time, or name one of them in `files`."
+        )
+    own, other = own[shown], other[shown]
+    made = {name: 0.5 * (numbers(bid[name])[own] + numbers(ask[name])[other]) for name in PRICES}
+    made["spread"] = numbers(ask["open"])[other] - numbers(bid["open"])[own]
+    frame = bid[own].with_columns(pl.Series(name, column) for name, column in made.items())
+    return frame, len(bid) + len(ask) - 2 * len(own)
+
+
+def _part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.DataFrame]:
+    """One file's dialect and its rows under our names."""
+    label = f"{symbol} ({path.name})"
+    dialect, frame = read_frame(path, config, label)
+    frame = of_symbol(frame, symbol, path, label)
+    dialect, frame = _middled(_dated(frame), dialect, config)
+    frame = named(frame, dialect, config, label)
+    if frame.height == 0:
+        raise DataError(
+            f"{label} holds no bars: it has a header and nothing else. Put bars into it, or take "
+            "the file away and leave its symbol out of `symbols`."
+        )
+    if "date" in frame.columns and is_clock(frame["time"]):
+        date = frame["date"]
+        date = stamps.digits(date) if date.dtype.is_numeric() else date.cast(pl.String)
+        frame = frame.with_columns(time=date.str.strip_chars() + " " + _clock(frame["time"]))
+    return dialect, frame
+
+
+def _clock(column: pl.Series) -> pl.Series:
+    """Return times of day as text: 0, 100 and 2300 are hours and minutes, 30000 is 03:00:00."""
+    text = column.cast(pl.String).str.strip_chars().str.replace(r"\.0$", "")
+    whole = text.cast(pl.Int64, strict=False).drop_nulls().to_numpy()
+    if len(whole) < len(text.drop_nulls()) or len(whole) == 0:
+        return text
+    if whole.max() <= 23:
+        return text.str.zfill(2) + "0000"
+    if (
+        whole.max() < 2400
+        and bool((whole % 100 < 60).all())
+        and bool((text.str.len_chars() <= 4).all())
+    ):
+        return text.str.zfill(4) + "00"
+    return text.str.zfill(6)
+
+
+def _dated(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with a date, and a time, of columns for year, month, day and hour."""
+    own = {simple(name): name for name in frame.columns}
+    if not {"year", "month", "day"} <= own.keys() or "date" in own:
+        return frame
+
+    def part(name: str) -> pl.Series:
+        column = frame[own[name]]
+        column = stamps.digits(column.cast(pl.Float64) if column.dtype.is_float() else column)
+        return column.cast(pl.String).str.strip_chars().str.zfill(2)
+
+    date = part("year") + "-" + part("month") + "-" + part("day")
+    frame = frame.drop(own[name] for name in ("year", "month", "day")).with_columns(date=date)
+    if "hour" in own and "time" not in own:
+        clock = part("hour")
+        for name in ("minute", "second"):
+            clock = clock + ":" + (part(name) if name in own else "00")
+        frame = frame.with_columns(time=clock)
+        frame = frame.drop(own[name] for name in ("hour", "minute", "second") if name in own)
+    return frame
+
+
+def _middled(
+    frame: pl.DataFrame, dialect: Dialect, config: DataConfig
+) -> tuple[Dialect, pl.DataFrame]:
+    """Return prices and spread of columns of bid and ask.
+
+    Prices without a side stay if there are four of them. Otherwise they are the middle of bid and
+    ask. The spread is that of the open, at which orders fill; of the close where the file has no
+    other; the file's own spread column if it has one.
+    """
+    dialect = replace(dialect, columns=tuple(frame.columns))
+    sides: dict[str, dict[str, str]] = {"bid": {}, "ask": {}}
+    for name in frame.columns:
+        found = None if name in config.columns else sided(name)
+        if found is not None:
+            sides[found[0]].setdefault(found[1], name)
+    bid, ask = sides["bid"], sides["ask"]
+    names = rename(dialect, config.columns, "")
+    ours = set(names.values())
+    used = {*bid.values(), *ask.values()}
+    complete = [side for side in sides if set(PRICES) <= sides[side].keys()]
+    both = next((name for name in (*PRICES[::3], "") if name in bid and name in ask), None)
+    plain = set(PRICES) <= ours
+    if (both is None) if plain else not complete:
+        return dialect, frame
+    if len(min(used, key=len)) <= 2 and len(complete) < 2:  # BO, AC: too short to prove anything
+        return dialect, frame
+    made: dict[str, FloatArray] = {}
+    width = None if both is None else numbers(frame[ask[both]]) - numbers(frame[bid[both]])
+    if not plain:
+        for name in PRICES:
+            quotes = [numbers(frame[sides[side][name]]) for side in complete]
+            made[name] = np.mean(quotes, axis=0)
+            if len(complete) == 1 and width is not None:
+                made[name] += (0.5 if complete == ["bid"] else -0.5) * width
+    if width is not None and not ours & set(SPREADS):
+        made["spread"] = width
+    side = dialect.side
+    if plain:  # whose quotes the prices without a side are
+        close = frame[next(theirs for theirs, one in names.items() if one == "close")]
+        for name, own in sides.items():
+            quote = own.get("close", own.get(""))
+            if quote and (np.mean(numbers(close) == numbers(frame[quote])) > 0.99):
+                side = "bid" if name == "bid" else "ask"
+    elif width is None:
+        side = "bid" if complete == ["bid"] else "ask"
+    frame = frame.drop(used).with_columns(pl.Series(name, made[name]) for name in made)
+    two_sided = not plain and width is not None
+    return replace(dialect, columns=tuple(frame.columns), side=side, two_sided=two_sided), frame
+
+
+def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
+    """A file's dialect and its columns under their own names."""
+    if path.is_dir():
+        raise DataError(f"{label} is a folder, a file was expected: rename or remove {path}.")
+    try:
+        regular_file(path)
+    except FileNotFoundError:
+        raise DataError(f"{label} does not exist: looked for {path}.") from None
+    except UnreadableError as problem:  # a pipe would never end
+        raise DataError(f"{label} cannot be read: {problem}. Rename or remove {path}.") from None
+    try:
+        if path.suffix.lower() in (".parquet", ".feather"):
+            str(path).encode()  # polars opens no other path
+        if path.suffix.lower() == ".parquet":
+            _check_memory(pl.scan_parquet(path, glob=False), label)
+            frame = _plain(pl.read_parquet(path, glob=False))
+            return with_header(tuple(frame.columns), "Parquet"), decimals(frame, config, label)
+        if path.suffix.lower() == ".feather":
+            _check_memory(pl.scan_ipc(path), label)
+            frame = _plain(pl.read_ipc(path))
+            return with_header(tuple(frame.columns), "Feather"), decimals(frame, config, label)
+        dialect, frame = _read_text(path, config, label)
+        return dialect, decimals(frame, config, label)
+    except UnicodeEncodeError:
+        raise DataError(f"{label} cannot be read. {refuse_path(str(path))}") from None
+    except (*_BROKEN, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{label} cannot be read ({reason}): it is incomplete, or no "
+            f"{path.suffix.lstrip('.') or 'CSV'} file."
+        ) from None
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same with text where other programs wrote categories or bytes."""
+    coded = [n for n, kind in frame.schema.items() if kind in (pl.Categorical, pl.Enum, pl.Binary)]
+    return frame.with_columns(pl.col(name).cast(pl.String, strict=False) for name in coded)
+
+
+def _check_memory(scan: pl.LazyFrame, label: str) -> None:
+    """Refuses a file whose rows do not fit into memory, by the number that it states itself.
+
+    Raises:
+        ResourceError: nothing but that number has been read.
+    """
+    rows = scan.select(pl.len()).collect().item()
+    needed = 8 * rows * (len(scan.collect_schema()) + _NUMBERS)
+    free = free_memory()
+    if needed > free:
+        raise ResourceError(
+            f"{label} has {rows:,} rows, which take about {needed / 2**30:,.1f} GiB while they are "
+            f"read, and {free / 2**30:,.1f} GiB of memory are free: keep fewer of them in the file "
+            "(longer bars, or a shorter time), or read it on a larger machine."
+        )
+
+
+def _read_text(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.DataFrame]:
+    with open_regular(path) as file:
+        head = _as_utf8(file.read(_SNIFFED_BYTES), "replace").decode(errors="replace")
+        dialect = sniff(head, config.separator, label)  # before the rest: it may be gigabytes
+        size, free = os.fstat(file.fileno()).st_size, free_memory()
+        if _TIMES_SIZE * size > free:
+            raise ResourceError(
+                f"{label} has {size / 2**30:,.1f} GiB of text, which take {_TIMES_SIZE} times as "
+                f"much while they are read; {free / 2**30:,.1f} GiB of memory are free. Keep fewer "
+                "rows in the file (longer bars, or a shorter time), or read it on a larger machine."
+            )
+        file.seek(0)
+        content = _as_utf8(file.read())
+    rows = content.split(b"\n", dialect.skip)[-1]
+    names = list(dialect.columns)
+    for k, name in enumerate(names):
+        if names.count(name) > 1:  # twins are told apart; empty names are not read
+            names[k] = f"{name}_duplicated_{k}" if name else f"unnamed_{k}"
+    # Every column as text: a stray word in row 900,000 is then a missing number, with its time.
+    frame = pl.read_csv(
+        io.BytesIO(f"{dialect.separator.join(map(str, range(len(names))))}\n".encode() + rows),
+        separator=dialect.separator,
+        infer_schema=False,
+        truncate_ragged_lines=True,
+        encoding="utf8-lossy",
+    )
+    frame.columns = names
+    blank = pl.all_horizontal(pl.all().is_null() | (pl.all().str.strip_chars() == ""))
+    frame = frame.filter(~blank)
+    again = [pl.nth(k).str.strip_chars() == cell for k, cell in enumerate(dialect.header) if cell]
+    if again:  # the header stands again where files were joined
+        frame = frame.filter(~pl.all_horizontal(again).fill_null(False))
+    if len(set(dialect.columns)) < len(names):
+        refuse_twins([name for name in dialect.columns if dialect.columns.count(name) > 1], label)
+    return replace(dialect, columns=tuple(names)), frame
+
+
+def _as_utf8(content: bytes, errors: str = "strict") -> bytes:
+    """Bytes of a text as UTF-8 without a mark of the byte order; MetaTrader writes UTF-16."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        content = content.decode("utf-16", errors).encode()
+    return content.removeprefix(b"\xef\xbb\xbf")
+
+
+def _spread(frame: pl.DataFrame, symbol: str, config: DataConfig) -> Spread | None:
+    """Full spread in price units: the config's pips, else a column, else none."""
+    if config.spread_pips is not None:
+        width = config.spread_pips * symbols.pip(symbol)
+        return Spread(np.full(frame.height, width), f"{config.spread_pips:g} pips from the config")
+    filled = [name for name in SPREADS if name in frame.columns]
+    filled = [name for name in filled if not is_blank(frame[name])]
+    meaning = next(iter(filled), None)
+    if meaning is None:
+        return None
+    column = numbers(frame[meaning])
+    if meaning == "spread":
+        return Spread(column * config.scale_of(symbol), "column spread", column, meaning)
+    unit = config.point_of(symbol) if meaning == "spread_points" else symbols.pip(symbol)
+    return Spread(column * unit, f"column {meaning} x {unit:g}", column, meaning)
+
+
+def named(frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str) -> pl.DataFrame:
+    """The frame under our names, with at least a time and four prices."""
+    names = rename(dialect, config.columns, label)
+    frame = frame.select(list(names)).rename(names)
+    if "time" not in frame.columns:
+        moments = [name for name in frame.columns if frame[name].dtype in (pl.Datetime, pl.Date)]
+        if len(moments) == 1:
+            frame = frame.rename({moments[0]: "time"})
+    missing = [name for name in ("time", *PRICES) if name not in frame.columns]
+    if missing:
+        raise _without(missing, frame, dialect, config, label)
+    return frame
+
+
+def _without(
+    missing: list[str],
+    frame: pl.DataFrame,
+    dialect: Dialect,
+    config: DataConfig,
+    label: str,
+) -> RemedyError:
+    """The error that names columns that are missing, and those that hold them if numbers tell."""
+    listed = ", ".join(name or '""' for name in dialect.columns)
+    given = {theirs: ours for theirs, ours in config.columns.items() if theirs in dialect.columns}
+    message = (
+        f"{label} must have the columns time, open, high, low and close; {', '.join(missing)} is "
+        f"missing among {listed}"
+    )
+    unknown = [theirs for theirs in config.columns if theirs not in given]
+    if unknown:
+        message += f" (`columns` names {unknown[0]!r}, which is not there)"
+    found = _guess(frame, missing, dialect)
+    if found is None:
+        return RemedyError(
+            "columns", f"{message}: say which is which by `columns`, as THEIRS: ours."
+        )
+    return RemedyError("columns", f"{message}.", {"columns": {**given, **found}})
+
+
+def _guess(frame: pl.DataFrame, missing: list[str], dialect: Dialect) -> dict[str, str] | None:
+    """The file's names of missing columns, where what they hold leaves one reading.
+
+    A missing time is the only column that holds stamps. Missing prices are found where four
+    columns in a row are open, high, low and close by their sizes.
+    """
+    found: dict[str, str] = {}
+    head = frame.head(1000)
+    if "time" in missing:
+        moments = [name for name in head.columns if _holds_stamps(head[name])]
+        if "" in dialect.columns and not moments:
+            found[""] = "time"  # pandas writes an index without a name
+        elif len(moments) == 1:
+            found[moments[0]] = "time"
+        else:
+            return None
+    if set(missing) & set(PRICES):
+        numeric = [n for n in head.columns if n not in found and is_numeric(head[n])]
+        four = next(
+            (
+                numeric[k : k + 4]
+                for k in range(len(numeric) - 3)
+                if _is_ohlc([numbers(head[n]) for n in numeric[k : k + 4]])
+            ),
+            None,
+        )
+        if four is None:
+            return None
+        found |= dict(zip(four, PRICES, strict=True))
+    theirs_of = {simple(name).replace(" ", "_"): name for name in dialect.columns}
+    return {theirs_of.get(name, name): ours for name, ours in found.items()}
+
+
+def _holds_stamps(column: pl.Series) -> bool:
+    if column.dtype.is_numeric():
+        return False
+    try:
+        readings = stamps.parse(column, None, "")
+    except DataError:
+        return False
+    steps = np.sign(np.diff(readings.seconds))
+    ordered = len(steps) > 0 and max(np.mean(steps > 0), np.mean(steps < 0)) > 0.9
+    return bool(ordered and (readings.seconds != stamps.MISSING).all())
+
+
+def _is_ohlc(columns: list[FloatArray]) -> bool:
+    opens, high, low, close = columns
+    inside = (high >= np.maximum(opens, close)) & (low <= np.minimum(opens, close))
+    return bool(inside.mean() > 0.99 and (high > low).any() and (low > 0.0).mean() > 0.99)
+
+
+def of_symbol(frame: pl.DataFrame, symbol: str, path: Path, label: str) -> pl.DataFrame:
+    """The rows of one symbol, of a table with a column that names several."""
+    names, column = symbols_in(frame)
+    if len(names) < 2:
+        return frame
+    chosen = [name for name in names if _bare(name) == _bare(symbol)]
+    if chosen:
+        return frame.filter(pl.col(column).cast(pl.String).str.strip_chars().is_in(chosen))
+    listed = names[:_LISTED]
+    remedy = {"files": {_bare(name): path.name for name in names}}
+    raise RemedyError(
+        "several_symbols",
+        f"{label} holds {len(names)} symbols in its column {column!r} ({', '.join(listed)}"
+        f"{', ...' if len(names) > _LISTED else ''}), none of them {symbol}: name those to load.",
+        remedy,
+    )
+
+
+def symbols_in(frame: pl.DataFrame) -> tuple[list[str], str]:
+    """The symbols that a column of a table names, in order, and that column's name."""
+    for name in frame.columns:
+        if simple(name) in SYMBOL_NAMES and frame[name].dtype in (pl.String, pl.Categorical):
+            values = frame[name].cast(pl.String).str.strip_chars().drop_nulls()
+            return values.unique(maintain_order=True).to_list(), name
+    return [], ""
+
+
+def bare_names(frame: pl.DataFrame) -> list[str]:
+    """The symbols that a column of a table names, as a config's `symbols` would."""
+    return [_bare(name) for name in symbols_in(frame)[0]]
+
+
+def _bare(name: str) -> str:
+    """A name without prefix and marks: ``C:EUR/USD`` -> ``EURUSD``."""
+    return re.sub(r"[^A-Z0-9]", "", re.sub(r"^[CXI]:", "", name.upper()))
+
+
+def is_clock(column: pl.Series) -> bool:
+    """Whether a column is a time of day, which needs its date beside it."""
+    if column.dtype == pl.Time:
+        return True
+    if column.dtype.is_numeric():
+        return bool((column.drop_nulls() < 240_000).all())
+    if column.dtype != pl.String:
+        return False
+    clock = r"(?i)^\s*(?:\d{1,2}:\d{2}.*|\d{1,6}(?:\.0)?|\d{1,2}[ -]?[ap]m)$"
+    return bool(column.drop_nulls().head(100).str.contains(clock).all())
+
+
+def is_blank(column: pl.Series) -> bool:
+    """Whether no cell holds anything."""
+    if column.dtype == pl.String:
+        column = column.filter(column.str.strip_chars() != "")
+    return column.null_count() == len(column)
+
+
+def is_numeric(column: pl.Series) -> bool:
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        return True
+    if column.dtype != pl.String or column.null_count() == len(column):
+        return False
+    return bool(column.drop_nulls().cast(pl.Float64, strict=False).null_count() == 0)
+
+
+def numbers(column: pl.Series) -> FloatArray:
+    """A column as float64 [n], NaN where it is missing or not a number."""
+    if column.dtype == pl.String:
+        column = column.str.strip_chars()
+        cast = column.cast(pl.Float64, strict=False)
+        if cast.null_count() > column.null_count() and column.str.contains(_LETTERED).any():
+            return _lettered(column)  # 12.5K, 1.2M
+        column = cast
+    elif column.dtype.is_nested() or column.dtype.is_temporal():
+        return np.full(len(column), np.nan)
+    return column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
+
+
+def _lettered(column: pl.Series) -> FloatArray:
+    """Numbers that end in K, M or B, float64 [n]."""
+    values = column.str.strip_chars_end("KMB").cast(pl.Float64, strict=False)
+    letters = column.str.slice(-1).replace_strict(_SIZES, default=1.0, return_dtype=pl.Float64)
+    return (values * letters).fill_null(np.nan).to_numpy().copy()
+
+
+def decimals(frame: pl.DataFrame, config: DataConfig, label: str) -> pl.DataFrame:
+    """Return text columns of numbers with decimal points and without marks between thousands.
+
+    A column's own numbers decide whether its commas are decimal: 1,10 and 1.234,5 are, 1,234.5
+    and 1,234,567 are not. Numbers such as 1,234 alone are decided by the file's other columns.
+
+    Raises:
+        RemedyError: no column decides.
+    """
+    texts: dict[str, pl.Series] = {}
+    marks: dict[str, set[str]] = {}
+    for name in frame.columns:
+        if frame[name].dtype != pl.String:
+            continue
+        text = frame[name].str.strip_chars().str.replace(r"^([-+]?)[$€£¥]\s*", "$1")
+        if text.str.contains(_SPACED).any():
+            text = text.str.replace_all(_SPACES, "")
+        if 2 * text.str.contains(_MARKED).sum() > len(text) - text.null_count():
+            texts[name] = text
+            marks[name] = {
+                mark
+                for mark, (proof, open_) in _MARKS.items()
+                if (text.str.contains(proof) & ~text.str.contains(open_)).any()
+            }
+    known = {mark for found in marks.values() for mark in found}
+    for name, text in texts.items():
+        own = {config.decimal} if config.decimal else marks[name] or known
+        grouped = text.str.contains(",", literal=True)
+        if not grouped.any() and "," not in own:
+            decimal = "."
+        elif len(own) == 1:
+            (decimal,) = own
+        else:
+            raise RemedyError(
+                "decimal",
+                f"{label}: the comma in numbers such as {text.filter(grouped)[0]!r} in column "
+                f"{name!r} may be decimal or stand between thousands, and no column decides.",
+                {"decimal": "."},
+                {"decimal": ","},
+            )
+        thousands = "," if decimal == "." else "."
+        texts[name] = text.str.replace_all(thousands, "", literal=True).str.replace(
+            decimal, ".", literal=True
+        )
+    return frame.with_columns(text.alias(name) for name, text in texts.items())

@@ -1,0 +1,147 @@
+"""Features of a panel: the registry's columns for every asset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from slipstream.core.errors import DataError
+from slipstream.core.text import plural
+from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray
+from slipstream.markets.data.panel import Panel
+from slipstream.markets.features.registry import (
+    column_of,
+    longest_memory,
+    require_finite,
+    resolve,
+    warm_up_rows,
+)
+from slipstream.markets.features.sets import expand
+
+_FEWEST = 200  # rows from which a column that never changes counts as dead
+# 0 for ever where every bar opens at the close before it, as in planted markets and at some
+# exchanges. It is noted, not refused: sets keep their shape from market to market.
+_NOTED = ("log_open",)
+
+
+class PanelFeatures(NamedTuple):
+    """Features of A assets, causal and unscaled.
+
+    Attributes:
+        values: float64 [T, A, F]; row t uses bars <= t of the same asset and segment. NaN where an
+            asset is not listed or has not had `warm_up` bars since the segment or the asset began.
+        warm_up: rows between the first bar and the first usable row, the longest of the columns.
+        notes: sentences the user must see.
+        names: the columns' names, sets written out.
+    """
+
+    values: FloatArray
+    warm_up: int
+    notes: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
+    """Computes features of every asset, anew in every segment of the panel.
+
+    A gap inside a segment counts as the flat bars without volume that the panel shows. Columns
+    that never change are refused by `refuse_constant`, for the rows of a training window.
+
+    Args:
+        names: registry names, names of sets (`portfolio`, `cappuccino`, `finrl_crypto`), or of
+            extra columns that all assets have.
+        panel: the bars.
+
+    Raises:
+        ConfigError: unknown or repeated name.
+        DataError: no segment is longer than the warm-up, or missing numbers in a column of the
+            data.
+    """
+    names = expand(names, panel.extra)
+    warm_up = warm_up_rows(names, panel.extra)
+    assets = len(panel.symbols)
+    values = np.full((len(panel.time), assets, len(names)), np.nan)
+    for asset in range(assets):
+        for low, high in panel.segments.tolist():
+            first, last = _present(panel.tradable[low:high, asset], low)
+            first += warm_up
+            if last <= first:
+                continue
+            bars = panel.bars(asset, first - warm_up, last)
+            for index, name in enumerate(names):
+                values[first:last, asset, index] = _column(name, bars, warm_up)
+            listed = panel.listed[first:last, asset]
+            values[first:last, asset][~listed] = np.nan
+    notes = _notes(names, values, warm_up, panel)
+    features = PanelFeatures(values, warm_up, tuple(notes), names)
+    values.flags.writeable = False
+    return features
+
+
+def refuse_constant(features: PanelFeatures, symbols: Sequence[str], rows: IntArray) -> None:
+    """Raises DataError when a column never changes over some rows, such as a training window.
+
+    Assets with fewer than 200 usable rows among them are not judged, and `log_open` may be 0.
+    """
+    judged = [index for index, name in enumerate(features.names) if name not in _NOTED]
+    for asset, symbol in enumerate(symbols):
+        seen = features.values[rows, asset]
+        seen = seen[~np.isnan(seen[:, 0])]
+        if len(seen) < _FEWEST:
+            continue
+        dead = [index for index in judged if (seen[:, index] == seen[0, index]).all()]
+        if dead:
+            name = features.names[dead[0]]
+            raise DataError(
+                f"{symbol}: feature {name} must change, it is {seen[0, dead[0]]:g} in all "
+                f"{len(seen):,} bars of the training window and tells an agent nothing: leave it "
+                "out of `features`, or leave the asset out of `symbols`."
+            )
+
+
+def _present(tradable: BoolArray, low: int) -> tuple[int, int]:
+    """Rows from the asset's first bar in a segment to the segment's end; empty without a bar."""
+    if not tradable.any():
+        return low, low
+    return low + int(tradable.argmax()), low + len(tradable)
+
+
+def _column(name: str, bars: Bars, warm_up: int) -> FloatArray:
+    column = column_of(name, bars)
+    require_finite(bars, name, column, warm_up)
+    return column[warm_up:]
+
+
+def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel) -> list[str]:
+    """Raises DataError where nothing is usable."""
+    usable = [not bool(np.isnan(values[:, a, 0]).all()) for a in range(len(panel.symbols))]
+    if not any(usable):
+        longest = int((panel.segments[:, 1] - panel.segments[:, 0]).max())
+        slowest = longest_memory(names, panel.extra, longest // 20)
+        raise DataError(
+            f"The assets must have more neighbouring bars than the {warm_up:,} that their features "
+            f"need to warm up, the longest stretch without a hole has {longest:,}: load more data, "
+            f"or leave out the slowest features ({slowest})."
+        )
+    notes = [
+        f"{symbol} has fewer than {plural(warm_up + 1, 'bar')}, all of them warm-up of its "
+        "features, and is never traded."
+        for symbol, there in zip(panel.symbols, usable, strict=True)
+        if not there
+    ]
+    for name in names:
+        feature, _ = resolve(name, panel.extra)
+        column = values[:, :, names.index(name)]
+        if name in _NOTED and not np.nan_to_num(column).any():
+            notes.append(
+                f"Feature {name} is 0 in every bar: all bars open at the close before them, and it "
+                "tells an agent nothing."
+            )
+        if feature is not None and feature.cumulative:
+            notes.append(
+                f"Feature {name} counts from the first bar of the data (or of a segment), as in "
+                "the system it comes from: with other data it differs by a constant."
+            )
+    return notes

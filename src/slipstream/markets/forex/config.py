@@ -1,0 +1,167 @@
+"""What a user may write under `env:` for the forex environment."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from slipstream.core import config
+from slipstream.core.bounds import (
+    BarCount,
+    Equity,
+    Exposure,
+    InnerShare,
+    Leverage,
+    Penalty,
+    Share,
+    SlippagePips,
+    SomeBars,
+)
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.features.registry import DEFAULT_FEATURES
+from slipstream.markets.folds import SplitConfig
+
+# Stops: pips, multiples of ATR, or a fraction of the price.
+Distance = Annotated[float, Field(gt=0.0, le=100_000.0)]
+Variance = Share
+
+
+class Config(config.Config):
+    """One symbol a copy, many symbols in one batch; docs/rules.md, sections 1 to 9.
+
+    Attributes:
+        data: where the prices are and how to read them.
+        features: feature columns of the observation, by name.
+        split: shares of the time range for training, validation and test.
+        lookback: bars of features in the observation.
+        action: target position short / flat / long, or target exposure in [-1, 1].
+        exposure: notional of a discrete position, multiples of equity.
+        max_exposure: notional at continuous action 1, multiples of equity.
+        band: continuous: smallest change of exposure that is traded.
+        unit_step: orders are rounded toward zero to this many units of the base currency.
+        initial_equity: account currency.
+        account_currency: currency of equity, costs and rewards.
+        leverage: largest notional per equity; stop-out at half the margin.
+        fill: next bar's open, its close, or (as other systems do) the decided bar's own close.
+        slippage_pips: adverse, on every fill but take-profits.
+        commission_per_million: account currency per million of notional and leg.
+        stop_loss, take_profit: distance from the entry's mid, in `stop_unit`; None for none.
+        stop_unit: pips, multiples of ATR(14), or fraction of price.
+        intrabar: which level fills when a bar reached those on both sides.
+        stop_cooldown: bars after such an exit without entry on the same side.
+        cooldown: bars after any fill in which positions are only reduced.
+        max_daily_drawdown: fraction of the equity at the last roll; None for none.
+        on_breach: what a daily drawdown does: flat until the next roll, or the episode's end.
+        flat_at: clock time ("16:45", New York; UTC in 24/7 markets) from which positions are flat
+            until the day's roll.
+        flat_on_friday: clock time on Fridays from which positions are flat until the week reopens.
+        swap_long, swap_short: % per annum of notional credited (negative: charged) per night.
+        reward: log return, profit / initial equity, or differential Sharpe ratio.
+        return_variance: of simple returns per bar, from which the differential Sharpe ratio's
+            second moment starts and by which it is observed; one number, or one by symbol. None:
+            the training window's. An evaluation on other bars gets that of the policy's training.
+        turnover_penalty: reward per traded notional / equity.
+        holding_penalty: reward per bar at exposure 1.
+        drawdown_penalty: reward per bar at a drawdown of 100 %.
+        max_steps: bars of a training episode.
+        deal: copies take symbols in turn, or draw one at each episode's start.
+    """
+
+    given: ClassVar[tuple[str, ...]] = (
+        "data",
+        "split",
+        "unit_step",
+        "initial_equity",
+        "account_currency",
+        "leverage",
+        "fill",
+        "slippage_pips",
+        "commission_per_million",
+        "intrabar",
+        "return_variance",
+        "swap_long",
+        "swap_short",
+    )
+
+    data: DataConfig
+    features: tuple[str, ...] = DEFAULT_FEATURES
+    split: SplitConfig = SplitConfig()
+    lookback: Annotated[int, Field(ge=1, le=1024)] = Field(
+        1, json_schema_extra=config.searched(choices=[1, 2, 4, 8], by_default=False)
+    )
+    action: Literal["discrete", "continuous"] = "discrete"
+    exposure: Exposure = 1.0
+    max_exposure: Exposure = 1.0
+    band: Annotated[float, Field(ge=0.0, le=10_000.0)] = Field(
+        0.1, json_schema_extra=config.searched(0.02, 0.4, when={"action": "continuous"})
+    )
+    unit_step: Annotated[float, Field(ge=1e-8, le=1e12)] = 1.0
+    initial_equity: Equity = 100_000.0
+    account_currency: Annotated[str, Field(pattern="^[A-Z]{3,8}$")] = "USD"
+    leverage: Leverage = 30.0
+    fill: Literal["next_open", "next_close", "compat_same_close"] = "next_open"
+    slippage_pips: SlippagePips = 0.0
+    commission_per_million: Annotated[float, Field(ge=0.0, lt=1e6)] = 0.0
+    stop_loss: Distance | None = None
+    take_profit: Distance | None = None
+    stop_unit: Literal["pips", "atr", "fraction"] = "pips"
+    intrabar: Literal["adverse_first", "favourable_first"] = "adverse_first"
+    stop_cooldown: BarCount = 1
+    cooldown: BarCount = Field(0, json_schema_extra=config.searched(0, 12, by_default=False))
+    max_daily_drawdown: InnerShare | None = None
+    on_breach: Literal["block", "terminate"] = "block"
+    flat_at: str | None = None
+    flat_on_friday: str | None = None
+    swap_long: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
+    swap_short: Annotated[float, Field(ge=-100.0, le=100.0)] = 0.0
+    reward: Literal["log_return", "pnl", "differential_sharpe"] = "log_return"
+    return_variance: Variance | dict[str, Variance] | None = None
+    turnover_penalty: Penalty = Field(0.0, json_schema_extra=config.searched(0.0, 2e-4))
+    holding_penalty: Penalty = 0.0
+    drawdown_penalty: Penalty = 0.0
+    max_steps: SomeBars = 1000
+    deal: Literal["round_robin", "random"] = "round_robin"
+
+    @field_validator("features")
+    @classmethod
+    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("each feature may be named once")
+        return value
+
+    @field_validator("flat_at", "flat_on_friday")
+    @classmethod
+    def _clock_time(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", value):
+            raise ValueError('must be a New York clock time between "00:00" and "23:59", in quotes')
+        return value
+
+    @model_validator(mode="after")
+    def _possible(self) -> Config:
+        largest = self.exposure if self.action == "discrete" else self.max_exposure
+        if largest > self.leverage:
+            raise ValueError(
+                f"an exposure of {largest:g} times equity needs a `leverage` of at least that, "
+                f"it is {self.leverage:g}"
+            )
+        if self.action == "continuous" and self.band >= self.max_exposure:
+            raise ValueError(
+                f"`band` {self.band:g} must be smaller than `max_exposure` {self.max_exposure:g}, "
+                "or no position could ever be opened"
+            )
+        if self.stop_unit == "fraction":
+            for name in ("stop_loss", "take_profit"):
+                distance = getattr(self, name)
+                if distance is not None and distance >= 1.0:
+                    raise ValueError(
+                        f"`{name}` {distance:g} must be below 1 with `stop_unit: fraction`"
+                    )
+        return self
+
+
+def clock_minutes(clock: str) -> int:
+    """Minutes after midnight of "HH:MM"."""
+    hours, minutes = clock.split(":")
+    return 60 * int(hours) + int(minutes)

@@ -1,0 +1,307 @@
+"""Arrays and records of the forex environment: what is stored, in which column and unit.
+
+`params_of` makes the scalar records from a config, one for each symbol and window.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.markets.data.calendar import Calendar
+from slipstream.markets.folds import RUNWAY
+from slipstream.markets.forex.config import Config
+from slipstream.markets.shared_rules import FALL, PLACE, RETURNS, blank_record, passes
+
+# Columns of Data.bars: one cache line a bar. Prices are mid; the spread is whole, in price units.
+OPEN = 0
+HIGH = 1
+LOW = 2
+CLOSE = 3
+SPREAD = 4
+RATE_OPEN = 5  # account currency per unit of quote at the bar's open ...
+RATE_CLOSE = 6  # ... and at its close
+ATR = 7  # average true range known at the bar's open, price units
+
+# Columns of Data.constants: one row a segment.
+PIP = 0
+INVERSE = 1  # 1 when the account currency is the base, so that the rate is 1 / mid inside a bar too
+VARIANCE = 2  # of simple returns per bar over the training window
+
+# Bits of Data.calendar.
+ROLL = 1  # a trading day ended between the previous bar and this one
+FLAT = 2  # a fill on this bar's step must be flat
+NIGHT = 4  # nights of swap due at this bar's open, counted in units of this value
+
+# Params.fill_at
+NEXT_OPEN = 0
+NEXT_CLOSE = 1
+SAME_CLOSE = 2
+
+# Params.stop_unit
+PIPS = 0
+ATR_MULTIPLES = 1
+FRACTION = 2
+
+# Params.reward
+LOG_RETURN = 0
+PNL = 1
+DIFFERENTIAL_SHARPE = 2
+
+
+class Params(NamedTuple):
+    """Scalars of one record: one symbol and window, or all symbols when copies draw theirs.
+
+    Attributes:
+        first_segment, num_segments: range of rows of `Data.segments` that starts are drawn from.
+        num_starts: valid starts in them.
+        runway: bars that a random start leaves in its segment.
+        from_start: start at a segment's first row, without a time limit.
+        sells_at_end: close what is held at the end, and pay the last leg.
+        scale: row of `Data.feature_mean` and `feature_std` that the record's policy is fed with.
+        lookback: L, bars of features in the observation; num_features: F.
+        discrete: three choices; else one number in [-1, 1].
+        exposure: notional / equity of a discrete position, or at continuous action 1.
+        band: notional / equity; smallest change of a continuous exposure that is traded.
+        unit_step: base currency; orders are whole multiples of it.
+        initial_equity: account currency.
+        leverage: largest notional / equity.
+        fill_at: NEXT_OPEN, NEXT_CLOSE or SAME_CLOSE.
+        cost_multiple: factor on spread, slippage, commission and swaps that are charged (reports
+            ask what if).
+        slippage_pips: pips against the account, on every fill but take-profits.
+        commission: fraction of notional per leg.
+        stop_loss, take_profit: distance in `stop_unit`; 0 = none.
+        stop_unit: PIPS, ATR_MULTIPLES or FRACTION.
+        favourable_first: where a bar reached the levels on both sides, the better one fills.
+        stop_cooldown: bars after a stop or target without entry on that side.
+        cooldown: bars after a fill in which positions are only reduced.
+        max_daily_drawdown: fraction of equity at the roll; 0 = none.
+        terminate_on_breach: it ends the episode; else positions are flat until the next roll.
+        swap_long, swap_short: fraction of notional credited per night (negative: charged).
+        reward: LOG_RETURN, PNL or DIFFERENTIAL_SHARPE.
+        eta: decay of the differential Sharpe ratio's moments, per bar.
+        turnover_penalty: reward per traded notional / equity.
+        holding_penalty: reward per bar at exposure 1.
+        drawdown_penalty: reward per bar at a drawdown of 100 %.
+        max_steps: bars of a training episode.
+        bar_seconds: seconds of a bar; bars_per_year, days_per_year: trading ones.
+        day_bars_root: square root of bars per day; ATR times it is about a day's move.
+        rolls_in_new_york: a trading day ends at 17:00 in New York; else at 00:00 UTC.
+    """
+
+    first_segment: int
+    num_segments: int
+    num_starts: int
+    runway: int
+    from_start: bool
+    sells_at_end: bool
+    scale: int
+    lookback: int
+    num_features: int
+    discrete: bool
+    exposure: float
+    band: float
+    unit_step: float
+    initial_equity: float
+    leverage: float
+    fill_at: int
+    cost_multiple: float
+    slippage_pips: float
+    commission: float
+    stop_loss: float
+    take_profit: float
+    stop_unit: int
+    favourable_first: bool
+    stop_cooldown: int
+    cooldown: int
+    max_daily_drawdown: float
+    terminate_on_breach: bool
+    swap_long: float
+    swap_short: float
+    reward: int
+    eta: float
+    turnover_penalty: float
+    holding_penalty: float
+    drawdown_penalty: float
+    max_steps: int
+    bar_seconds: int
+    bars_per_year: float
+    days_per_year: float
+    day_bars_root: float
+    rolls_in_new_york: bool
+
+
+class Data(NamedTuple):
+    """Read-only arrays shared by all copies; symbols lie end to end.
+
+    Attributes:
+        bars: float64 [rows, 8], columns as above.
+        features: float32 [rows, >= F + 4]: the chosen features, causal and unscaled, then sine and
+            cosine of the time of day and of the day of the week at the bar's close; padded with
+            zeros to whole cache lines.
+        calendar: int64 [rows], bits as above.
+        time: int64 [rows], UTC seconds of the bar's open.
+        segments: int64 [K, 2], first decision row and one past the last row.
+        segment_symbol: int64 [K].
+        constants: float64 [K, 3], columns as above.
+        feature_mean, feature_std: float64 [scales, F] over the training rows of all symbols. Rows
+            are the folds, the development range and everything; or one, of a single window.
+        symbols: int64 [S, 32], names as character codes; currency: int64 [32], the account's.
+    """
+
+    bars: NDArray[np.float64]
+    features: NDArray[np.float32]
+    calendar: NDArray[np.int64]
+    time: NDArray[np.int64]
+    segments: NDArray[np.int64]
+    segment_symbol: NDArray[np.int64]
+    constants: NDArray[np.float64]
+    feature_mean: NDArray[np.float64]
+    feature_std: NDArray[np.float64]
+    symbols: NDArray[np.int64]
+    currency: NDArray[np.int64]
+
+
+# What every step touches comes first, what only a fill touches last.
+STATE = np.dtype(
+    [
+        *PLACE,
+        ("units", "f8"),  # signed, base currency
+        ("entry", "f8"),  # average fill price, quote currency
+        ("cash", "f8"),  # account currency, as all money below
+        ("equity", "f8"),
+        ("exposure", "f8"),  # signed notional / equity
+        *FALL,
+        *RETURNS,
+        ("exposure_sum", "f8"),
+        ("mean_exposure", "f8"),
+        ("holding_bars", "i8"),
+        ("stop", "f8"),  # price levels on the exit side
+        ("target", "f8"),
+        ("day_equity", "f8"),  # at the last roll
+        ("breached", "i8"),
+        ("long_blocked_to", "i8"),  # no long entry up to this row
+        ("short_blocked_to", "i8"),
+        ("reduce_only_to", "i8"),
+        ("sharpe_a", "f8"),  # moving moments of the differential Sharpe ratio, first and second
+        ("sharpe_b", "f8"),
+        ("turnover", "f8"),  # traded notional / equity, summed
+        ("fills", "i8"),
+        ("trades", "i8"),  # positions closed
+        ("wins", "i8"),
+        ("gross_profit", "f8"),
+        ("gross_loss", "f8"),
+        ("trade_cash", "f8"),  # cash before the open position was opened
+        ("stop_exits", "i8"),
+        ("target_exits", "i8"),
+        ("stop_outs", "i8"),
+        ("both_touched", "i8"),  # exits whose bar reached the levels on both sides
+        ("costs", "f8"),
+        ("cost_spread", "f8"),
+        ("cost_slippage", "f8"),
+        ("cost_commission", "f8"),
+        ("cost_swap", "f8"),
+    ],
+    align=True,
+)
+
+
+_YEAR_NIGHTS = 365.0
+
+_FILLS = {
+    "next_open": NEXT_OPEN,
+    "next_close": NEXT_CLOSE,
+    "compat_same_close": SAME_CLOSE,
+}
+_STOP_UNITS = {"pips": PIPS, "atr": ATR_MULTIPLES, "fraction": FRACTION}
+_REWARDS = {
+    "log_return": LOG_RETURN,
+    "pnl": PNL,
+    "differential_sharpe": DIFFERENTIAL_SHARPE,
+}
+
+
+def params_of(
+    config: Config,
+    segments: NDArray[np.int64],
+    picked: dict[str, list[int]],
+    bar_seconds: int,
+    days: Calendar,
+) -> dict[str, tuple[Params, ...]]:
+    """Records by split: random starts for `train`, one continuous pass a symbol for all others.
+
+    Args:
+        segments: int64 [K, 2].
+        picked: split -> rows of `segments`; `train`'s are consecutive.
+        bar_seconds: length of a bar.
+        days: the market's calendar.
+    """
+    train = picked["train"]
+    # A short segment still has a start; one bar must follow it.
+    shortest = min(int(segments[k, 1] - segments[k, 0]) for k in train)
+    runway = min(config.max_steps, RUNWAY, shortest - 1)
+    blank = settings(config, bar_seconds, days)._replace(runway=runway)
+    params = {"train": training(blank, segments, [[k] for k in train], config.deal)}
+    for split, rows in {"train_window": train, **picked}.items():
+        if split != "train" and rows:
+            params[split] = passes(blank, rows)
+    return params
+
+
+def training(
+    blank: Params, segments: NDArray[np.int64], symbols: list[list[int]], deal: str
+) -> tuple[Params, ...]:
+    """Records of random starts: one for all symbols, or one each.
+
+    Args:
+        blank: the settings, with the runway that a start leaves.
+        segments: int64 [K, 2].
+        symbols: for each symbol the rows of `segments` it is trained on; together consecutive.
+        deal: whether copies draw their symbol or take them in turn.
+    """
+    groups = symbols if deal == "round_robin" else [[k for rows in symbols for k in rows]]
+    return tuple(
+        blank._replace(
+            first_segment=rows[0],
+            num_segments=len(rows),
+            num_starts=sum(starts(segments[k], blank.runway) for k in rows),
+        )
+        for rows in groups
+    )
+
+
+def starts(segment: NDArray[np.int64], runway: int) -> int:
+    """Rows of a segment that leave the runway."""
+    return max(int(segment[1] - segment[0]) - runway, 0)
+
+
+def settings(config: Config, bar_seconds: int, days: Calendar) -> Params:
+    """What all records of a config have in common: the first segment and no starts."""
+    bars_per_day = days.bars_per_year / days.days_per_year
+    discrete = config.action == "discrete"
+    return blank_record(
+        Params,
+        (config,),
+        bar_seconds,
+        days,
+        num_features=len(config.features),
+        discrete=discrete,
+        exposure=config.exposure if discrete else config.max_exposure,
+        fill_at=_FILLS[config.fill],
+        commission=1e-6 * config.commission_per_million,
+        stop_loss=config.stop_loss or 0.0,
+        take_profit=config.take_profit or 0.0,
+        stop_unit=_STOP_UNITS[config.stop_unit],
+        favourable_first=config.intrabar == "favourable_first",
+        max_daily_drawdown=config.max_daily_drawdown or 0.0,
+        terminate_on_breach=config.on_breach == "terminate",
+        swap_long=config.swap_long / 100.0 / _YEAR_NIGHTS,
+        swap_short=config.swap_short / 100.0 / _YEAR_NIGHTS,
+        reward=_REWARDS[config.reward],
+        eta=1.0 / max(bars_per_day, 1.0),
+        day_bars_root=math.sqrt(max(bars_per_day, 1.0)),
+    )

@@ -1,0 +1,185 @@
+"""Comparison: an account beside what `evaluate` makes of its bars, and beside a broker's fills."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from slipstream.core.errors import CheckpointError
+from slipstream.core.storage.files import plain, write_json
+from slipstream.markets.data.bars import IntArray
+from slipstream.markets.live.account import JOURNAL
+from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.journal import Decision, Intent, Journal, Traded
+from slipstream.markets.market_pass import PortfolioPass
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.runs.policies import DeployedPolicy
+from slipstream.training.track import Track
+
+RERUN = "rerun.json"
+_CURVE, _MOVED = 1_000, 200  # points and changes that are kept for the dashboard
+
+
+class ComparedPass(NamedTuple):
+    """One pass of the account beside `evaluate` on the same bars.
+
+    Attributes:
+        name: of the pass.
+        rows: the journal's.
+        equal: decisions, of those that both have, with equal action and equity; `both` of them.
+        first: where they differ first, None where they do not.
+        curve: open of a bar and equity at its close, as `evaluate` has them, thinned.
+        moved: opens at which what is held changed, units before and after, the newest ones.
+        fills, costs: of `evaluate` so far; costs in account currency.
+        closed: equity of `evaluate` after it has sold out at the last close, account currency.
+    """
+
+    name: str
+    rows: list[Decision]
+    equal: int
+    both: int
+    first: int | None
+    curve: list[tuple[int, float]]
+    moved: list[tuple[int, Any, Any]]
+    fills: int
+    costs: float
+    closed: float
+
+
+class Execution(NamedTuple):
+    """What a broker made of an account's orders, beside the fills of the rules.
+
+    Attributes:
+        orders, filled: how many were sent, and how many of them were filled at least in part.
+        bars: that were traded; missed: of them those that the next one overtook.
+        slippage: of what was filled against the mid at which the rules fill, adverse, as a share
+            of its value there; None where nothing can be compared yet.
+        assumed: the same as the rules assume it, of half the spread and `slippage_bp`.
+        tracking_error: standard deviation of the broker's return less the rules', a bar; None
+            before the third bar.
+    """
+
+    orders: int
+    filled: int
+    bars: int
+    missed: int
+    slippage: float | None
+    assumed: float | None
+    tracking_error: float | None
+
+
+class AccountComparison(NamedTuple):
+    """Of one account.
+
+    Attributes:
+        policy: who decided.
+        passes: each beside `evaluate`.
+        execution: the broker's; None where no bar was traded.
+    """
+
+    policy: DeployedPolicy
+    passes: list[ComparedPass]
+    execution: Execution | None
+
+
+def compare(name: str, trust: bool = False) -> AccountComparison:
+    """The journal beside `slipstream evaluate NAME`, which reads the kept files as any others.
+
+    What `evaluate` says is kept in the account's folder, for the dashboard.
+    """
+    found = Deployment.open(name)
+    policy = found.policy(trust)
+    bars, start = found.kept_bars()
+    environment = policy.environment(bars, None, start).part(KernelEnvironment)
+    assert environment is not None
+    tracks = policy.evaluate(environment)["window"][0]
+    path = found.account(found.current) / JOURNAL
+    with closing(Journal(path)) as journal:
+        decided = [journal.rows(track.name) for track in tracks]
+        intents, traded = journal.intents(), journal.traded()
+        odd = {*journal.names()} ^ {track.name for track in tracks}
+    odd |= {one.symbol for one in intents} - {*environment.conditions["symbols"]}
+    if odd or (traded and policy.config.env_name != "portfolio"):
+        what = (
+            f"other passes or symbols, {min(odd)}" if odd else "orders of a policy without a broker"
+        )
+        raise CheckpointError(
+            f"{path} is not what slipstream wrote: it has {what}. Restore the file "
+            "from a backup, or deploy again, which begins a new account."
+        )
+    opens = environment.loaded.data.time
+    passes = [_beside(*pair, opens) for pair in zip(tracks, decided, strict=True)]
+    kept = [{**one._asdict(), "rows": len(one.rows)} for one in passes]
+    write_json(found.account(found.current) / RERUN, plain({"at": time.time(), "passes": kept}))
+    return AccountComparison(
+        policy, passes, _executed(environment, intents, traded) if traded else None
+    )
+
+
+def _beside(track: Track, rows: list[Decision], opens: IntArray) -> ComparedPass:
+    """A pass of `evaluate` and the journal's decisions in it.
+
+    Args:
+        track: of `evaluate`; rows: of the journal; opens: int64 [bars] of the environment.
+    """
+    theirs = {int(opens[bar - 1]): k for k, bar in enumerate(track.trace["bar"])}
+    equity = track.trace["equity"]
+    both, equal, first = 0, 0, None
+    for row in rows:
+        k = theirs.get(row.time)
+        if k is None:  # the last one: `evaluate` has no bar behind it
+            continue
+        both += 1
+        same = tuple(track.actions[k].tolist()) == row.action
+        same &= k == 0 or float(equity[k - 1]) == row.equity
+        equal += same
+        first = row.time if first is None and not same else first
+    at, stride = opens[track.trace["bar"]], -(-len(equity) // _CURVE)
+    units = track.trace["units"].tolist() if "units" in track.trace else []
+    moved = [(int(at[k]), units[k - 1], units[k]) for k in range(1, len(units))]
+    return ComparedPass(
+        track.name,
+        rows,
+        equal,
+        both,
+        first,
+        curve=[(int(at[k]), float(equity[k])) for k in range(0, len(equity), stride)],
+        moved=[one for one in moved if one[1] != one[2]][-_MOVED:],
+        fills=int(track.trace["fills"][-1]),
+        costs=sum(float(track.trace[name][-1]) for name in track.trace if "cost_" in name),
+        closed=float(equity[-1]),
+    )
+
+
+def _executed(
+    environment: KernelEnvironment, intents: Sequence[Intent], bars: Sequence[Traded]
+) -> Execution:
+    """How the broker did: its fills beside those of the rules, its equity beside theirs."""
+    declared = environment.kernel.hook("market_pass")
+    own = declared(environment.records("window")[0], environment.loaded.data)
+    assert isinstance(own, PortfolioPass)
+    paid, assumed, value = 0.0, 0.0, 0.0
+    for one in intents:
+        row = int(np.searchsorted(own.time, one.time, "right"))  # orders fill on the next bar
+        if one.filled == 0.0 or row > own.last:
+            continue
+        column = own.names.index(one.symbol)
+        mid = float(own.fill[row, column])
+        paid += one.filled * (one.average - mid)
+        assumed += abs(one.filled) * (float(own.half_spread[row, column]) + own.slippage * mid)
+        value += abs(one.filled) * mid
+    theirs, rules = np.array([(one.equity, one.worth) for one in bars]).T
+    apart = theirs[1:] / theirs[:-1] - rules[1:] / rules[:-1]
+    return Execution(
+        orders=len(intents),
+        filled=sum(one.filled != 0.0 for one in intents),
+        bars=len(bars),
+        missed=sum(one.ended not in ("traded", "") for one in bars),
+        slippage=paid / value if value else None,
+        assumed=assumed / value if value else None,
+        tracking_error=float(np.std(apart, ddof=1)) if len(apart) > 1 else None,
+    )

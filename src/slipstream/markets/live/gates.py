@@ -1,0 +1,201 @@
+"""Gates: what a policy must have shown before it is deployed; each with its figure.
+
+The first four are what its study measured, the fifth replays the hold-out under three times the
+costs, the last one sends bars of the past through the live path. What was not computed fails.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from slipstream.core.days import DAY
+from slipstream.core.errors import DataError, SlipstreamError
+from slipstream.core.fold_plan import HOLDOUT
+from slipstream.core.storage.status import LEDGER
+from slipstream.markets.data.bars import Bars
+from slipstream.markets.live.passes import passes_over
+from slipstream.markets.live.store import Shape
+from slipstream.markets.report.portfolio.passes import MarketBacktest
+from slipstream.report.study.replay import daily_returns, study_environment
+from slipstream.studies.outcome.sentences import promotion
+from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.statistics.overfitting import LEAST_DSR, MOST_PBO
+from slipstream.training.environments.episodes import replay
+from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.runs.policies import DeployedPolicy
+from slipstream.training.runs.run import CONFIG
+
+COSTS = 3.0
+CUTS, STRETCHES, STRETCH = 300, 10, 400  # cuts, and the stretches of so many bars they lie in
+_YEAR = 365 * DAY
+
+
+class Gate(NamedTuple):
+    """One of them.
+
+    Attributes:
+        name: in a word, as `--force` takes it.
+        passed: whether it holds.
+        figure: what was measured, in words.
+    """
+
+    name: str
+    passed: bool
+    figure: str
+
+
+def judged(deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars]) -> list[Gate]:
+    """Return every gate, in order.
+
+    Args:
+        deployed: the policy as it will be; its path is that of a study, of its policy or of a run.
+        shape, bars: of the source.
+    """
+    source = deployed.path
+    study = next((one for one in (source, source.parent) if (one / LEDGER).is_file()), None)
+    folder = None if study is None else StudyFolder(study)
+    if folder is None or not folder.result:
+        why = "a policy alone has no study behind it: deploy the folder of its study"
+        if folder is not None:
+            why = f"the study is not complete: `slipstream resume {folder.handle}` completes it"
+        elif (source / CONFIG).is_file():
+            config = shlex.quote(str(source / CONFIG))
+            why = f"no study is behind a run: `slipstream tune {config} --study-name X` measures it"
+        names = ("confirmed", "holdout", "pbo", "dsr", "costs")
+        found = [Gate(name, False, f"not computed: {why}") for name in names]
+    else:
+        found = [*_measured(folder, folder.result), _costs(folder, folder.result, deployed)]
+    return [*found, _cuts(deployed, shape, bars)]
+
+
+def _measured(folder: StudyFolder, result: Mapping[str, Any]) -> list[Gate]:
+    """What a study's result says."""
+    winner, confirmation = result["confirmation"].get("winner"), result["confirmation"]
+    confirmed = winner is not None and not (result.get("winner") or {}).get("forced")
+    why = f"trial {winner}" if confirmed else confirmation.get("reason") or "no winner"
+    evidence = result.get("evidence") or {}
+    config = shlex.quote(str(folder.config))
+    pbo, dsr = evidence.get("pbo") or {}, evidence.get("deflated_sharpe") or {}
+    return [
+        Gate("confirmed", confirmed, str(why)),
+        _holdout(result, folder.handle),
+        _figure("pbo", pbo, "at most", MOST_PBO, config),
+        _figure("dsr", dsr, "at least", LEAST_DSR, config),
+    ]
+
+
+def _holdout(result: Mapping[str, Any], study: str) -> Gate:
+    """The study's own promotion: bounds above 0 on fresh days, no constraint violated."""
+    facts = result.get("holdout") or {}
+    if "mean_return" not in facts:
+        seeds = [one.get("reason") for one in facts.get("seeds", ()) if one.get("failed")]
+        resume = f"`slipstream resume {study} --force-deploy` opens it for the best candidate"
+        why = f"no final seed was scored on it: {seeds[0]}" if seeds else f"not opened: {resume}"
+        return Gate("holdout", False, f"not computed: {why}")
+    rival = facts.get("benchmark_return")
+    figure = f"{100 * facts['mean_return']:+.2f} %"
+    figure += "" if rival is None else f" beside {100 * rival:+.2f} % of equal weight"
+    figure += f". {promotion(result)}"
+    if (opening := facts.get("opening", 1)) > 1:
+        figure += f" It is opening {opening} of these days."
+    return Gate("holdout", bool(facts.get("promoted")), figure)
+
+
+def _figure(name: str, facts: Mapping[str, Any], side: str, limit: float, config: str) -> Gate:
+    value = facts.get("value")
+    if value is None:
+        why = facts.get("reason", "nothing was measured")
+        new = f"`slipstream tune {config} --study-name X --n-trials N` with more trials, of which "
+        new += "pruning stops some (`--set study.pruning.enabled=false`: none), or with more days"
+        return Gate(name, False, f"not computed: {why}. A new study computes it: {new}")
+    passed = value <= limit if side == "at most" else value >= limit
+    return Gate(name, bool(passed), f"{value:.3f}, {side} {limit:g}")
+
+
+def _costs(folder: StudyFolder, result: Mapping[str, Any], deployed: DeployedPolicy) -> Gate:
+    """Net return of the hold-out's decisions at three times the costs."""
+    overrides = (result.get("winner") or {}).get("overrides") or {}
+    environment, why = study_environment(folder, overrides)
+    if environment is None or environment.spec.market is None:
+        place = (folder.base.env_settings.get("data") or {}).get("folder")
+        mend = f"{why}: put them back in {place}, and deploy again" if why else ""
+        return Gate("costs", False, f"not computed: {mend or 'it declares no prices'}")
+    records = environment.records(HOLDOUT)
+    backend = deployed.config.training.chosen_backend
+    backtest = MarketBacktest.of(environment)
+    if backtest is None or "cost_multiple" not in records[0]._fields:
+        return Gate("costs", False, "not computed: this environment's costs cannot be multiplied")
+    tracks = Evaluator(environment, HOLDOUT, backend=backend).run(deployed.policy, record=True)[0]
+    dear = tuple(one._replace(cost_multiple=COSTS * one.cost_multiple) for one in records)
+    actions = [one.actions for one in tracks]
+    passes = backtest.of_split(HOLDOUT, backend)
+    again = replay(passes.environment, HOLDOUT, actions, params=dear, backend=backend)
+    net = float(np.prod(1.0 + daily_returns(passes, again)[1]) - 1.0)
+    return Gate("costs", net > 0.0, f"{100 * net:+.2f} % on the hold-out at costs x {COSTS:g}")
+
+
+def _cuts(deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars]) -> Gate:
+    """Whether the last year, cut off anywhere, gives the decisions of the whole."""
+    try:
+        equal, tried, where = equal_cuts(deployed, shape, bars, CUTS)
+    except SlipstreamError as error:
+        return Gate("cuts", False, f"not computed: {error}")
+    figure = f"{equal} of {tried} cuts of the last year give the same bits"
+    if not tried:
+        figure = "not computed: no stretch of the last year is free of long holes: mend the prices"
+    return Gate("cuts", tried > 0 and equal == tried, figure + (f", not {where}" if where else ""))
+
+
+def equal_cuts(
+    deployed: DeployedPolicy, shape: Shape, bars: Sequence[Bars], cuts: int
+) -> tuple[int, int, str]:
+    """Cuts that decide as the whole does, those that were tried, and the first that does not.
+
+    The whole is a stretch of bars with the warm-up before it. Action and equity of every bar
+    are compared bit for bit.
+    """
+    known = deployed.policy.conditions
+    memory = int(known["warm_up_bars"]) + int(known["lookback"]) + 2
+    times = np.unique(np.concatenate([one.time for one in bars[: len(shape.symbols)]]))
+    last = len(times) - 2
+    first = max(int(np.searchsorted(times, times[-1] - _YEAR)), memory)
+    if last - first < 2:
+        raise DataError(f"{len(times):,} bars are too few to warm up and be cut, too.")
+    length = min(STRETCH, last - first)
+    starts = np.unique(np.linspace(first, max(last - length, first), STRETCHES).astype(int))
+    draw = np.random.default_rng(0)
+    equal, tried, where = 0, 0, ""
+    for start in starts.tolist():
+        begin, end = int(times[start - memory]), min(start + length, last)
+        part = [one.between(begin, int(times[end + 1]) + 1) for one in bars]
+        begun = int(times[start])
+        try:
+            whole = {one.name: one for one in passes_over(deployed, shape.together(part), begun)}
+        except DataError:  # a hole that ends a pass, or a symbol that is not there yet
+            continue
+        kept = {name: one.action for name, one in whole.items()}
+        warm = max(int(np.searchsorted(times, one.time[0])) for one in whole.values()) + 2
+        if warm >= end:
+            continue
+        for row in draw.integers(warm, end, -(-cuts // len(starts))).tolist():
+            seen = [one.between(begin, int(times[row]) + 1) for one in part]
+            ahead = shape.ahead(seen, int(times[row]))
+            before = {
+                name: actions[: np.count_nonzero(whole[name].time < times[row])]
+                for name, actions in kept.items()
+            }
+            same = True
+            for own in passes_over(deployed, ahead, begun, before):
+                full = whole[own.name]
+                n = int(np.count_nonzero(full.time <= times[row]))
+                # Of a symbol that has ended, the whole has no bar behind its last one.
+                same &= len(own.time) in (n, n + (n == len(full.time)))
+                for mine, theirs in zip(own[1:4], full[1:4], strict=True):
+                    same &= mine[:n].tobytes() == theirs[:n].tobytes()
+            equal, tried = equal + same, tried + 1
+            where = where or ("" if same else str(np.datetime64(int(times[row]), "s")))
+    return equal, tried, where

@@ -1,0 +1,283 @@
+"""Journal: every decision of an account, one row a pass and bar, kept before anything follows.
+
+With a broker also every order that was meant to be sent, before it is, and how each bar ended.
+
+SQLite in WAL mode with ``synchronous=FULL``: what `add` has returned from survives a power cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from slipstream.core.storage.database import (
+    MOMENT,
+    TIME,
+    StoredTable,
+    database_errors,
+    json_of,
+    open_to_read,
+    open_to_write,
+)
+from slipstream.core.storage.files import disk_errors, sync_folder
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS decisions (
+    pass TEXT NOT NULL,
+    time INTEGER NOT NULL,
+    bars TEXT NOT NULL,
+    action TEXT NOT NULL,
+    wanted TEXT NOT NULL,
+    equity REAL NOT NULL,
+    decided REAL NOT NULL,
+    PRIMARY KEY (pass, time)
+);
+CREATE TABLE IF NOT EXISTS remarks (time REAL NOT NULL, text TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS orders (
+    id TEXT NOT NULL PRIMARY KEY,
+    time INTEGER NOT NULL,
+    symbol TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    quantity REAL NOT NULL,
+    state TEXT NOT NULL,
+    filled REAL NOT NULL,
+    average REAL NOT NULL,
+    UNIQUE (time, symbol, number)
+);
+CREATE TABLE IF NOT EXISTS traded (
+    time INTEGER NOT NULL PRIMARY KEY,
+    worth REAL NOT NULL,
+    equity REAL NOT NULL,
+    ended TEXT NOT NULL,
+    rests TEXT NOT NULL
+);
+"""
+_REMEDY = (
+    "Restore the file from a backup, or deploy again, which begins a new account. What was decided "
+    "is not lost as long as the file is kept."
+)
+_NUMBERS = json_of([(int, float)])
+_DECISIONS = StoredTable(
+    "decisions", _SCHEMA, _REMEDY, time=TIME, action=_NUMBERS, wanted=_NUMBERS, decided=MOMENT
+)
+_REMARKS = StoredTable("remarks", _SCHEMA, _REMEDY, time=MOMENT)
+_ORDERS = StoredTable("orders", _SCHEMA, _REMEDY, time=TIME)
+_RESTS = json_of({"*": [(int, float, str)]})
+_TRADED = StoredTable("traded", _SCHEMA, _REMEDY, time=TIME, rests=_RESTS)
+INTENDED, OPEN = "intended", "open"
+OVERTAKEN = "overtaken by the next bar"
+
+
+class Decision(NamedTuple):
+    """One row.
+
+    Attributes:
+        name: of the pass: a symbol, or all that a portfolio holds.
+        time: UTC seconds at which the bar opened that was decided on.
+        bars: hash of all bars up to it.
+        action: what the environment received.
+        wanted: units held after the next fill, as the rules say for a flat bar at the next open;
+            empty where later bars were known already.
+        equity: at the bar's close, account currency.
+        decided: the feed's clock, UTC seconds.
+    """
+
+    name: str
+    time: int
+    bars: str
+    action: tuple[float, ...]
+    wanted: tuple[float, ...]
+    equity: float
+    decided: float
+
+
+class Intent(NamedTuple):
+    """An order that is kept before it is sent.
+
+    Attributes:
+        id: the client's, by which the broker knows it.
+        time: open of the bar that was decided on, UTC seconds.
+        number: of this bar's and symbol's, from 0.
+        quantity: coins, sales negative.
+        state: `INTENDED` until the broker shows it, then `OPEN`, then how it ended.
+        filled: coins; average: their price.
+    """
+
+    id: str
+    time: int
+    symbol: str
+    number: int
+    quantity: float
+    state: str = INTENDED
+    filled: float = 0.0
+    average: float = 0.0
+
+
+class Traded(NamedTuple):
+    """What became of a bar's wanted units.
+
+    Attributes:
+        time: open of the bar that was decided on, UTC seconds.
+        worth: equity by the rules at its close, equity: the broker's when it was first asked.
+        ended: how: empty until it has.
+        rests: by symbol: coins wanted, coins held, and why the rest was not sent.
+    """
+
+    time: int
+    worth: float
+    equity: float
+    ended: str
+    rests: dict[str, list[Any]]
+
+
+class Journal:
+    """The table of an account's folder.
+
+    Args:
+        path: its file.
+        read_only: for another process, while the account is led.
+
+    Raises:
+        ResourceError: it cannot be written.
+        CheckpointError: it is damaged.
+    """
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        self.path = path
+        if read_only:
+            with self._errors():
+                self._table = open_to_read(path)
+            return
+        with self._errors():
+            self._table = open_to_write(path)
+            self._table.execute("PRAGMA journal_mode=WAL")
+            self._table.execute("PRAGMA synchronous=FULL")
+            self._table.executescript(_SCHEMA)
+        sync_folder(path.parent)
+
+    def add(self, rows: Sequence[Decision]) -> None:
+        """Keeps decisions, all or none of them."""
+        values = [
+            (*row[:3], json.dumps(row.action), json.dumps(row.wanted), *row[5:]) for row in rows
+        ]
+        self._write(_insert(_DECISIONS), values)
+
+    def rows(self, name: str) -> list[Decision]:
+        """All decisions of a pass, oldest first."""
+
+        def decision(row: Sequence[Any]) -> Decision:
+            name, time, bars, action, units, *more = row
+            return Decision(name, time, bars, tuple(action), tuple(units), *more)
+
+        with self._errors():
+            rest = "WHERE pass = ? ORDER BY time"
+            return _DECISIONS.read(self._table, rest, (name,), make=decision)
+
+    def names(self) -> list[str]:
+        """The passes that have decisions."""
+        return sorted({name for (name,) in self._read(_DECISIONS, names=("pass",))})
+
+    def first(self) -> int | None:
+        """Open of the first bar that was decided on; None before it."""
+        found = self._read(_DECISIONS, "ORDER BY time LIMIT 1", names=("time",))
+        return int(found[0][0]) if found else None
+
+    def remark(self, moment: float, text: str, like: str | None = None) -> bool:
+        """Keep a sentence if it is new.
+
+        Args:
+            moment: UTC seconds.
+            text: the sentence.
+            like: pattern as of GLOB; a sentence that fits it is the same remark.
+
+        Returns:
+            Whether it is a new one.
+        """
+        words = (
+            "INSERT OR IGNORE INTO remarks SELECT ?, ? "
+            "WHERE NOT EXISTS (SELECT 1 FROM remarks WHERE text GLOB ?)"
+        )
+        with self._errors():
+            return self._table.execute(words, (moment, text, like)).rowcount > 0
+
+    def remarks(self) -> list[tuple[float, str]]:
+        """All sentences with their times."""
+        return [(time, text) for time, text in self._read(_REMARKS, "ORDER BY time")]
+
+    def intend(self, intents: Sequence[Intent]) -> None:
+        """Keeps orders that are about to be sent, all or none; they are on the disk afterwards."""
+        self._write(_insert(_ORDERS), intents)
+
+    def update(self, intents: Sequence[Intent]) -> None:
+        """Keeps what the broker showed of orders."""
+        rows = [(one.state, one.filled, one.average, one.id) for one in intents]
+        self._write("UPDATE orders SET state = ?, filled = ?, average = ? WHERE id = ?", rows)
+
+    def intents(self, since: int = 0) -> list[Intent]:
+        """Orders of the bars from a moment on, oldest first."""
+        return self._orders("time >= ?", since)
+
+    def pending(self) -> list[Intent]:
+        """Orders whose end is not known, oldest first."""
+        return self._orders("state IN (?, ?)", INTENDED, OPEN)
+
+    def _orders(self, which: str, *values: str | int) -> list[Intent]:
+        rest = f"WHERE {which} ORDER BY time, symbol, number"
+        return [Intent(*row) for row in self._read(_ORDERS, rest, *values)]
+
+    def begin(self, time: int, worth: float, equity: float) -> None:
+        """Keeps both equities of a bar that is about to be traded; of one before, that it is over.
+
+        Nothing happens where the bar was begun already.
+        """
+        over = "UPDATE traded SET ended = ? WHERE ended = '' AND time < ?"
+        self._write(over, [(OVERTAKEN, time)])
+        self._write(
+            "INSERT OR IGNORE INTO traded VALUES (?, ?, ?, '', '{}')", [(time, worth, equity)]
+        )
+
+    def end(self, time: int, ended: str, rests: Mapping[str, Sequence[Any]]) -> None:
+        """Keeps how a bar ended."""
+        row = (ended, json.dumps(dict(rests)), time)
+        self._write("UPDATE traded SET ended = ?, rests = ? WHERE time = ?", [row])
+
+    def traded(self, since: int = 0) -> list[Traded]:
+        """The bars that were traded, from a moment on, oldest first."""
+        return [Traded(*row) for row in self._read(_TRADED, "WHERE time >= ? ORDER BY time", since)]
+
+    def _read(
+        self, table: StoredTable, rest: str = "", *values: str | int, names: Sequence[str] = ()
+    ) -> list[Sequence[Any]]:
+        with self._errors():
+            return table.read(self._table, rest, values, names)
+
+    def _write(self, words: str, rows: Sequence[Sequence[Any]]) -> None:
+        """One transaction: when it returns, all rows are on the disk, and none before."""
+        with self._errors():
+            self._table.execute("BEGIN IMMEDIATE")
+            try:
+                self._table.executemany(words, rows)
+            except BaseException:
+                self._table.execute("ROLLBACK")
+                raise
+            self._table.execute("COMMIT")
+
+    def close(self) -> None:
+        """Closes it."""
+        self._table.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        with database_errors(self.path, _REMEDY), disk_errors(self.path):
+            yield
+
+
+def _insert(table: StoredTable) -> str:
+    """Return the statement that adds whole rows."""
+    return (
+        f"INSERT INTO {table.name} ({', '.join(table.cells)}) "
+        f"VALUES ({', '.join('?' * len(table.cells))})"
+    )

@@ -1,0 +1,286 @@
+"""Passes: a policy over a market in memory, of which some decisions may be known.
+
+A `PriceReplay` steps through all bars once. Bars that come later cost only themselves: rows of the
+arrays are computed from the last bars, and must repeat the known row before them bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import DataError
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.retake import Retaking
+from slipstream.markets.data.market import Market
+from slipstream.markets.features.streams import IndicatorStreams
+from slipstream.markets.live.ranges import Outside, Ranges
+from slipstream.training.environments.environment import Environment, PriceWindow
+from slipstream.training.environments.episodes import Seen, episode_names
+from slipstream.training.environments.evaluation import decide
+from slipstream.training.environments.factory import carried_settings, chosen_environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.runs.policies import DeployedPolicy, check_fit
+
+LONGEST_GAP = 12  # bars; a longer hole ends a portfolio's pass
+
+Kept = Mapping[str, NDArray[Any]]
+"""Actions [n, K] that were decided before, by pass."""
+
+Trace = Mapping[str, NDArray[Any]]
+"""Fields of a copy's record after each step, [n], by name."""
+
+
+class Pass(NamedTuple):
+    """Decisions of one pass over the bars so far.
+
+    Attributes:
+        name: a symbol, or all that a portfolio holds.
+        time: int64 [n], opens of the bars decided on.
+        action: [n, K].
+        equity: float64 [n], account currency, at those bars' closes.
+        wanted: units after the next fill, of the last decision.
+        outside: of the features at the last bar the one that lies furthest outside its range in
+            training.
+        before: number of decisions of the pass before these.
+    """
+
+    name: str
+    time: NDArray[np.int64]
+    action: NDArray[Any]
+    equity: NDArray[np.float64]
+    wanted: tuple[float, ...]
+    outside: Outside
+    before: int = 0
+
+
+def passes_over(
+    policy: DeployedPolicy, market: Market, start: int | None, kept: Kept | None = None
+) -> list[Pass]:
+    """Return the passes of a `PriceReplay`."""
+    with closing(PriceReplay(policy, market, start, kept)) as replay:
+        return replay.passes
+
+
+class PriceReplay:
+    """Replay of a market in memory whose last bar nobody decides on.
+
+    Args:
+        policy: the policy that decides.
+        market: the bars, and a flat one ahead of them.
+        start: first moment decided on, UTC seconds; the first usable bar by default.
+        kept: decisions made before; everything is decided anew by default.
+        room: number of bars that `advance` can append.
+
+    Attributes:
+        passes: all decisions.
+        memory: bars before a new one that its features and its observation need.
+
+    Raises:
+        DataError: too few bars to decide on any.
+    """
+
+    def __init__(
+        self,
+        policy: DeployedPolicy,
+        market: Market,
+        start: int | None,
+        kept: Kept | None = None,
+        room: int = 0,
+    ) -> None:
+        self._policy, self._streams, known = policy, IndicatorStreams(), kept or {}
+        with self._streams.used(continues=False):
+            environment = self._load(market, start)
+        check_fit(policy.policy, environment)
+        self.memory = sum(environment.conditions[key] for key in ("warm_up_bars", "lookback"))
+        self._environment, self._rows = _with_room(environment, room)
+        self._names = names = _names(environment)
+        backend = policy.config.training.chosen_backend
+        env = self._environment.evaluation("window", len(names), backend=backend)
+        assert isinstance(env, KernelVectorEnv)
+        again, every = Retaking(env), np.arange(env.num_envs)
+        self._env, self._out = env, again.out
+        env.begin(every, every, policy.config.evaluation.seed, again.out.obs, again.out.mask)
+        self._ends, self._last = env.state["last"] + 1 + room, env.state["bar"].copy()
+        taken = [known.get(name, _nothing(env)) for name in names]
+        # The step into the last bar comes below: the state before it is kept.
+        past = [again.run(e, own[:-1], env.spec.trace) for e, own in enumerate(taken)]
+        self._steps = np.array([len(one["bar"]) for one in past])
+        self._before, begun = (env.state.copy(), env.book.copy()), self._steps.copy()
+        self._action = np.zeros((env.num_envs, env.spec.action_width), env.spec.action_dtype)
+        capital = environment.spec.market.initial_equity if environment.spec.market else 0.0
+        self.passes = []
+        for e, (actions, trace) in enumerate(self._follow([own[-1:] for own in taken])):
+            whole = {name: np.concatenate([past[e][name], trace[name]]) for name in trace}
+            action = np.concatenate([taken[e][: begun[e]], actions])
+            equity = np.append(capital, whole["equity"][:-1])
+            self.passes.append(self._pass(e, whole, whole["bar"] - 1, action, equity))
+
+    def _load(self, market: Market, start: int | None) -> KernelEnvironment:
+        """Load a market as one window, whose last bar is no end."""
+        config, carried = self._policy.config, carried_settings(self._policy.facts)
+        window = PriceWindow(start=start, carried=carried, market=market)
+        environment = chosen_environment(config.env_name, config.env_settings, window)
+        found = environment.part(KernelEnvironment)
+        assert found is not None
+        going_on = {"sells_at_end": False, "early_end": 0}
+        records = tuple(
+            record._replace(**{key: going_on[key] for key in going_on if key in record._fields})
+            for record in found.records("window")
+        )
+        return found.with_records("window", records)
+
+    def _follow(self, known: Sequence[NDArray[Any]]) -> list[tuple[NDArray[Any], Trace]]:
+        """Step all copies to their last bars, by known actions first and then by new decisions.
+
+        Returns:
+            Of each copy the actions of these steps [n, K], and the trace.
+        """
+        env, out, settings = self._env, self._out, self._policy.config.evaluation
+        every, begun = np.arange(env.num_envs), self._steps.copy()
+        seed = settings.seed if settings.drawn else None
+        made, traces = list[NDArray[Any]](), list[Trace]()
+        while (running := env.book["held"] == 0).any():
+            seen = Seen(out.obs, out.mask, every, self._steps)
+            actions = decide(self._policy.policy, seen, seed).copy()
+            for e, own in enumerate(known):
+                if len(made) < len(own):
+                    actions[e] = own[len(made)]
+            before = env.state.copy(), env.book.copy()
+            env.step(actions, out)
+            ended = running & (env.book["held"] != 0)
+            for kept, records in zip(self._before, before, strict=True):
+                kept[ended] = records[ended]
+            self._steps += running
+            made.append(actions)
+            traces.append(env.read(env.spec.trace))
+        env.drain_finals()
+        env.drain_episodes()
+
+        def own_rows(e: int, rows: Sequence[NDArray[Any]], nothing: NDArray[Any]) -> NDArray[Any]:
+            own = [one[e : e + 1] for one in rows[: self._steps[e] - begun[e]]]
+            return np.concatenate([nothing[:0], *own])
+
+        return [
+            (
+                own_rows(e, made, self._action),
+                {
+                    name: own_rows(e, [one[name] for one in traces], blank)
+                    for name, blank in env.read(env.spec.trace).items()
+                },
+            )
+            for e in range(env.num_envs)
+        ]
+
+    def _pass(
+        self,
+        e: int,
+        trace: Trace,
+        rows: NDArray[np.int64],
+        action: NDArray[Any],
+        equity: NDArray[np.float64],
+    ) -> Pass:
+        """The decisions of copy e on some rows, which end with its newest one."""
+        self._last[e], self._action[e] = rows[-1], action[-1]
+        units = np.atleast_1d(trace["units"][-1]) if "units" in trace else ()
+        wanted, ranges = tuple(float(one) for one in units), Ranges.of(self._policy.facts)
+        environment, last = self._environment, int(rows[-1])
+        outside = Outside() if ranges is None else ranges.outside(environment, last)
+        time, before = environment.loaded.data.time[rows], int(self._steps[e]) - len(rows)
+        return Pass(self._names[e], time, action, equity, wanted, outside, before)
+
+    def advance(self, market: Market) -> list[Pass] | None:
+        """Decide on the bars that are newer than those so far.
+
+        After None or an exception only another replay of all bars can go on.
+
+        Args:
+            market: the newest bars of all that goes on, `memory` of them before the first new one
+                at least, and a flat one ahead of them.
+
+        Returns:
+            The new decisions; None if they cannot be made without all bars.
+
+        Raises:
+            HistoryError: bars before the new ones differ from those of the replay.
+            DataError: the bars cannot be loaded.
+        """
+        env, data = self._env, self._environment.loaded.data
+        if not self._environment.kernel.built_in:  # its features may remember anything
+            return None
+        places = [self._names.index(one) for one in market.symbols if one in self._names] or [0]
+        with self._streams.used(continues=True):
+            found = self._load(market, int(data.time[self._last[places]].min()))
+        if _names(found) != [self._names[e] for e in places]:
+            return None
+        theirs, known = found.loaded.data, [self._action[:0]] * env.num_envs
+        for e, record in zip(places, found.records("window"), strict=True):
+            row = int(self._last[e])
+            low, high = theirs.segments[record.first_segment].tolist()
+            if env.state["last"][e] != row + 1:  # it ended before its last bar
+                continue
+            place = low + int(np.searchsorted(theirs.time[low:high], data.time[row]))
+            ahead = row + high - 1 - place
+            if ahead >= self._ends[e]:
+                return None
+            for name, ours in self._rows.items():
+                new = getattr(theirs, name)
+                if new[place].tobytes() != ours[row].tobytes():
+                    return None
+                ours[row + 1 : ahead + 1] = new[place + 1 : high]
+            if ahead > row + 1:
+                env.state[e], env.book[e] = (kept[e] for kept in self._before)
+                env.state["last"][e] = ahead
+                self._steps[e] -= 1
+                known[e] = self._action[e : e + 1].copy()
+        made = self._follow(known)
+        return [
+            self._pass(e, trace, trace["bar"][:-1], actions[1:], trace["equity"][:-1])
+            for e, (actions, trace) in enumerate(made)
+            if len(actions) > 1
+        ]
+
+    def close(self) -> None:
+        """Release the copies."""
+        self._env.close()
+
+
+def _with_room(
+    environment: KernelEnvironment, room: int
+) -> tuple[KernelEnvironment, dict[str, NDArray[Any]]]:
+    """The environment with spare rows behind each pass, and its arrays of rows, writable."""
+    data, records = environment.loaded.data, environment.records("window")
+    ends = np.unique([data.segments[record.first_segment, 1] for record in records])
+    rows = {
+        name: np.insert(array, np.repeat(ends, room), 0, axis=0)
+        for name, array in data._asdict().items()
+        if len(array) == len(data.time)
+    }
+    low, high = data.segments.T
+    low, high = (
+        low + room * np.searchsorted(ends, low, "right"),
+        high + room * np.searchsorted(ends, high),
+    )
+    shown = {"segments": np.stack([low, high], axis=1), **{k: a.view() for k, a in rows.items()}}
+    for array in shown.values():
+        array.flags.writeable = False
+    return environment.with_data(data._replace(**shown)), rows
+
+
+def _nothing(env: KernelVectorEnv) -> NDArray[Any]:
+    return np.zeros((0, env.spec.action_width), env.spec.action_dtype)
+
+
+def _names(environment: Environment) -> list[str]:
+    names = episode_names(environment, "window") or []
+    if len(set(names)) < len(names):
+        raise DataError(
+            f"The bars make {len(names)} passes of {names[0]}: a hole in all assets of more than "
+            f"{LONGEST_GAP} bars ends a pass, and an account is one pass. Fill the hole in the "
+            "feed, or deploy again, which begins a new account behind it."
+        )
+    return names

@@ -1,0 +1,393 @@
+"""The bars that an account has seen: one file a symbol that only grows, and the same in memory.
+
+What reading a vendor's files inferred (zone, units, side, length) is settled before a bar comes
+here: stamps are UTC and say so, prices are mid, spreads are in price units. The folder is one that
+`slipstream evaluate --data` reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import DataError
+from slipstream.core.reader import UnreadableError, content
+from slipstream.core.storage.files import AppendedFile, make_folder, write_bytes
+from slipstream.core.text import plural, stamp
+from slipstream.markets.data.bars import NUMBERS, Bars, FloatArray, IntArray
+from slipstream.markets.data.calendar import in_weekend
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.finding import ACCEPTABLE
+from slipstream.markets.data.market import Market, load_market, market_of
+from slipstream.markets.data.symbols import MarketKind
+
+# Times the usual spread, and share of the price. Points read as a price of yen are 1,000 times and
+# 0.7 % at least; the widest night may be 500 times a usual spread of one point, but is below 0.5 %.
+_OTHER_UNIT, _OF_PRICE = 500.0, 0.005
+_MOST_BYTES, _LONGEST_LINE = 1 << 29, 1 << 16  # of a file: bars of a minute for ten years
+
+
+class Shape(NamedTuple):
+    """What inference found where the policy was trained, frozen.
+
+    Attributes:
+        symbols: traded, in the order of an observation.
+        converting: pairs that only convert profits.
+        bar_seconds, kind: as of a `Market`.
+        extra: further columns that features read.
+        market: `market` of the config's data section.
+    """
+
+    symbols: tuple[str, ...]
+    converting: tuple[str, ...]
+    bar_seconds: int
+    kind: MarketKind
+    extra: tuple[str, ...]
+    market: str
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Shape:
+        """From plain values."""
+        lists = {name: tuple(facts[name]) for name in ("symbols", "converting", "extra")}
+        return cls(**{**facts, **lists})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All symbols that bars are kept of."""
+        return (*self.symbols, *self.converting)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Numbers of a bar, in the order of the files."""
+        return (*NUMBERS, *self.extra)
+
+    def read(self, data: Mapping[str, Any]) -> list[Bars]:
+        """Bars of all symbols, the traded ones first, as a `data` section reads them."""
+        found: list[Bars] = []
+        for names in (self.symbols, self.converting):
+            if names:
+                section = DataConfig.model_validate({**data, "symbols": list(names)})
+                found += load_market(section).bars
+        return found
+
+    def together(self, bars: Sequence[Bars]) -> Market:
+        """The market of bars in that order."""
+        traded = len(self.symbols)
+        market = market_of(tuple(bars[:traded]), self.bar_seconds, self.kind)
+        return replace(market, converting=tuple(bars[traded:]))
+
+    def ahead(self, bars: Sequence[Bars], last: int) -> Market:
+        """The same and a flat bar at the next open after a moment, at which orders can be tried.
+
+        No rule lets an asset trade in it that was not listed before.
+        """
+        when = self.next_open(last)
+        return self.together([with_ahead(one, when) for one in bars])
+
+    def section(self, folder: Path) -> dict[str, Any]:
+        """The `data` section that reads a store's folder: nothing is left to be inferred."""
+        return {
+            "folder": str(folder),
+            "symbols": list(self.symbols),
+            "timeframe": f"{self.bar_seconds}s",
+            "market": self.market,
+            "accept": list(ACCEPTABLE),  # readings that were judged when they were frozen
+        }
+
+    def missing(self, last: int, now: int) -> int:
+        """Bars between two opens that are not there although the market was open."""
+        between = np.arange(last + self.bar_seconds, now, self.bar_seconds, dtype=np.int64)
+        closed = in_weekend(between) if self.kind == "fx" and len(between) else np.zeros(0, bool)
+        return len(between) - int(np.count_nonzero(closed))
+
+    def next_open(self, last: int) -> int:
+        """When the next bar would open, by the calendar."""
+        following = last + self.bar_seconds
+        while self.kind == "fx" and in_weekend(np.array([following]))[0]:
+            following += self.bar_seconds
+        return following
+
+
+class Moment(NamedTuple):
+    """The bars that open together.
+
+    Attributes:
+        time: UTC seconds.
+        bars: numbers in the order of `Shape.columns`, by symbol.
+    """
+
+    time: int
+    bars: Mapping[str, tuple[float, ...]]
+
+
+def moments_of(bars: Sequence[Bars], shape: Shape) -> list[Moment]:
+    """The bars of all symbols by their opens, oldest first."""
+    found: dict[int, dict[str, tuple[float, ...]]] = {}
+    for one in bars:
+        lacking = [name for name in shape.extra if name not in one.extra]
+        if lacking:
+            raise DataError(
+                f"{one.symbol} must have the column {lacking[0]}, which a feature of the policy "
+                "reads: add it to the file."
+            )
+        table = one.columns()
+        rows = np.stack([table[name] for name in shape.columns], axis=1).tolist()
+        for time, row in zip(one.time.tolist(), rows, strict=True):
+            found.setdefault(time, {})[one.symbol] = tuple(row)
+    return [Moment(time, found[time]) for time in sorted(found)]
+
+
+def with_ahead(bars: Bars, when: int) -> Bars:
+    """The bars and a flat one without volume: what an order would be filled at if nothing moved."""
+    last = {name: column[-1] for name, column in bars.columns().items()}
+    last |= {**dict.fromkeys(("open", "high", "low"), last["close"])}
+    last |= {"volume": np.float64(0.0), "time": np.int64(when)}
+    table = {name: np.append(column, last[name]) for name, column in bars.columns().items()}
+    extra = {name: table.pop(name) for name in bars.extra}
+    return Bars(bars.symbol, **table, extra=extra)
+
+
+class _Grown:
+    """An array that rows are appended to; seldom copied.
+
+    Attributes:
+        rows: the array so far.
+    """
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self._buffer = self.rows = rows
+
+    def append(self, more: Sequence[Any]) -> None:
+        """Append rows."""
+        count = len(self.rows) + len(more)
+        if count > len(self._buffer):
+            spare = np.zeros((count, *self.rows.shape[1:]), self.rows.dtype)
+            self._buffer = np.concatenate([self.rows, spare])
+        self._buffer[len(self.rows) : count] = more
+        self.rows = self._buffer[:count]
+
+
+class Store:
+    """Bars of all symbols, on the disk and in memory, and a hash of all of them after each moment.
+
+    Attributes:
+        folder: of the files.
+        shape: what they hold.
+        times: opens of the moments so far, ascending.
+        digests: hex SHA-256 of the one before and the moment's own bars, one a moment.
+    """
+
+    def __init__(self, folder: Path, shape: Shape) -> None:
+        self.folder, self.shape = folder, shape
+        make_folder(folder)
+        self.times: list[int] = []
+        self.digests: list[str] = []
+        self._files: dict[str, AppendedFile] = {}
+        self._columns: dict[str, tuple[_Grown, _Grown]] = {}  # opens, and numbers [n, columns]
+        for name in shape.names:
+            opens, rows = self._read(name)
+            self._columns[name] = _Grown(opens), _Grown(rows)
+        self._chain(-1)
+
+    def _known(self, name: str) -> tuple[IntArray, FloatArray]:
+        """Opens and numbers [n, columns] of a symbol."""
+        opens, rows = self._columns[name]
+        return opens.rows, rows.rows
+
+    def _read(self, name: str) -> tuple[IntArray, FloatArray]:
+        """What a file holds; a line that a kill left unfinished is taken away."""
+        path, columns = self._path(name), self.shape.columns
+        try:
+            text = content(path, _MOST_BYTES)
+            whole = text[: text.rfind(b"\n") + 1]
+            if len(text) - len(whole) > _LONGEST_LINE:
+                raise ValueError("a line has no end")
+            lines = [line.split(",") for line in whole.decode().splitlines()[1:]]
+            if whole != text:
+                write_bytes(path, whole)
+            stamps = [line[0].removesuffix("Z") for line in lines]
+            opens = np.array(stamps, dtype="datetime64[s]").astype(np.int64)
+            rows = np.array([[float(cell) for cell in line[1:]] for line in lines])
+            rows = rows.reshape(len(lines), len(columns))
+        except FileNotFoundError:
+            return np.zeros(0, np.int64), np.zeros((0, len(columns)))
+        except (UnreadableError, ValueError) as error:
+            raise DataError(
+                f"{path} is not as slipstream wrote it ({error}): bring back the file of before, "
+                "or deploy again, which begins a new account."
+            ) from None
+        return opens, rows
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.csv"
+
+    def append(self, moments: Sequence[Moment]) -> None:
+        """Keeps new moments; they are on the disk when this returns.
+
+        What a kill left half written is completed: bars that are there are not repeated.
+        """
+        for name in self.shape.names:
+            opens = self._known(name)[0]
+            last = opens[-1] if len(opens) else -1
+            new = [(m.time, m.bars[name]) for m in moments if name in m.bars and m.time > last]
+            if not new:
+                continue
+            file = self._files.get(name)
+            if file is None:
+                file = self._files[name] = AppendedFile(self._path(name))
+            lines = [
+                f"{np.datetime64(time, 's')}Z,{','.join(map(repr, row))}\n" for time, row in new
+            ]
+            if self._path(name).stat().st_size == 0:
+                lines.insert(0, f"time,{','.join(self.shape.columns)}\n")
+            file.write("".join(lines).encode())
+            file.sync()
+            for column, more in zip(self._columns[name], zip(*new, strict=True), strict=True):
+                column.append(more)
+        self._chain(moments[0].time)
+
+    def _chain(self, since: int) -> None:
+        """Hashes all moments from one on."""
+        place = bisect_left(self.times, since)
+        del self.times[place:], self.digests[place:]
+        rows: dict[int, bytes] = {}
+        for name in self.shape.names:
+            opens, numbers = self._known(name)
+            first = int(np.searchsorted(opens, since))
+            for time, row in zip(opens[first:], numbers[first:], strict=True):
+                rows[int(time)] = rows.get(int(time), b"") + name.encode() + row.tobytes()
+        for time in sorted(rows):
+            before = self.digests[-1] if self.digests else ""
+            text = before.encode() + time.to_bytes(8, "little") + rows[time]
+            self.times.append(time)
+            self.digests.append(hashlib.sha256(text).hexdigest())
+
+    def refuse_revised(self, bars: Sequence[Bars], decided: int) -> list[str]:
+        """Compares a feed's bars with those that are kept.
+
+        Args:
+            bars: as the feed tells them now.
+            decided: time of the last moment that was decided on.
+
+        Returns:
+            Sentences about bars that came too late to be kept.
+
+        Raises:
+            DataError: one has other numbers than it had.
+        """
+        late = []
+        for one in bars:
+            (opens, known), table = self._known(one.symbol), one.columns()
+            if len(opens) == 0:
+                continue
+            place = np.minimum(np.searchsorted(opens, one.time), len(opens) - 1)  # both ascend
+            same = opens[place] == one.time
+            mine, theirs = place[same], np.flatnonzero(same)
+            for k, name in enumerate(self.shape.columns):
+                other = np.asarray(table[name], np.float64)[theirs]
+                differs = np.flatnonzero(known[mine, k] != other)
+                if len(differs):
+                    row = differs[0]
+                    raise DataError(
+                        f"{one.symbol}: the bar of {stamp(int(opens[mine[row]]))} UTC was revised: "
+                        f"its {name} was {float(known[mine[row], k])!r} when it was kept and "
+                        f"is {float(other[row])!r} now. Nothing is overwritten: the account stands "
+                        "still until the feed tells the old bar again, or you deploy anew."
+                    )
+            inside = (one.time >= opens[0]) & (one.time <= decided)
+            strange = one.time[inside & ~same]
+            if len(strange):
+                late.append(
+                    f"{one.symbol}: {plural(len(strange), 'bar')} came after their moment had been "
+                    f"decided on, the first of {stamp(int(strange[0]))} UTC: left out."
+                )
+        return late
+
+    def refuse_other_units(self, moments: Sequence[Moment]) -> None:
+        """Compares spreads with the usual one of the bars that are kept.
+
+        Raises:
+            DataError: one is so much wider that it is in points or the like.
+        """
+        place, close = (self.shape.columns.index(name) for name in ("spread", "close"))
+        for time, bars in moments:
+            for name, bar in bars.items():
+                spread = bar[place]
+                if spread <= _OF_PRICE * bar[close]:
+                    continue
+                spreads = self._known(name)[1][:, place]
+                known = spreads[spreads > 0.0]
+                usual = float(np.median(known)) if len(known) else np.inf
+                if spread > _OTHER_UNIT * usual:
+                    raise DataError(
+                        f"{name}: the bar of {stamp(time)} UTC is in another unit: its spread is "
+                        f"{spread:g}, and {usual:g} is usual. Nothing is decided on it: mend the "
+                        "feed, or take the bar out of it."
+                    )
+
+    def closes(self) -> dict[str, float]:
+        """The last close of every symbol that is traded."""
+        return {name: float(self.closes_of(name)[1][-1]) for name in self.shape.symbols}
+
+    def closes_of(self, name: str) -> tuple[IntArray, FloatArray]:
+        """Return opens and closes of all bars of a symbol."""
+        opens, rows = self._known(name)
+        return opens, rows[:, self.shape.columns.index("close")]
+
+    def market(self) -> Market:
+        """All bars in memory, and a flat one ahead of them.
+
+        Raises:
+            DataError: a symbol has no bar yet.
+        """
+        lacking = [name for name in self.shape.names if not len(self._known(name)[0])]
+        if lacking:
+            raise DataError(f"The feed has told no bar of {', '.join(lacking)} yet.")
+        kept = [self._bars(name) for name in self.shape.names]
+        return self.shape.ahead(kept, self.times[-1])
+
+    def newest(self, traded: Sequence[str], rows: int) -> Market:
+        """Return the last bars, at least `rows` of each symbol, and a flat one ahead of them.
+
+        They begin where all symbols have a bar that have one before and one behind, if there is
+        such a moment: a symbol without a bar there would seem to begin later.
+
+        Args:
+            traded: symbols of the market; the others only convert.
+            rows: number of bars.
+        """
+        opens = {name: self._known(name)[0] for name in self.shape.names}
+
+        def whole(moment: int) -> bool:
+            places = [(own, int(np.searchsorted(own, moment))) for own in opens.values()]
+            return all(own[at] == moment for own, at in places if 0 < at < len(own))
+
+        first = max(len(self.times) - rows, 0)
+        tried = self.times[max(first - rows, 0) : first + 1][::-1]
+        begin = next((one for one in tried if whole(one)), tried[0])
+        shape = self.shape._replace(
+            symbols=tuple(traded), converting=tuple(one for one in opens if one not in traded)
+        )
+        kept = []
+        for name in shape.names:
+            place = min(int(np.searchsorted(opens[name], begin)), len(opens[name]) - rows)
+            kept.append(self._bars(name, max(place, 0)))
+        return shape.ahead(kept, self.times[-1])
+
+    def _bars(self, name: str, first: int = 0) -> Bars:
+        opens, rows = self._known(name)
+        table = dict(zip(self.shape.columns, rows[first:].T, strict=True))
+        extra = {key: table.pop(key) for key in self.shape.extra}
+        return Bars(name, opens[first:], **table, extra=extra)
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._files.values():
+            file.close()

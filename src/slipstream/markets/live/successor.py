@@ -1,0 +1,222 @@
+"""Successor: a new study's confirmed winner that takes a deployment over by itself, or does not.
+
+It does when every gate holds and it beats the policy in force on bars that no opening saw and
+neither was trained on: those that the paper account has kept since. Nothing is remembered but the
+audit, so that it may be killed at any time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from glob import glob
+from math import inf
+from pathlib import Path
+
+import numpy as np
+
+from slipstream.core.days import DAY
+from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
+from slipstream.core.reader import is_there
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.files import AppendedFile, make_folder
+from slipstream.core.storage.interruption import Interrupted, Interruption, forget_stop
+from slipstream.core.storage.lines import resume_command, stamp
+from slipstream.core.storage.lock import take_lock
+from slipstream.core.storage.logbook import Logbook
+from slipstream.core.storage.register import id_of
+from slipstream.core.storage.status import DEPLOYMENT, LEDGER, LOG, Status
+from slipstream.markets.live.account import BARS
+from slipstream.markets.live.deployment import Deployment, deploy
+from slipstream.markets.report.openings import opened_days, price_series
+from slipstream.markets.report.portfolio.passes import MarketBacktest
+from slipstream.report.statistics import Floats, Ints
+from slipstream.report.study.replay import daily_returns
+from slipstream.studies.record.folder import STUDIES
+from slipstream.studies.statistics.bootstrap import FEWEST_DAYS, LEVEL, lower_bounds
+from slipstream.training.runs.policies import DeployedPolicy
+
+KEPT = "kept"  # event of the audit
+_FILES = ("result.json", f"policy/{checkpoint.MANIFEST}")  # of a complete study with a policy
+WATCH = "watch"
+_LOOK_SECONDS = 60.0
+_STOP_SECONDS = 0.5  # between two looks at a request to stop
+Say = Callable[[str], None]
+
+
+def watch(pattern: str, name: str, *, once: bool = False, say: Say = lambda sentence: None) -> None:
+    """Looks at new studies until it is interrupted, each when it is complete, and all once a day.
+
+    Args:
+        pattern: of studies' names below ``./studies``, or of their folders: ``'nightly*'``.
+        name: of the deployment.
+        once: look once.
+        say: told every line that is kept, and what a new version was preferred for.
+
+    Raises:
+        Interrupted: somebody asked it to stop.
+    """
+    found, seen, day, looks, trouble = Deployment.of(name), list[Path](), -1, 0, ""
+    folder = watch_folder(found)
+    make_folder(folder)
+    refusal = f"Another process watches studies for {found.path.name}: stop it first."
+    log = Logbook(folder, DEPLOYMENT, say, every=inf)  # its looks have lines of their own
+
+    def tell(sentence: str) -> None:
+        say(sentence)
+        log.say(sentence)
+
+    def show(phase: str) -> None:
+        log.show(Status(DEPLOYMENT, phase=phase, done=looks, unit="looks", pattern=pattern), True)
+
+    with ExitStack() as stack:
+        stack.enter_context(take_lock(folder, refusal))
+        forget_stop(folder)  # it was for the process before
+        asked = stack.enter_context(Interruption(folder))
+        stack.enter_context(log)
+        show("starting")
+        while not asked.requested:
+            studies, today = _complete(pattern), int(time.time() // DAY)
+            if studies != seen or today != day:
+                try:
+                    look(studies, pattern, found, tell)
+                    seen, day, looks, trouble = studies, today, looks + 1, ""
+                except SlipstreamError as error:  # another process deploys, say: in a minute again
+                    if once:
+                        raise
+                    if str(error) != trouble:
+                        tell(str(error))
+                    trouble = str(error)
+            show(f"watches {pattern}")
+            if once:
+                return
+            wake = time.monotonic() + _LOOK_SECONDS
+            while time.monotonic() < wake and not asked.requested:
+                time.sleep(_STOP_SECONDS)
+        command = resume_command(folder, Status(DEPLOYMENT, pattern=pattern))
+        raise Interrupted(found.path, command, "Go on with:")
+
+
+def watch_folder(found: Deployment) -> Path:
+    """Return the folder of the process that watches studies: its status, log and lock."""
+    return found.path / WATCH
+
+
+def look(studies: list[Path], pattern: str, found: Deployment, say: Say) -> None:
+    """Put the first study in force that passes; else log a line that names each and why not."""
+    before, reasons = _deployed(found), list[str]()
+    for study in studies:
+        if id_of(study) in before:
+            reasons.append(f"{study.name}: it was in force before")
+            continue
+        told: list[str] = []
+        try:
+            deploy(
+                study, str(found.path), {}, say=told.append, better=lambda new: _better(new, found)
+            )
+        except SlipstreamError as error:
+            failed = [line.removeprefix("FAILED").strip() for line in told if "FAILED" in line]
+            reasons.append(f"{study.name}: {'; '.join(failed) or error}")
+            continue
+        say(
+            f"Version {found.current} of {found.path.name} is in force: {found.audit()[-1]['why']}."
+        )
+        return
+    reasons += [f"{one.name}: {why}" for one, why in _incomplete(pattern)]
+    why = " | ".join(reasons) or f"no study is called {pattern}"
+    make_folder(found.path)
+    with take_lock(found.path, f"Another process deploys {found.path.name}: wait for it."):
+        found.note(KEPT, found.current, {"why": why})
+    stays = f"Version {found.current} stays in force" if found.exists else "Nothing was deployed"
+    line = f"{stays}: {why}"
+    say(line)
+    with closing(AppendedFile(found.path / LOG)) as log:
+        log.write(f"{stamp(time.time())}  {line}\n".encode())
+
+
+def _named(pattern: str) -> list[Path]:
+    """Return the folders of studies with these names."""
+    path = Path(pattern).expanduser()
+    whole = path if len(path.parts) > 1 else Path(STUDIES) / path
+    return [one.absolute() for one in map(Path, sorted(glob(str(whole)))) if is_there(one / LEDGER)]
+
+
+def _complete(pattern: str) -> list[Path]:
+    """Return complete studies that have a policy; the one that ended last comes first."""
+    there = [one for one in _named(pattern) if all(is_there(one / file) for file in _FILES)]
+    return sorted(there, key=lambda one: (one / _FILES[0]).stat().st_mtime, reverse=True)
+
+
+def _incomplete(pattern: str) -> list[tuple[Path, str]]:
+    """Return the other studies, and why there is nothing to deploy."""
+    whys = dict(
+        zip(_FILES, ("it is not complete", "it has no policy: it had no winner"), strict=True)
+    )
+    lacking = {
+        one: next((file for file in _FILES if not is_there(one / file)), None)
+        for one in _named(pattern)
+    }
+    return [(one, whys[file]) for one, file in lacking.items() if file is not None]
+
+
+def _deployed(found: Deployment) -> set[str]:
+    """Ids of the studies that were in force under this name, though they were rolled back."""
+    lines = [line for line in found.audit() if line["event"] != KEPT]
+    if lines and lines[-1]["to"] != found.current:  # a kill between the line and the switch
+        lines.pop()
+    numbers = {line["to"] for line in lines} & set(found.versions)
+    known = (checkpoint.read_manifest(found.version(one)).get("id") for one in numbers)
+    return {one for one in known if one is not None}
+
+
+def _better(new: DeployedPolicy, found: Deployment) -> str:
+    """What a policy was preferred for.
+
+    Raises:
+        ConfigError: it is not better, or nothing shows it yet.
+    """
+    if not found.exists:
+        return "the first one, and every gate holds"
+    old, bars = found.policy(), found.account(found.current) / BARS
+    before, end = (one.facts.get("trained_until") for one in (old, new))
+    if end is None or before is None or end <= before:
+        raise ConfigError(
+            "its prices are not known to end later than those of the version in force"
+        )
+    try:
+        each = [_days(one, bars, end) for one in (old, new)]
+    except CheckpointError as error:
+        raise ConfigError(f"nothing to compare it on: {error}") from None
+    except SlipstreamError as error:
+        raise ConfigError(f"the account's bars of {stamp(end)} on: {error}") from None
+    days, *rows = np.intersect1d(each[0][0], each[1][0], return_indices=True)
+    fresh = ~np.isin(days, list(each[0][2] | each[1][2]))
+    excess = (each[1][1][rows[1]] - each[0][1][rows[0]])[fresh]
+    many = f"{len(excess)} days since {stamp(end)} that no opening saw"
+    bound = lower_bounds([excess[None, :]], each[1][3], LEVEL)
+    ratio, lower = float(bound.ratio[0]), float(bound.lower[0])
+    if np.isnan(lower):
+        raise ConfigError(f"not shown to be better: {many}, and a bound needs {FEWEST_DAYS}")
+    told = (
+        f"information ratio {ratio:.2f} against version {found.current}, lower bound {lower:.2f}, "
+    )
+    told += f"on {many}"
+    if lower <= 0.0:
+        raise ConfigError(f"not better: {told}")
+    return told
+
+
+def _days(
+    policy: DeployedPolicy, bars: Path, start: int
+) -> tuple[Ints, Floats, frozenset[int], float]:
+    """Days and returns of a policy on the kept bars from a moment on; days that were opened."""
+    if not bars.is_dir():
+        raise CheckpointError("the paper account has kept no bar yet")
+    environment = policy.environment(bars, None, start)
+    backtest = MarketBacktest.of(environment)
+    assert backtest is not None and environment.spec.market is not None
+    passes = backtest.of_split("window", policy.config.training.chosen_backend)
+    days, returns = daily_returns(passes, policy.evaluate(environment)["window"][0])
+    opened = opened_days(price_series(environment, "window"))
+    return days, returns, opened, environment.spec.market.days_per_year

@@ -1,0 +1,291 @@
+"""What a user may write under `env:` for the portfolio environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from slipstream.core import config
+from slipstream.core.bounds import (
+    BarCount,
+    Equity,
+    Factor,
+    Fraction,
+    InnerShare,
+    Money,
+    Penalty,
+    Quantity,
+    Share,
+    SomeBars,
+)
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.folds import SplitConfig
+
+BelowOne = Annotated[float, Field(ge=0.0, lt=1.0)]
+Rate = Annotated[float, Field(ge=0.0, lt=0.1)]
+Quantities = Quantity | dict[str, Quantity]
+
+DEFAULT_FEATURES = ("portfolio",)
+
+# When a field is read, for whoever searches it.
+_UNITS = {"orders": "units"}
+_WEIGHTS = {"orders": "weights"}
+_SCALED = {"reward": ("excess_value", "mixed")}
+
+# What `orders: units` means where a user says nothing: FinRL_Crypto's own constants.
+_UNIT_DEFAULTS = {
+    "fee": 0.003,
+    "initial_equity": 1e6,
+    "reward": "excess_value",
+    "benchmark_costs": False,
+    "min_notional": 0.0,
+    "features": ("cappuccino",),
+}
+
+
+class UnitOrders(config.Config):
+    """Orders in units of coin, as FinRL_Crypto's `environment_Alpaca.py` defines them.
+
+    The CCXT variant of the same project is `fee: 0.001`, `buy_share: 0.95`, `forced_sale_bars: 24`
+    and that exchange's `min_quantity`; Cappuccino's is `fee: 0.0025`, `buy_share: 0.99`,
+    `action_scale: value`, `reward: mixed`.
+
+    Defects of the original's `reset` are not copied: benchmark and discounted return begin anew in
+    every episode. The last four keys decide where the rules may follow the original or not.
+
+    Attributes:
+        action_scale: what action 1 trades: `magnitude`, norm_action / 10^floor(log10(first price))
+            coins; `value`, coins worth initial_equity / norm_action at the first price.
+        norm_action: see `action_scale`.
+        norm_cash, norm_stocks, norm_tech: factors on those parts of the observation.
+        buy_share: largest share of the cash, after fees, that one order spends.
+        forced_sale_bars: bars after an asset's last sale at which some of it is sold; 0 for never.
+        forced_sale_share: how much of the holding is sold then.
+        min_factor: orders must exceed this multiple of the minimum quantity.
+        discount: of the discounted return.
+        start: training episodes start at `random`, or with the segment's `first` bar (original)
+            and last until it ends.
+        anchor: the fee-free benchmark is bought at the episode's `start`, or at the first row that
+            the first observation sees (`first_row`, original; the same for lookback 1).
+        ending: an episode may last to the `last` bar, or ends `lookback` bars before it
+            (`original`).
+        final_reward: the last reward is the episode's `discounted` return (original), after which
+            nothing is bootstrapped, or the bar's own (`plain`).
+    """
+
+    action_scale: Literal["magnitude", "value"] = "magnitude"
+    norm_action: Factor = Field(
+        10_000.0, json_schema_extra=config.searched(1_000.0, 25_000.0, log=True)
+    )
+    norm_cash: Factor = 2.0**-12
+    norm_stocks: Factor = 2.0**-8
+    norm_tech: Factor = 2.0**-15
+    buy_share: Share = 0.9
+    forced_sale_bars: BarCount = 48
+    forced_sale_share: Share = 0.05
+    min_factor: Annotated[float, Field(ge=1.0, le=1e6)] = 1.1
+    discount: Fraction = 0.99
+    start: Literal["random", "first"] = "random"
+    anchor: Literal["start", "first_row"] = "start"
+    ending: Literal["last", "original"] = "last"
+    final_reward: Literal["discounted", "plain"] = "discounted"
+
+
+class Config(config.Config):
+    """A portfolio of all symbols in each copy; docs/rules.md, section 10.
+
+    What is set and not read, such as the band of unit orders, is refused.
+
+    Attributes:
+        data: where the prices are and how to read them.
+        universe: `common`: the period that all assets share; `union`: all bars, assets come and go.
+        features: feature columns of every asset, by name.
+        split: shares of the time range for training, validation and test.
+        lookback: bars of features in the observation.
+        orders: `weights`: target weights, filled at the next open; `units`: orders in coin,
+            filled at the next close, by the rules under `units`.
+        units: rules of `orders: units`.
+        action_map: how an action becomes target weights of assets and cash: `softmax` of sharpness
+            x action; `change`, the current weights plus max_change x action, brought back to the
+            simplex; or the nearest point of the `simplex`. With `change` an agent that does nothing
+            trades nothing, and the noise of its exploration pays less in fees, but an edge that
+            lasts one bar is over before the weights are there.
+        sharpness: of `softmax`: at 30 an action that leads all others by 0.17 holds 96 % of one of
+            seven assets, at 5 one that leads by 1.
+        max_change: of `change`: weight that action 1 adds.
+        band: smallest change of an asset's weight that is traded, of target weights.
+        decide_every: bars between two decisions; actions in between are ignored.
+        min_holding: bars that a holding is kept after its last fill (unit orders: last sale).
+        reserve: share of equity (unit orders: of the initial equity) that buying leaves in cash.
+        max_position: largest target weight of one asset (unit orders: largest share that buying
+            reaches).
+        trailing_stop: fall from the highest close since bought, as a fraction, after which all of
+            an asset is sold at the next fill; None for never.
+        quantity_step: orders of target weights are rounded toward zero to it, in coin; one number
+            or one by symbol.
+        min_quantity: smallest order, in coin; one number or one by symbol. None: none for target
+            weights, for unit orders what Alpaca asks.
+        min_notional: smallest order of target weights, account currency.
+        initial_equity: account currency.
+        account_currency: what all prices are quoted in.
+        fee: fraction of notional, each side.
+        fee_tiers: pairs (30-day volume in account currency from which it holds, fee), used instead
+            of `fee`.
+        start_volume: traded in the 30 days before an episode, account currency.
+        slippage_bp: adverse, on every fill, basis points of the price.
+        benchmark_costs: equal weight pays fee, spread and slippage, is bought at the first fill and
+            keeps the reserve; without (a compatibility mode) it is free and bought when the
+            episode begins.
+        reward: log return minus equal weight's (`excess_log_return`), `log_return`, the gain minus
+            equal weight's x norm_reward (`excess_value`), or Cappuccino's `mixed` one.
+        norm_reward: factor of the last two, per unit of account currency.
+        time_decay_floor: rewards fall linearly over the episode, not below this factor; 1 for none.
+        concentration_penalty: reward per bar for each unit of weight above 0.4 in one asset, and
+            half of it for every active asset (weight above 0.01) fewer than three; a tenth of it
+            is paid for evenness (0.4 - Gini coefficient).
+        drawdown_penalty: reward per bar at a drawdown of 100 %.
+        volatility_penalty: reward per bar at a standard deviation of 1 of the episode's returns.
+        max_steps: bars of a training episode.
+    """
+
+    given: ClassVar[tuple[str, ...]] = (
+        "data",
+        "universe",
+        "split",
+        "quantity_step",
+        "min_quantity",
+        "min_notional",
+        "initial_equity",
+        "account_currency",
+        "fee",
+        "fee_tiers",
+        "start_volume",
+        "slippage_bp",
+        "benchmark_costs",
+    )
+
+    data: DataConfig
+    universe: Literal["common", "union"] = "common"
+    features: tuple[str, ...] = DEFAULT_FEATURES
+    split: SplitConfig = SplitConfig()
+    lookback: Annotated[int, Field(ge=1, le=256)] = Field(
+        1, json_schema_extra=config.searched(choices=[1, 2, 4], by_default=False)
+    )
+    orders: Literal["weights", "units"] = "weights"
+    units: UnitOrders = Field(UnitOrders(), json_schema_extra=config.searched(when=_UNITS))
+    action_map: Literal["change", "softmax", "simplex"] = Field(
+        "softmax", json_schema_extra=config.searched(when=_WEIGHTS)
+    )
+    sharpness: Annotated[float, Field(gt=0.0, le=50.0)] = Field(
+        30.0,
+        json_schema_extra=config.searched(
+            2.0, 40.0, log=True, when={**_WEIGHTS, "action_map": "softmax"}
+        ),
+    )
+    max_change: Share = Field(
+        0.5,
+        json_schema_extra=config.searched(0.05, 1.0, when={**_WEIGHTS, "action_map": "change"}),
+    )
+    band: BelowOne = Field(0.05, json_schema_extra=config.searched(0.02, 0.3, when=_WEIGHTS))
+    decide_every: SomeBars = Field(
+        1, json_schema_extra=config.searched(choices=[1, 3, 6, 12], by_default=False)
+    )
+    min_holding: BarCount = Field(
+        0, json_schema_extra=config.searched(0, 48, step=12, by_default=False)
+    )
+    reserve: BelowOne = 0.0
+    max_position: Share = 1.0
+    trailing_stop: InnerShare | None = None
+    quantity_step: Quantities = Field(1e-8, json_schema_extra=config.searched(when=_WEIGHTS))
+    min_quantity: Quantities | None = None
+    min_notional: Money = Field(10.0, json_schema_extra=config.searched(when=_WEIGHTS))
+    initial_equity: Equity = 100_000.0
+    account_currency: Annotated[str, Field(pattern="^[A-Z]{3,8}$")] = "USD"
+    fee: Rate = 0.001
+    fee_tiers: tuple[tuple[Money, Rate], ...] = ()
+    start_volume: Money = 0.0
+    slippage_bp: Annotated[float, Field(ge=0.0, lt=1000.0)] = 0.0
+    benchmark_costs: bool = True
+    reward: Literal["excess_log_return", "log_return", "excess_value", "mixed"] = (
+        "excess_log_return"
+    )
+    norm_reward: Factor = Field(
+        2.0**-10,
+        json_schema_extra=config.searched(-13, -7, power_of=2, when=_SCALED, by_default=False),
+    )
+    time_decay_floor: Fraction = 1.0
+    concentration_penalty: Penalty = 0.0
+    drawdown_penalty: Penalty = 0.0
+    volatility_penalty: Penalty = 0.0
+    max_steps: SomeBars = 2016
+
+    @model_validator(mode="before")
+    @classmethod
+    def _original_constants(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("orders") == "units":
+            return {**_UNIT_DEFAULTS, **values}
+        return values
+
+    @field_validator("features", mode="before")
+    @classmethod
+    def _one_name(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("features")
+    @classmethod
+    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or len(set(value)) != len(value):
+            raise ValueError("at least one feature is needed, and each may be named once")
+        return value
+
+    @model_validator(mode="after")
+    def _possible(self) -> Config:
+        volumes = [volume for volume, _ in self.fee_tiers]
+        if volumes and (volumes[0] != 0.0 or volumes != sorted(set(volumes))):
+            raise ValueError(
+                f"`fee_tiers` must begin at volume 0 and rise, its volumes are {volumes}"
+            )
+        self._refuse_unread()
+        if self.orders == "weights" and self.band >= 1.0 - self.reserve:
+            raise ValueError(
+                f"`band` {self.band:g} must be smaller than what `reserve` {self.reserve:g} leaves "
+                "to invest, or nothing could ever be bought"
+            )
+        return self
+
+    def _refuse_unread(self) -> None:
+        """Raises ValueError for what a user set and nothing reads.
+
+        A default is no wish: complete files, such as `slipstream init` prints, hold them all.
+        """
+        for name, info in type(self).model_fields.items():
+            extra = info.json_schema_extra
+            search: Any = extra.get("search", {}) if isinstance(extra, dict) else {}
+            value = getattr(self, name)
+            if value == info.default or value == _UNIT_DEFAULTS.get(name, info.default):
+                continue
+            for key, wanted in search.get("when", {}).items():
+                reading = [wanted] if isinstance(wanted, str) else list(wanted)
+                here = getattr(self, key)
+                if here not in reading:
+                    named = _named(name, value, info.default)
+                    raise ValueError(
+                        f"{named} changes nothing with `{key}: {here}`, it is read only with "
+                        f"`{key}: {' or '.join(reading)}`: take it out, or set `{key}` to that",
+                    )
+        if self.start_volume and not self.fee_tiers:
+            raise ValueError(
+                f"`start_volume: {self.start_volume:g}` changes nothing without `fee_tiers`: take "
+                "it out, or set `fee_tiers` too"
+            )
+
+
+def _named(name: str, value: Any, default: Any) -> str:
+    """A key with its value; of a section the first key that differs from its default."""
+    if not isinstance(value, config.Config):
+        return f"`{name}: {value}`"
+    keys = type(value).model_fields
+    found = next(key for key in keys if getattr(value, key) != getattr(default, key))
+    return f"`{name}.{found}: {getattr(value, found)}`"

@@ -1,0 +1,365 @@
+"""A portfolio of all assets in each copy, on real bars, beside an equal-weight benchmark.
+
+The agent sees bar t complete. Target weights fill at the next bar's open, unit orders at its close;
+equity is marked at that close. What an action wishes for, how it is traded and what that costs is
+in `orders`, orders in coin in `units`, arrays and records in `record`, the outside (spaces,
+metrics) in `spec`, loading in `load`. Rewards are those of docs/rules.md, sections 8 and 10, and
+Cappuccino's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from slipstream.core.memory import prefetch
+from slipstream.markets.portfolio.config import Config
+from slipstream.markets.portfolio.load import load, load_folds, load_window, timeline, vary
+from slipstream.markets.portfolio.orders import (
+    book_step,
+    fee_rate,
+    sell,
+    start_volumes,
+    trade_to_weights,
+)
+from slipstream.markets.portfolio.record import (
+    EXCESS_LOG_RETURN,
+    LOG_RETURN,
+    MIXED,
+    STATE,
+    Data,
+    Params,
+)
+from slipstream.markets.portfolio.spec import market_pass, spec
+from slipstream.markets.portfolio.units import trade_units
+from slipstream.markets.shared_rules import begin, conclude_score, keep_score, log_growth
+
+# Chosen on two kinds of planted markets, regimes of 288 bars and edges of one bar: the table of
+# docs/portfolio.md. What decides is how far an advantage looks ahead: rewards of later bars are
+# noise to an edge of one bar, and a longer regime pays at once too.
+SETTINGS = {
+    "ppo": {
+        "agent": {
+            "horizon": 256,
+            "minibatch": 256,
+            "epochs": 4,
+            "learning_rate": 3e-4,
+            "discount": 0.8,
+            "gae_lambda": 0.3,
+        },
+        "training": {"num_envs": 12, "total_steps": 100_000},
+    },
+    # It learns, and PPO learns more: docs/agents.md.
+    "sac": {
+        "agent": {
+            "widths": [64, 64],
+            "discount": 0.8,
+            "learning_rate": 1e-3,
+            "learning_rate_schedule": "linear",
+            "updates_per_step": 0.125,
+            "initial_temperature": 0.05,
+        },
+        "training": {"num_envs": 1, "total_steps": 100_000},
+    },
+}
+
+
+def reset(s: Any, p: Any, d: Any) -> None:
+    """Begins in cash, beside a benchmark that buys what is listed."""
+    begin(s, p, d)
+    s.last -= p.early_end
+    s.benchmark = p.initial_equity
+    s.benchmark_cash = p.initial_equity
+    if p.benchmark_costs:
+        _share_out_benchmark(s, p, d)
+    else:
+        _buy_free_benchmark(s, p, d, s.bar - p.anchor_back)
+    if p.tiered:
+        start_volumes(s, p, d, s.bar + 1)
+
+
+def ahead(s: Any, p: Any, d: Any) -> None:
+    """Asks for the next bar: copies stand at bars far apart, and each one's comes from memory.
+
+    Measured with 4,096 copies: the step waited longer for it than it calculated.
+    """
+    row = s.bar + 1
+    for k in range(0, 3 * len(s.units), 8):  # numbers of a cache line
+        prefetch(d.prices, row, k)
+    for k in range(0, p.num_features, 16):
+        prefetch(d.features, row, k)
+
+
+def _buy_free_benchmark(s: Any, p: Any, d: Any, row: int) -> None:
+    """Equal capital in every asset listed at `row`, at its close."""
+    listed = 0
+    for i in range(p.assets):
+        if d.prices[row, i] > 0.0:
+            listed += 1
+    if listed == 0:
+        return
+    each = p.initial_equity / float(listed)
+    value = 0.0
+    for i in range(p.assets):
+        if d.prices[row, i] > 0.0:
+            s.benchmark_units[i] = each / d.prices[row, i]
+            value += s.benchmark_units[i] * d.prices[s.bar, i]
+    s.benchmark_cash = 0.0
+    s.benchmark = value
+
+
+def _share_out_benchmark(s: Any, p: Any, d: Any) -> None:
+    """An equal share of the capital for each asset listed at the start; a later one gets none."""
+    listed = 0
+    for i in range(p.assets):
+        if d.prices[s.bar, i] > 0.0:
+            listed += 1
+    s.benchmark_waiting = listed
+    if listed > 0:
+        each = p.initial_equity * (1.0 - p.reserve) / float(listed)
+        for i in range(p.assets):
+            s.benchmark_share[i] = each if d.prices[s.bar, i] > 0.0 else 0.0
+
+
+def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
+    """Moves from bar t to t + 1: delistings, orders, the benchmark's purchases, marking."""
+    row = s.bar + 1
+    s.bar = row
+    before = s.equity
+    benchmark_before = s.benchmark
+    fee = fee_rate(s, p, d, row)
+    if p.union:
+        _sell_delisted(s, p, d, row, fee)
+    if p.unit_orders:
+        trade_units(s, action, p, d, row, fee)
+    else:
+        trade_to_weights(s, action, p, d, row, fee)
+    if s.benchmark_waiting > 0:
+        _buy_benchmark(s, p, d, row, fee)
+    held = 0.0
+    market = 0.0
+    for i in range(len(s.units)):
+        held += s.units[i] * d.prices[row, i]
+        market += s.benchmark_units[i] * d.prices[row, i]
+    if p.trailing_stop > 0.0:
+        for i in range(p.assets):
+            s.high[i] = max(s.high[i], d.prices[row, i]) if s.units[i] > 0.0 else 0.0
+    s.equity = s.cash + held
+    s.benchmark = s.benchmark_cash + market
+    ended = row >= s.last
+    if ended and p.sells_at_end:
+        _liquidate(s, p, d, row, fee)
+        held = 0.0
+    if s.traded > 0.0:
+        book_step(s, p, before, fee)
+    s.exposure = held / s.equity if s.equity > 0.0 else 0.0
+    s.exposure_sum += s.exposure
+    keep_score(s, before, s.equity)
+    gain = reward(s, p, d, row, before, benchmark_before)
+    terminated = False
+    if p.discounted_end:
+        s.discounted = s.discounted * p.discount + gain
+        if ended:
+            gain = s.discounted
+            terminated = True
+    return gain, terminated, ended and not terminated
+
+
+def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
+    """Sells what is listed no more at its last close; the benchmark does the same."""
+    n = p.assets
+    for i in range(n):
+        if d.prices[row, i] > 0.0:
+            continue
+        price = d.prices[row - 1, i]
+        spread = d.prices[row - 1, 2 * n + i] * p.cost_multiple
+        adverse = spread + p.slippage * p.cost_multiple * price
+        if s.units[i] > 0.0:
+            sell(s, i, s.units[i], price, adverse, spread, fee)
+        if s.benchmark_share[i] > 0.0:  # never traded: its share stays cash
+            s.benchmark_share[i] = 0.0
+            s.benchmark_waiting -= 1
+        if s.benchmark_units[i] > 0.0:
+            cost = fee * price + adverse if p.benchmark_costs else 0.0
+            s.benchmark_cash += s.benchmark_units[i] * (price - cost)
+            s.benchmark_costs += s.benchmark_units[i] * cost
+            s.benchmark_units[i] = 0.0
+
+
+def _buy_benchmark(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
+    """Buys each asset at its own first tradable fill with its share of the capital, costs included.
+
+    A hole at the first bar must not leave the benchmark in cash (docs/rules.md, section 10).
+    """
+    n = p.assets
+    for i in range(n):
+        if s.benchmark_share[i] > 0.0 and d.prices[row, n + i] > 0.0:
+            price = d.prices[row, i] if p.unit_orders else d.prices[row, n + i]
+            spread = d.prices[row, 2 * n + i] * p.cost_multiple
+            cost = fee * price + spread + p.slippage * p.cost_multiple * price
+            s.benchmark_units[i] = s.benchmark_share[i] / (price + cost)
+            s.benchmark_costs += s.benchmark_units[i] * cost
+            s.benchmark_cash -= s.benchmark_share[i]
+            s.benchmark_share[i] = 0.0
+            s.benchmark_waiting -= 1
+
+
+def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
+    """Sells everything at the last close; the benchmark pays the same."""
+    n = p.assets
+    for i in range(n):
+        price = d.prices[row, i]
+        spread = d.prices[row, 2 * n + i] * p.cost_multiple
+        adverse = spread + p.slippage * p.cost_multiple * price
+        if s.units[i] > 0.0:
+            sell(s, i, s.units[i], price, adverse, spread, fee)
+        if p.benchmark_costs:
+            cost = s.benchmark_units[i] * (fee * price + adverse)
+            s.benchmark -= cost
+            s.benchmark_costs += cost
+    s.equity = s.cash
+
+
+def conclude(s: Any, p: Any, d: Any) -> None:
+    """Figures of the whole episode; deviation with ddof 1."""
+    s.benchmark_return = s.benchmark / p.initial_equity - 1.0
+    variance = conclude_score(s, p)
+    if variance > 0.0:
+        share = 1.0 / float(s.steps)
+        s.sharpe = s.return_sum * share * math.sqrt((1.0 - share) / variance)
+
+
+def observe(s: Any, p: Any, d: Any, out: Any) -> None:
+    """Target weights: features, the newest bar first, then weights and cash's share of equity.
+
+    Unit orders: cash, coins, features, each with its factor. Then, where assets come and go, which
+    have a bar now (whether one that lacks it will return is not known yet); where not every bar
+    decides, the share of the interval that is over.
+    """
+    n = len(s.units)
+    bar = s.bar
+    place = 0
+    if p.unit_orders:
+        out[0] = s.cash * p.norm_cash
+        for i in range(n):
+            out[1 + i] = s.units[i] * p.norm_stocks
+        place = 1 + n
+    columns = p.num_features
+    factor = p.norm_features
+    for k in range(p.lookback):
+        row = d.features[bar - k]
+        part = out[place : place + columns]  # indexed from 0: compiled to whole vectors
+        if factor == 1.0:
+            for column in range(columns):
+                part[column] = row[column]
+        else:
+            for column in range(columns):
+                part[column] = float(row[column]) * factor
+        place += columns
+    if not p.unit_orders:
+        share = 1.0 / s.equity if s.equity > 0.0 else 0.0
+        for i in range(n):
+            out[place + i] = s.units[i] * d.prices[bar, i] * share
+        out[place + n] = s.cash * share
+        place += n + 1
+    if p.union:
+        for i in range(n):
+            out[place + i] = 1.0 if d.prices[bar, n + i] > 0.0 else 0.0
+        place += n
+    if p.decide_every > 1:
+        out[place] = float(s.steps % p.decide_every) / float(p.decide_every)
+
+
+_LARGEST_WEIGHT = 0.4  # of one asset, from which concentration costs
+_ACTIVE = 0.01  # smallest weight of an asset that counts as held
+_FEWEST = 3  # active assets below which concentration costs
+_EVEN = 0.4  # Gini coefficient below which evenness pays
+
+
+def reward(s: Any, p: Any, d: Any, row: int, before: float, benchmark_before: float) -> float:
+    """Reward of the step into bar `row`, after equity and benchmark were marked there.
+
+    Args:
+        before, benchmark_before: values at the bar before, account currency.
+    """
+    gain = 0.0
+    if p.reward == EXCESS_LOG_RETURN:
+        gain = log_growth(s.equity, before, p.initial_equity)
+        gain -= log_growth(s.benchmark, benchmark_before, p.initial_equity)
+    elif p.reward == LOG_RETURN:
+        gain = log_growth(s.equity, before, p.initial_equity)
+    else:
+        market = s.benchmark - benchmark_before
+        gain = (s.equity - before - market) * p.norm_reward
+        if p.reward == MIXED:
+            gain = 0.5 * gain + 0.3 * (s.equity - before) / p.initial_equity * p.norm_reward
+    if p.time_decay_floor < 1.0:
+        gain *= max(1.0 - float(s.steps) / _length(s, p), p.time_decay_floor)
+    if p.reward == MIXED:
+        gain += _mixed_cash(s, p, benchmark_before)
+    if p.concentration_penalty > 0.0:
+        gain -= p.concentration_penalty * _concentration(s, p, d, row)
+    if p.drawdown_penalty > 0.0:
+        gain -= p.drawdown_penalty * s.drawdown
+    if p.volatility_penalty > 0.0:
+        gain -= p.volatility_penalty * _deviation(s)
+    return gain
+
+
+def _length(s: Any, p: Any) -> float:
+    """Bars over which rewards decay: of a training episode, or of the window."""
+    if p.from_start:
+        return float(max(s.last - s.bar + s.steps, 1))
+    return float(p.max_steps)
+
+
+def _mixed_cash(s: Any, p: Any, benchmark_before: float) -> float:
+    """Pays for cash while the market falls, and charges for what the reserve lacks."""
+    gain = 0.0
+    share = s.cash / s.equity if s.equity > 0.0 else 0.0
+    if benchmark_before > 0.0 and s.benchmark < benchmark_before and share > 0.1:
+        fall = 1.0 - s.benchmark / benchmark_before
+        gain = 0.2 * 0.1 * fall * share * p.norm_reward
+    lacking = p.reserve - s.cash / p.initial_equity
+    if p.reserve > 0.0 and lacking > 0.0:
+        gain -= 0.5 * lacking * p.norm_reward
+    return gain
+
+
+def _concentration(s: Any, p: Any, d: Any, row: int) -> float:
+    """Weight above 0.4 in one asset, half for every active asset too few, less for evenness."""
+    if s.equity <= 0.0:
+        return 0.0
+    share = 1.0 / s.equity
+    largest = 0.0
+    total = 0.0
+    active = 0
+    for i in range(p.assets):
+        weight = s.units[i] * d.prices[row, i] * share
+        largest = max(largest, weight)
+        if weight > _ACTIVE:
+            active += 1
+            total += weight
+    value = max(largest - _LARGEST_WEIGHT, 0.0)
+    if active < _FEWEST:
+        return value + 0.5 * float(_FEWEST - active)
+    apart = 0.0  # sum over all ordered pairs of active assets
+    for i in range(p.assets):
+        weight = s.units[i] * d.prices[row, i] * share
+        if weight > _ACTIVE:
+            for j in range(p.assets):
+                other = s.units[j] * d.prices[row, j] * share
+                if other > _ACTIVE:
+                    apart += abs(weight - other)
+    gini = apart / (2.0 * float(active) * total)
+    return value - 0.1 * max(_EVEN - gini, 0.0)
+
+
+def _deviation(s: Any) -> float:
+    """Standard deviation of the episode's simple returns per bar so far (ddof 1)."""
+    if s.steps < 2:
+        return 0.0
+    count = float(s.steps)
+    mean = s.return_sum / count
+    variance = (s.return_square_sum / count - mean * mean) * count / (count - 1.0)
+    return math.sqrt(max(variance, 0.0))

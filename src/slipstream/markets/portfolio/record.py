@@ -1,0 +1,305 @@
+"""Arrays and records of the portfolio environment: what is stored, in which place and unit.
+
+`records_of` makes the scalar records from a config, one for each split and window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.fold_plan import EVERYTHING, train_split
+from slipstream.markets.data.calendar import Calendar
+from slipstream.markets.folds import RUNWAY
+from slipstream.markets.portfolio.config import Config
+from slipstream.markets.shared_rules import (
+    FALL,
+    PLACE,
+    RETURNS,
+    blank_record,
+    names_of,
+    passes,
+    scale_of,
+)
+
+# Params.action_map
+SOFTMAX = 0
+SIMPLEX = 1
+CHANGE = 2
+
+# Params.reward
+EXCESS_LOG_RETURN = 0
+LOG_RETURN = 1
+EXCESS_VALUE = 2
+MIXED = 3
+
+# Columns of Data.lots: one row an asset.
+MIN_QUANTITY = 0
+STEP = 1
+
+VOLUME_DAYS = 30  # complete UTC days whose volume decides the fee tier
+
+
+class Params(NamedTuple):
+    """Scalars of one record.
+
+    Attributes:
+        first_segment, num_segments: range of rows of `Data.segments` that starts are drawn from.
+        num_starts: valid starts in them.
+        runway: bars that a random start leaves in its segment.
+        from_start: start at a segment's first row, without a time limit.
+        sells_at_end: sell everything at the end.
+        scale: row of `Data.feature_mean` and `Data.feature_std`.
+        union: assets come and go.
+        unit_orders: orders in coin instead of target weights.
+        value_scale: a full unit order is worth initial_equity / norm_action.
+        anchor_back: rows between the one at which a free benchmark is bought and the start.
+        early_end: rows of a segment's end that no episode reaches.
+        discounted_end: the last reward is the discounted return.
+        tiered: the fee follows the volume traded.
+        cost_multiple: factor on fee, spread and slippage (reports ask what if).
+        trailing_stop: 0 = none.
+    """
+
+    first_segment: int
+    num_segments: int
+    num_starts: int
+    runway: int
+    from_start: bool
+    sells_at_end: bool
+    scale: int
+    assets: int
+    num_features: int
+    lookback: int
+    union: bool
+    unit_orders: bool
+    action_map: int
+    sharpness: float
+    max_change: float
+    band: float
+    decide_every: int
+    min_holding: int
+    reserve: float
+    max_position: float
+    trailing_stop: float
+    min_notional: float
+    initial_equity: float
+    fee: float
+    tiered: bool
+    start_volume: float
+    slippage: float
+    cost_multiple: float
+    benchmark_costs: bool
+    reward: int
+    norm_reward: float
+    time_decay_floor: float
+    concentration_penalty: float
+    drawdown_penalty: float
+    volatility_penalty: float
+    value_scale: bool
+    norm_action: float
+    norm_cash: float
+    norm_stocks: float
+    norm_features: float
+    buy_share: float
+    forced_sale_bars: int
+    forced_sale_share: float
+    min_factor: float
+    discount: float
+    anchor_back: int
+    early_end: int
+    discounted_end: bool
+    max_steps: int
+    bar_seconds: int
+    bars_per_year: float
+    days_per_year: float
+    rolls_in_new_york: bool
+
+
+class Data(NamedTuple):
+    """Read-only arrays shared by all copies. A assets, T rows, S scales.
+
+    Attributes:
+        prices: float64 [T, >= 3 A]: the closes of all assets, then their opens, then half their
+            spreads in price units. A close of 0: not listed. An open of 0: nobody can trade the
+            asset during this bar, as where it is not listed.
+        features: float32 [T, >= A F]: causal and unscaled, asset after asset; 0 where not listed.
+        time: int64 [T], UTC seconds of the bar's open.
+        segments: int64 [K, 2], first decision row and one past the last row.
+        first: float64 [K, 2 A]: each asset's first price in a segment, then 10 to the power of
+            minus the whole part of its decimal logarithm; 0 for one that is never listed there.
+        lots: float64 [A, 2], columns as above.
+        fee_tiers: float64 [R, 2]: volume from which a fee holds, and the fee.
+        feature_mean, feature_std: float64 [S, A F] over the training rows of each scale.
+        symbols: int64 [A, 32], names as character codes; currency: int64 [32], the account's.
+    """
+
+    prices: NDArray[np.float64]
+    features: NDArray[np.float32]
+    time: NDArray[np.int64]
+    segments: NDArray[np.int64]
+    first: NDArray[np.float64]
+    lots: NDArray[np.float64]
+    fee_tiers: NDArray[np.float64]
+    feature_mean: NDArray[np.float64]
+    feature_std: NDArray[np.float64]
+    symbols: NDArray[np.int64]
+    currency: NDArray[np.int64]
+
+
+def state_dtype(assets: int) -> np.dtype[Any]:
+    """One record for a portfolio of `assets`; what every step touches comes first."""
+    each = (assets,)
+    return np.dtype(
+        [
+            *PLACE,
+            ("cash", "f8"),  # account currency, as all money below
+            ("equity", "f8"),
+            ("benchmark", "f8"),  # equal weight's value on the same bars
+            ("benchmark_cash", "f8"),
+            ("benchmark_waiting", "i8"),  # assets that it has yet to buy
+            *FALL,
+            ("benchmark_return", "f8"),
+            *RETURNS,
+            ("exposure", "f8"),  # share of equity that is invested
+            ("exposure_sum", "f8"),
+            ("mean_exposure", "f8"),
+            ("discounted", "f8"),  # return so far, each reward discounted once a later step
+            ("traded", "f8"),  # notional of the running step's fills
+            ("cost_spread", "f8"),
+            ("fills", "i8"),
+            ("trades", "i8"),  # holdings closed
+            ("turnover", "f8"),  # traded notional / equity, summed
+            ("costs", "f8"),
+            ("cost_fee", "f8"),
+            ("cost_slippage", "f8"),
+            ("day_volume", "f8"),  # traded notional of the running UTC day
+            ("units", "f8", each),  # coins held
+            ("benchmark_units", "f8", each),
+            ("benchmark_share", "f8", each),  # cash set aside for what it has yet to buy
+            ("target", "f8", each),  # weights, negative: kept; unit orders: cost of a coin
+            ("order", "f8", each),  # coins of the last step's orders, sales negative
+            ("held", "i8", each),  # bars held since the last fill (unit orders: last sale)
+            ("high", "f8", each),  # highest close since bought
+            ("benchmark_costs", "f8"),
+            ("tier_fee", "f8"),  # today's
+            ("day", "i8"),  # number of the running UTC day
+            ("volumes", "f8", (VOLUME_DAYS,)),  # of the complete days before it, a ring by day
+        ],
+        align=True,
+    )
+
+
+STATE = state_dtype(1)
+
+
+_MAPS = {"softmax": SOFTMAX, "simplex": SIMPLEX, "change": CHANGE}
+_REWARDS = {
+    "excess_log_return": EXCESS_LOG_RETURN,
+    "log_return": LOG_RETURN,
+    "excess_value": EXCESS_VALUE,
+    "mixed": MIXED,
+}
+
+Picked = Mapping[str, Sequence[int]]
+"""Split -> rows of `Data.segments`; consecutive where they are trained on."""
+
+
+def records_of(
+    config: Config, data: Data, picked: Picked, bar_seconds: int, days: Calendar
+) -> dict[str, tuple[Params, ...]]:
+    """Records by split: random starts to train on, one continuous pass a segment for all others.
+
+    Args:
+        config: the settings.
+        data: the arrays.
+        picked: names that are, or end in, `train` are trained on.
+        bar_seconds: length of a bar.
+        days: the market's calendar.
+
+    Raises:
+        ConfigError: a full unit order is below an asset's smallest one.
+        DataError: a training segment has no start.
+    """
+    blank = _settings(config, data, bar_seconds, days)
+    params = dict[str, tuple[Params, ...]]()
+    for split, rows in picked.items():
+        own = blank._replace(scale=scale_of(split, len(data.feature_mean)))
+        if split == "train" or split.endswith("/train"):
+            params[split] = (_training(own, data, rows, split),)
+        else:
+            params[split] = passes(own, rows)
+    if config.orders == "units":
+        whole = train_split(EVERYTHING)  # holds the hold-out, which no check may read
+        trained = [name for name in picked if name.endswith("train") and name != whole]
+        _refuse_small_orders(config, data, {k for name in trained for k in picked[name]})
+    return {"train": params["fold0/train"], **params} if "fold0/train" in params else params
+
+
+def _training(blank: Params, data: Data, rows: Sequence[int], split: str) -> Params:
+    lengths = [int(data.segments[k, 1] - data.segments[k, 0]) - blank.early_end for k in rows]
+    # Where no segment is that long, the longest still has a start, and one bar that follows it.
+    runway = min(blank.max_steps, RUNWAY, max(lengths) - 1)
+    if runway < 1:
+        raise DataError(
+            f"A segment of {split} must have at least 2 usable bars, the longest has "
+            f"{max(lengths):,}: load more bars, or shorten the lookback and the features' warm-up."
+        )
+    runway += blank.early_end
+    starts = sum(max(length + blank.early_end - runway, 0) for length in lengths)
+    return blank._replace(
+        first_segment=rows[0], num_segments=len(rows), num_starts=starts, runway=runway
+    )
+
+
+def _settings(config: Config, data: Data, bar_seconds: int, days: Calendar) -> Params:
+    """What all records of a config have in common."""
+    units = config.units
+    unit_orders = config.orders == "units"
+    return blank_record(
+        Params,
+        (config, units),
+        bar_seconds,
+        days,
+        from_start=unit_orders and units.start == "first",
+        assets=len(data.lots),
+        num_features=data.feature_mean.shape[1],
+        union=config.universe == "union",
+        unit_orders=unit_orders,
+        action_map=_MAPS[config.action_map],
+        trailing_stop=config.trailing_stop or 0.0,
+        tiered=bool(config.fee_tiers),
+        slippage=1e-4 * config.slippage_bp,
+        reward=_REWARDS[config.reward],
+        value_scale=units.action_scale == "value",
+        norm_features=units.norm_tech if unit_orders else 1.0,
+        anchor_back=config.lookback - 1 if units.anchor == "first_row" else 0,
+        early_end=config.lookback if unit_orders and units.ending == "original" else 0,
+        discounted_end=unit_orders and units.final_reward == "discounted",
+    )
+
+
+def _refuse_small_orders(config: Config, data: Data, segments: Iterable[int]) -> None:
+    """A full action must trade in every asset, or the agent could never act there."""
+    units, assets = config.units, len(data.lots)
+    for segment in data.first[sorted(segments)]:
+        for i, name in enumerate(names_of(data)):
+            price = segment[i]
+            if price <= 0.0:
+                continue
+            full = units.norm_action * segment[assets + i]
+            if units.action_scale == "value":
+                full = config.initial_equity / (price * units.norm_action)
+            smallest = units.min_factor * data.lots[i, MIN_QUANTITY]
+            if full <= smallest:
+                advice = "lower" if units.action_scale == "value" else "raise"
+                raise ConfigError(
+                    f"`env.units.norm_action` {units.norm_action:g}: a full action must exceed the "
+                    f"smallest order in every asset; in {name} it trades {full:.6g} coins (worth "
+                    f"{full * price:.4g} {config.account_currency}), the smallest order is "
+                    f"{smallest:.6g}: {advice} it, or set `env.min_quantity`."
+                )

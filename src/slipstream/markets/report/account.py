@@ -1,0 +1,416 @@
+"""Evaluation tracks as one account on one clock, and its figures: what pages are made of.
+
+`SplitView` is one split of a run as such accounts: the shown member, the others, the baselines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from slipstream.core.days import DayRoll, day_number
+from slipstream.kernels.spec import MarketSpec
+from slipstream.markets.data.calendar import day_weekday
+from slipstream.markets.report.passes import percentile
+from slipstream.report import inputs
+from slipstream.report import statistics as st
+from slipstream.report.inputs import Comparison, Prices, RunEvaluation
+from slipstream.report.statistics import Floats, Ints
+from slipstream.training.track import Track
+
+_HOUR = 3_600
+FLOOR = 1e-6  # of the initial equity, as in the log reward: returns need a positive base
+
+
+@dataclass(frozen=True)
+class Account:
+    """Equal capitals in the symbols of a split, never rebalanced, marked at every bar.
+
+    Attributes:
+        time: UTC seconds, [n + 1]: first the bar decided on, then every symbol's bars (opens).
+        equity: sum over symbols, account currency [n + 1], floored at a millionth of the start.
+        net_exposure, gross_exposure: signed and absolute notional over equity after each bar [n].
+        costs: cumulative by kind, account currency [n + 1].
+        day: trading-day id of each bar [n].
+        market: annualisation and currency.
+    """
+
+    time: Ints
+    equity: Floats
+    net_exposure: Floats
+    gross_exposure: Floats
+    costs: Mapping[str, Floats]
+    day: Ints
+    market: MarketSpec
+
+    @property
+    def bar_returns(self) -> Floats:
+        """Simple returns [n]."""
+        return st.simple_returns(self.equity)
+
+    @property
+    def daily_equity(self) -> Floats:
+        """The start, then the last mark of every trading day [days + 1]: drawdowns are of it."""
+        return st.daily_equity(self.equity, self.day)
+
+    @property
+    def daily_time(self) -> Ints:
+        """UTC seconds of the marks of `daily_equity` [days + 1]."""
+        return np.concatenate([self.time[:1], self.time[1:][st.day_closes(self.day)]])
+
+    @property
+    def daily_returns(self) -> Floats:
+        """Simple returns per trading day [days]."""
+        return st.simple_returns(self.daily_equity)
+
+    @property
+    def days(self) -> int:
+        """Trading days that have a bar."""
+        return len(np.unique(self.day))
+
+    @property
+    def years(self) -> float:
+        """Trading days over trading days a year."""
+        return self.days / self.market.days_per_year
+
+    @property
+    def total_return(self) -> float:
+        """What the whole account made, a fraction of the start."""
+        return float(self.equity[-1] / self.equity[0]) - 1.0
+
+    @property
+    def total_costs(self) -> Floats:
+        """All kinds, cumulative [n + 1]."""
+        return (
+            np.sum(list(self.costs.values()), axis=0) if self.costs else np.zeros(len(self.equity))
+        )
+
+    @property
+    def gross_equity(self) -> Floats:
+        """Equity with the costs paid so far added back [n + 1]."""
+        return self.equity + self.total_costs
+
+
+def bars(track: Track) -> Ints:
+    """Rows of the data that a pass stepped into, one a decision [n]."""
+    return np.asarray(track.trace["bar"].astype(np.int64).ravel())
+
+
+def account(
+    tracks: Sequence[Track], market: MarketSpec, time: Ints, clock: Ints | None = None
+) -> Account:
+    """Joins one track per symbol.
+
+    A symbol without a bar at some time, or one that ended early, keeps its last mark.
+
+    Args:
+        tracks: one continuous pass per symbol; the trace has `bar`, `equity`, `exposure`.
+        market: the kernel's `Spec.market`.
+        time: UTC seconds of every row of `Data.bars`.
+        clock: marks at these times, as in another account's `time`; by default at the tracks' own.
+    """
+    tracks = [t for t in tracks if len(t.trace["bar"])]
+    rows = [bars(t) for t in tracks]
+    grid = _own_clock(rows, time, market.bar_seconds) if clock is None else clock
+    equity, net, gross = (np.zeros(len(grid)) for _ in range(3))
+    costs = {name: np.zeros(len(grid)) for name in market.cost_fields}
+    for track, row in zip(tracks, rows, strict=True):
+        at = np.searchsorted(time[row], grid, side="right")  # 0 before its first bar
+        mark = np.concatenate([[market.initial_equity], track.trace["equity"].ravel()])[at]
+        notional = mark * np.concatenate([[0.0], track.trace["exposure"].ravel()])[at]
+        equity += mark
+        net += notional
+        gross += np.abs(notional)
+        for name in costs:
+            if name in track.trace:
+                costs[name] += np.concatenate([[0.0], track.trace[name].ravel()])[at]
+    floored = np.maximum(equity, FLOOR * equity[0])
+    return Account(
+        time=grid,
+        equity=floored,
+        net_exposure=(net / floored)[1:],
+        gross_exposure=(gross / floored)[1:],
+        costs=costs,
+        day=day_number(grid[1:], cast(DayRoll, market.day_roll)),
+        market=market,
+    )
+
+
+def _own_clock(rows: Sequence[Ints], time: Ints, bar_seconds: int) -> Ints:
+    """The earliest bar decided on, then every bar stepped into, in order."""
+    grid = np.unique(np.concatenate([time[r] for r in rows]))
+    start = min(int(time[max(r[0] - 1, 0)]) for r in rows)
+    return np.concatenate([[min(start, int(grid[0]) - bar_seconds)], grid])
+
+
+def chained(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> Account:
+    """Joins passes that follow each other: each begins with what the one before it left.
+
+    Between two of them, in a hole of the data, everything is in cash.
+
+    Args:
+        tracks: in the order of time; the trace has `bar`, `equity` and `exposure`.
+        market: the kernel's `Spec.market`.
+        time: UTC seconds of every row of the data.
+    """
+    first = int(bars(tracks[0])[0])
+    stamps, equity = [time[first - 1 : first]], [np.array([market.initial_equity])]
+    costs = {name: [np.zeros(1)] for name in market.cost_fields}
+    exposure = []
+    for track in tracks:
+        scale = float(equity[-1][-1]) / market.initial_equity
+        stamps.append(time[bars(track)])
+        equity.append(scale * track.trace["equity"].ravel())
+        exposure.append(track.trace["exposure"].ravel())
+        for name, paid in costs.items():
+            paid.append(paid[-1][-1] + scale * track.trace[name].ravel())
+    grid, marks = np.concatenate(stamps), np.concatenate(equity)
+    share = np.concatenate(exposure)
+    return Account(
+        time=grid,
+        equity=np.maximum(marks, FLOOR * marks[0]),
+        net_exposure=share,
+        gross_exposure=share,
+        costs={name: np.concatenate(paid) for name, paid in costs.items()},
+        day=day_number(grid[1:], cast(DayRoll, market.day_roll)),
+        market=market,
+    )
+
+
+@dataclass(frozen=True)
+class Performance:
+    """Figures of one account; None prints as "n/a". Returns and exposures are fractions."""
+
+    total_return: float
+    sharpe: float | None
+    interval: st.Interval | None
+    bar_sharpe: float | None
+    sortino: float | None
+    calmar: float | None
+    volatility: float | None
+    max_drawdown: float
+    exposure: float
+    time_in_market: float
+    days: int
+    years: float
+    costs: float
+    gross_return: float
+
+
+def performance(of: Account) -> Performance:
+    """All figures; the daily Sharpe ratio is the headline, the per-bar one stands beside it."""
+    daily, yearly = of.daily_returns, of.market.days_per_year
+    deepest = st.max_drawdown(of.daily_equity)
+    costs = float(of.total_costs[-1])
+    return Performance(
+        total_return=of.total_return,
+        sharpe=st.sharpe(daily, yearly),
+        interval=st.sharpe_interval(daily, yearly),
+        bar_sharpe=st.sharpe(of.bar_returns, of.market.bars_per_year),
+        sortino=st.sortino(daily, yearly),
+        calmar=st.calmar(daily, yearly, deepest),
+        volatility=st.volatility(daily, yearly),
+        max_drawdown=deepest,
+        exposure=float(np.mean(of.gross_exposure)),
+        time_in_market=float(np.mean(of.gross_exposure > 1e-9)),
+        days=of.days,
+        years=of.years,
+        costs=costs,
+        gross_return=(float(of.equity[-1]) + costs) / float(of.equity[0]) - 1.0,
+    )
+
+
+def total(tracks: Sequence[Track], name: str) -> float:
+    """An episode metric of the kernel, over all passes."""
+    return float(sum(track.metrics.get(name, 0.0) for track in tracks))
+
+
+def holding_times(exposure: Floats) -> Ints:
+    """Bars of each stay on one side of the market, in order."""
+    side = np.sign(np.where(np.abs(exposure) < 1e-9, 0.0, exposure))
+    edges = np.flatnonzero(np.diff(side, prepend=np.nan, append=np.nan) != 0.0)
+    return np.asarray(np.diff(edges)[side[edges[:-1]] != 0.0], np.int64)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One row of the tables by symbol, weekday and hour.
+
+    Attributes:
+        profit: fraction of the starting equity: of the symbol's own by symbol, else of the account.
+        score: Sharpe ratio by symbol, t value of the mean return by weekday and hour.
+        exposure: mean of its size.
+    """
+
+    name: str
+    profit: float
+    score: float | None
+    exposure: float
+    bars: int
+
+
+def t_value(returns: Floats) -> float | None:
+    """The t value of returns: their mean over its standard error."""
+    return st.sharpe(returns, float(len(returns)))
+
+
+def by_symbol(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> list[Slice]:
+    """One row per symbol, each on its own capital."""
+    rows = []
+    for track in tracks:
+        own = account([track], market, time)
+        ratio = st.sharpe(own.daily_returns, market.days_per_year)
+        exposure = float(np.mean(own.gross_exposure))
+        rows.append(Slice(track.name, own.total_return, ratio, exposure, len(own.day)))
+    return rows
+
+
+def by_weekday(of: Account) -> list[Slice]:
+    """One row per weekday of the trading day."""
+    closes = of.daily_equity
+    days = np.unique(of.day)
+    names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+    weekday, bar_weekday = day_weekday(days), day_weekday(of.day)
+    returns, change = st.simple_returns(closes), np.diff(closes) / closes[0]
+    held = [of.gross_exposure[bar_weekday == k] for k in range(len(names))]
+    return [
+        _slice(name, change[weekday == k], returns[weekday == k], held[k])
+        for k, name in enumerate(names)
+        if (weekday == k).any()
+    ]
+
+
+def by_hour(of: Account) -> list[Slice]:
+    """One row per UTC hour in which a bar opens."""
+    hour = of.time[1:] // _HOUR % 24
+    returns, change = of.bar_returns, np.diff(of.equity) / of.equity[0]
+    return [
+        _slice(f"{k:02d}:00", change[hour == k], returns[hour == k], of.gross_exposure[hour == k])
+        for k in np.unique(hour)
+    ]
+
+
+def _slice(name: str, change: Floats, returns: Floats, exposure: Floats) -> Slice:
+    """A row of a part of the account: what it added, whether that is luck, its bars."""
+    return Slice(name, float(change.sum()), t_value(returns), float(exposure.mean()), len(exposure))
+
+
+@dataclass(frozen=True)
+class SplitView:
+    """One split of a run as accounts, all marked on the clock of the full passes."""
+
+    name: str
+    run: RunEvaluation
+
+    @property
+    def market(self) -> MarketSpec:
+        """The market of the split: annualisation and currency."""
+        assert self.run.market is not None
+        return self.run.market
+
+    @property
+    def prices(self) -> Prices:
+        """The clock and the closes of all symbols."""
+        assert self.run.prices is not None
+        return self.run.prices
+
+    @property
+    def tracks(self) -> Sequence[Track]:
+        """The shown member's passes."""
+        return self.run.tracks[self.name][self.run.member]
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The baselines, where there are any."""
+        return self.run.comparisons.get(self.name)
+
+    @property
+    def draws(self) -> Floats:
+        """Total returns of the matched random traders."""
+        return self.comparison.random_returns if self.comparison else np.empty(0)
+
+    @property
+    def place(self) -> float | None:
+        """Percentile of the agent's return among theirs; None without them."""
+        return percentile(self.agent.total_return, self.draws)
+
+    @cached_property
+    def members(self) -> list[Account]:
+        """One account per member."""
+        return [self._account(tracks) for tracks in self.run.tracks[self.name]]
+
+    @property
+    def agent(self) -> Account:
+        """The shown member's account."""
+        return self.members[self.run.member]
+
+    @cached_property
+    def baselines(self) -> Mapping[str, Account]:
+        """Accounts of all baselines by name."""
+        if self.comparison is None:
+            return {}
+        return {name: self._account(tracks) for name, tracks in self.comparison.tracks.items()}
+
+    @property
+    def rivals(self) -> Mapping[str, Account]:
+        """The baselines that a trader could have followed."""
+        return {name: rival for name, rival in self.baselines.items() if name != inputs.ORACLE}
+
+    @property
+    def bound(self) -> Mapping[str, Account]:
+        """What only hindsight could have followed."""
+        return {name: one for name, one in self.baselines.items() if name == inputs.ORACLE}
+
+    @property
+    def lines(self) -> Mapping[str, Account]:
+        """The rivals that are worth a line in a picture: doing nothing is the axis."""
+        return {
+            name: one for name, one in self.rivals.items() if name not in (inputs.FLAT, inputs.CASH)
+        }
+
+    @cached_property
+    def assets(self) -> Mapping[str, Account]:
+        """Buy and hold of each asset of a portfolio."""
+        tracks = self.comparison.assets if self.comparison else {}
+        return {name: self._account(held) for name, held in tracks.items()}
+
+    @property
+    def market_line(self) -> tuple[str, Account] | None:
+        """The market's own move: buy and hold, or equal weight bought once."""
+        for name in (inputs.BUY_AND_HOLD, inputs.EQUAL_WEIGHT):
+            if name in self.baselines:
+                return name, self.baselines[name]
+        return None
+
+    @cached_property
+    def follows(self) -> list[float | None]:
+        """Correlation of each member's daily returns with the market's own; None without one."""
+        market = self.market_line
+        if market is None:
+            return [None] * len(self.members)
+        return [st.correlation(one.daily_returns, market[1].daily_returns) for one in self.members]
+
+    def net_exposure(self, member: int) -> float:
+        """Mean exposure of one member over all bars, shorts below 0."""
+        return float(np.mean(self.members[member].net_exposure))
+
+    @cached_property
+    def every(self) -> list[Performance]:
+        """Figures of each member."""
+        return [performance(member) for member in self.members]
+
+    @property
+    def found(self) -> Performance:
+        """The shown member's figures."""
+        return self.every[self.run.member]
+
+    def _account(self, tracks: Sequence[Track]) -> Account:
+        if self.run.is_portfolio:
+            return chained(tracks, self.market, self.prices.time)
+        full = self.comparison.tracks.get(inputs.FLAT) if self.comparison else None
+        clock = account(full, self.market, self.prices.time).time if full else None
+        return account(tracks, self.market, self.prices.time, clock)

@@ -1,0 +1,543 @@
+"""Hold-out register: which days of which prices a user has searched on or has seen the outcome of.
+
+A hold-out proves something once, and only on days that nobody searched on. Before a study searches,
+its development days are registered; before it opens its hold-out, those days are. Both go into the
+user's state folder and into a file beside the study, so that a study under another home or in
+another folder finds them. Prices are identified by their returns, not by names: the same prices
+under another name, bar length, time zone, side or inverted are the same prices. Test splits of runs
+and evaluations are registered as looks, which are only listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.days import DAY, DayRoll, day_number
+from slipstream.core.errors import SlipstreamError
+from slipstream.core.fold_plan import HOLDOUT
+from slipstream.core.storage.database import (
+    MOMENT,
+    ColumnRule,
+    StoredTable,
+    database_errors,
+    open_to_write,
+)
+from slipstream.core.storage.register import state_folder
+from slipstream.core.text import date_text
+from slipstream.markets.market_pass import SymbolPass
+from slipstream.markets.synthetic.prices import is_planted
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.kernel_environment import Timeline
+from slipstream.training.runs.holdout import (
+    FEWEST_SHARED,
+    HoldoutRegister,
+    Opening,
+)
+
+FILE = "openings.db"
+SAME = 0.95  # absolute correlation of log returns from which on prices are the same
+_APART, _UNRELATED = 0.3, 0.6  # of daily variance, of von Neumann's ratio: see `_together`
+LAGS = sorted(range(-26, 27), key=abs)  # hours between two files' stamps of the same prices
+HOUR = 3_600
+SEARCH, OPENING, LOOK = "search", "opening", "look"
+_BUSY_SECONDS = 30.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS seen (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,
+    name TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS prices (digest TEXT PRIMARY KEY, days BLOB, returns BLOB);
+CREATE TABLE IF NOT EXISTS of (
+    number INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (number, digest));
+CREATE TABLE IF NOT EXISTS series (
+    digest TEXT PRIMARY KEY, step INTEGER NOT NULL, at BLOB NOT NULL, close BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS spans (
+    number INTEGER NOT NULL, digest TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    PRIMARY KEY (number, digest));
+CREATE TABLE IF NOT EXISTS trials (key TEXT PRIMARY KEY, asked INTEGER NOT NULL);
+"""  # `prices` and `of` hold daily returns of registers that were written before `series`
+Array = NDArray[Any]
+_REMEDY = (
+    "Restore the file from a backup, or move it away: which hold-outs were opened before is not "
+    "known then."
+)
+_KINDS, _ROW = ColumnRule(str, words=(SEARCH, OPENING, LOOK)), ColumnRule(int, -(2**53), 2**53)
+_SEEN = StoredTable("seen", _TABLES, _REMEDY, kind=_KINDS, at=MOMENT)
+_PRICES, _OF = StoredTable("prices", _TABLES, _REMEDY), StoredTable("of", _TABLES, _REMEDY)
+_SERIES = StoredTable("series", _TABLES, _REMEDY)
+_TRIALS = StoredTable("trials", _TABLES, _REMEDY, asked=ColumnRule(int, 0, 2**53))
+_SPANS = StoredTable("spans", _TABLES, _REMEDY, first=_ROW, last=_ROW)
+_TYPES = ("<i8", "<f8")  # of times and values
+_MOST_ROWS = 1 << 24  # hours of 1,900 years, between the first and the last of a series
+
+
+class PriceSeries(NamedTuple):
+    """Log closes of one symbol [n], hourly, or daily if its bars are longer than an hour.
+
+    Attributes:
+        step: seconds of a row: HOUR or DAY.
+        at: int64 [n], increasing: hours since 1970 UTC, or trading days.
+        close: float64 [n], logarithm of the row's last close.
+        day: int64 [n], trading day of the row.
+        inside: bool [n], rows of the days in question; the others only help to identify prices.
+    """
+
+    step: int
+    at: NDArray[np.int64]
+    close: NDArray[np.float64]
+    day: NDArray[np.int64]
+    inside: NDArray[np.bool_]
+
+    @classmethod
+    def from_returns(cls, days: Array, returns: Array) -> PriceSeries:
+        """Daily series of log returns; NaN counts as 0."""
+        close = np.cumsum(np.nan_to_num(returns))
+        return cls(DAY, days, close, days, np.ones(len(days), np.bool_))
+
+    @property
+    def days(self) -> frozenset[int]:
+        """Trading days in question."""
+        return frozenset(self.day[self.inside].tolist())
+
+
+def open_days(
+    prices: Sequence[PriceSeries],
+    key: str,
+    name: str,
+    beside: Path,
+    own: int,
+    now: float | None = None,
+) -> Opening:
+    """Record an opening of a hold-out with these prices, at `now`; see `HoldoutRegister.open`."""
+    if not prices:
+        return Opening(own)
+    known, unknown = _enter_both((key, OPENING, name, _now(now)), prices, beside)
+    named = {
+        kind: tuple(text for one, text, _ in known.values() if one == kind)
+        for kind in (OPENING, SEARCH, LOOK)
+    }
+    used = (days for kind, _, days in known.values() if kind != LOOK)
+    opened = frozenset[int]().union(*used)
+    if own > 1:  # what the study itself opened, wherever its register went
+        opened = opened.union(*(one.days for one in prices))
+    number = max(own, 1 + len(named[OPENING]))
+    compared = max(len(np.unique(one.day)) for one in prices)
+    return Opening(
+        number,
+        named[OPENING],
+        opened,
+        named[LOOK],
+        unknown,
+        named[SEARCH],
+        compared if compared < FEWEST_SHARED else 0,
+    )
+
+
+def register_search(
+    prices: Sequence[PriceSeries],
+    study: str,
+    name: str,
+    beside: Path,
+    now: float | None = None,
+    trials: int = 0,
+) -> dict[str, Any]:
+    """Record a study's development days with these prices; see `HoldoutRegister.begin_search`.
+
+    A register that cannot be written is reported when the hold-out is opened.
+    """
+    if not prices:
+        return {}
+    known, _ = _enter_both((search_key(study), SEARCH, name, _now(now)), prices, beside)
+    searches = {key: text for key, (kind, text, _) in known.items() if kind == SEARCH}
+    counts = count_trials(study, trials, beside)
+    own = [counts[key] for key in searches if key in counts]
+    missing = len(searches) - len(own)
+    found = {"studies": [*searches.values()], "trials": sum(own), "unknown": missing}
+    return found if searches else {}
+
+
+def count_trials(study: str, trials: int, beside: Path) -> dict[str, int]:
+    """Write the number of trials of a search into both registers; return those of all searches."""
+    found: dict[str, int] = {}
+    for place in (None, beside):
+        with suppress(SlipstreamError, OSError), _register(_path(place)) as db:
+            row = (search_key(study), trials)
+            db.execute("INSERT OR REPLACE INTO trials VALUES (?, ?)", row)
+            found |= _trials_in(db)
+    return found
+
+
+def _trials_in(db: sqlite3.Connection) -> dict[str, int]:
+    """Return the number of trials of each search by its key."""
+    return dict(_TRIALS.read(db, make=lambda row: (str(row[0]), int(row[1]))))
+
+
+def search_key(study: str) -> str:
+    """Key of the entry with the development days of a study, by its id."""
+    return f"{study}/search"
+
+
+def searched_by(study: str, prices: Sequence[PriceSeries], beside: Path) -> frozenset[int] | None:
+    """Days in question of these prices that the study of this id searched on.
+
+    None if no register knows the study.
+    """
+    found: set[int] = set()
+    known = False
+    for path in map(_path, (None, beside)):
+        if path.exists():
+            with _register(path) as db:
+                key = (search_key(study),)
+                known = known or bool(_SEEN.read(db, "WHERE key = ?", key))
+                found.update(*(days for *_, days in _matches(db, prices, "WHERE key = ?", key)))
+    return frozenset(found) if known else None
+
+
+def _path(beside: Path | None = None) -> Path:
+    """Return the user's own register, or the one beside the studies of a folder."""
+    return state_folder("holdouts") / FILE if beside is None else beside / f".{FILE}"
+
+
+def _now(now: float | None) -> float:
+    return time.time() if now is None else now
+
+
+def _enter_both(
+    entry: tuple[str, str, str, float], prices: Sequence[PriceSeries], beside: Path
+) -> tuple[dict[str, tuple[str, str, set[int]]], str]:
+    """Write an entry into both registers.
+
+    Returns:
+        The earlier entries over the same prices by key (kind, name, days), and why the user's own
+        register could not be used; empty if it was.
+    """
+    known: dict[str, tuple[str, str, set[int]]] = {}
+    unknown = ""
+    try:
+        with ExitStack() as both:  # the first is held until the second is written: one order
+            for place in (None, beside):
+                try:
+                    known |= _enter(both.enter_context(_register(_path(place))), entry, prices)
+                except (SlipstreamError, OSError) as error:
+                    unknown = unknown if place else str(error).rstrip(".")
+    except SlipstreamError as error:  # it could not be written in the end
+        unknown = str(error).rstrip(".")
+    return known, unknown
+
+
+def opened_days(prices: Sequence[PriceSeries]) -> frozenset[int]:
+    """Days of these prices that some study of this user has opened a hold-out on."""
+    with _register(_path()) as db:
+        found = _matches(db, prices, "WHERE kind = ?", (OPENING,))
+        return frozenset[int]().union(*(days for *_, days in found))
+
+
+@contextmanager
+def _register(path: Path) -> Iterator[sqlite3.Connection]:
+    """A register in one transaction, on disk after it: of two studies at once, one is the first."""
+    with database_errors(path, _REMEDY), closing(open_to_write(path, _BUSY_SECONDS)) as db:
+        db.execute("PRAGMA synchronous=EXTRA")  # also its folder's entry survives a power loss
+        db.execute("BEGIN IMMEDIATE")
+        for statement in _TABLES.split(";")[:-1]:
+            db.execute(statement)
+        yield db
+        db.execute("COMMIT")
+
+
+def _enter(
+    db: sqlite3.Connection, entry: tuple[str, str, str, float], prices: Sequence[PriceSeries]
+) -> dict[str, tuple[str, str, set[int]]]:
+    """Write an entry, and return the earlier ones over the same prices: kind, name, days.
+
+    A study's own development days are no earlier entry of its hold-out.
+    """
+    db.execute("INSERT OR IGNORE INTO seen (key, kind, name, at) VALUES (?, ?, ?, ?)", entry)
+    (number,), *_ = _SEEN.read(db, "WHERE key = ?", entry[:1], ("number",))
+    for one in prices:
+        rows = np.flatnonzero(one.inside)
+        if len(rows):
+            span = (int(one.at[rows[0]]), int(one.at[rows[-1]]))
+            spanned = (number, _store(db, one), *span)
+            db.execute("INSERT OR IGNORE INTO spans VALUES (?, ?, ?, ?)", spanned)
+    found: dict[str, tuple[str, str, set[int]]] = {}
+    own = search_key(entry[0].rpartition("/")[0])
+    where = ("WHERE seen.number < ? AND key != ?", (number, own))
+    for key, kind, name, at, days in _matches(db, prices, *where):
+        found.setdefault(key, (kind, f"{name} ({date_text(at)})", set()))[2].update(days)
+    return found
+
+
+def _store(db: sqlite3.Connection, new: PriceSeries) -> str:
+    """Digest of the stored series that holds these closes.
+
+    A series that another one continues is extended and not stored twice: nightly studies over a
+    growing file keep one.
+    """
+    for digest, old in _series(db).items():
+        if old.step != new.step:
+            continue
+        _, mine, theirs = np.intersect1d(new.at, old.at, assume_unique=True, return_indices=True)
+        days = len(np.unique(new.day[mine]))
+        if days >= FEWEST_SHARED and np.abs(new.close[mine] - old.close[theirs]).max() < 1e-9:
+            at, first = np.unique(np.concatenate([old.at, new.at]), return_index=True)
+            if len(at) > len(old.at):
+                close = np.concatenate([old.close, new.close])[first]
+                row = (at.astype("<i8").tobytes(), close.astype("<f8").tobytes(), digest)
+                db.execute("UPDATE series SET at = ?, close = ? WHERE digest = ?", row)
+            return digest
+    blobs = (new.at.astype("<i8").tobytes(), new.close.astype("<f8").tobytes())
+    digest = hashlib.sha256(b"".join(blobs)).hexdigest()
+    db.execute("INSERT OR IGNORE INTO series VALUES (?, ?, ?, ?)", (digest, new.step, *blobs))
+    return digest
+
+
+def _series(db: sqlite3.Connection) -> dict[str, PriceSeries]:
+    """Every stored series by its digest."""
+    return dict(_SERIES.read(db, make=_stored))
+
+
+def _stored(row: Sequence[Any]) -> tuple[str, PriceSeries]:
+    """Return a row of `series`, or of `prices` with the step DAY before it, by its digest.
+
+    Raises:
+        ValueError: its columns contradict each other.
+    """
+    digest, step, *blobs = row
+    at, values = (np.frombuffer(one or b"", kind) for one, kind in zip(blobs, _TYPES, strict=True))
+    rises = len(at) > 0 and bool((np.diff(at) > 0).all()) and at[-1] - at[0] < _MOST_ROWS
+    if step not in (HOUR, DAY) or len(at) != len(values) or not rises:
+        raise ValueError("holds times that do not rise, or not one value for each")
+    return digest, PriceSeries(step, at, values, at, np.ones(len(at), np.bool_))
+
+
+def _matches(
+    db: sqlite3.Connection, prices: Sequence[PriceSeries], where: str, values: tuple[Any, ...]
+) -> Iterator[tuple[str, str, str, float, set[int]]]:
+    """Entries over the same prices: key, kind, name, time, and days in question that they cover."""
+    known = _series(db)
+    for digest, one in _PRICES.read(db, make=lambda row: _stored([row[0], DAY, *row[1:]])):
+        known[digest] = PriceSeries.from_returns(one.at, one.close)
+    places: dict[str, list[tuple[PriceSeries, Array]]] = {}
+    entries = {row[0]: row[1:] for row in _SEEN.read(db, where, values)}
+    spans = [*_SPANS.read(db), *((*row, None, None) for row in _OF.read(db))]
+    for number, digest, first, last in sorted(spans, key=lambda row: row[0]):
+        if number not in entries:
+            continue
+        key, kind, name, at = entries[number]
+        old = known.get(digest)
+        if old is None:
+            raise _SPANS.refusal(db, f"names the series {digest[:12]}, which is not there")
+        if digest not in places:
+            pairs = ((one, _place(old, one)) for one in prices)
+            places[digest] = [(one, place) for one, place in pairs if place is not None]
+        first, last = (old.at[0], old.at[-1]) if first is None else (first, last)
+        days: set[int] = set()
+        for one, place in places[digest]:
+            days.update(one.day[one.inside & (place >= first) & (place <= last)].tolist())
+        if days:
+            yield key, kind, name, at, days
+
+
+def _place(old: PriceSeries, new: PriceSeries) -> Array | None:
+    """Rows of `new` as values of `old.at`, if both are the same prices at some lag; else None."""
+    if old.step == new.step:
+        lags = LAGS if new.step == HOUR else (0, 1, -1)
+        a, b = _Grid.of(old.at, old.close), _Grid.of(new.at, new.close)
+        days = 24 if new.step == HOUR else 1
+        found = next(([lag] for lag in lags if _same(a, b, lag, days)), [])
+        if not found and new.step == DAY:  # their days may begin at other hours
+            found = [lag for lag in lags if _together(a, b, lag)]
+        return new.at - found[0] if found else None
+    hourly, daily = (old, new) if old.step == HOUR else (new, old)
+    b = _Grid.of(daily.at, daily.close)
+    for roll in range(24):  # hour at which the daily file's day may begin
+        day = (hourly.at - roll) // 24
+        ends = np.flatnonzero(np.diff(day, append=day[-1] + 1))
+        a = _Grid.of(day[ends], hourly.close[ends])
+        for lag in (0, 1, -1):
+            if _same(a, b, lag, 1):
+                return day + lag if new is hourly else (new.at - lag) * 24 + roll + 12
+    return None
+
+
+class _Grid(NamedTuple):
+    """Closes on every step from the first on; NaN where there is none."""
+
+    first: int
+    close: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, at: Array, close: Array) -> _Grid:
+        grid = np.full(int(at[-1] - at[0]) + 1, np.nan)
+        grid[at - at[0]] = close
+        return cls(int(at[0]), grid)
+
+
+def _same(a: _Grid, b: _Grid, lag: int, day: int) -> bool:
+    """Whether log returns correlate when a is moved by a lag; `day` steps are a day."""
+    pair = _common(a, b, lag, day)
+    if pair is None:
+        return False
+    moves = np.diff(pair, axis=1)
+    moves -= moves.mean(axis=1, keepdims=True)
+    ours, theirs = moves
+    scale = np.sqrt((ours @ ours) * (theirs @ theirs))
+    return bool(scale > 0.0 and abs(ours @ theirs) >= SAME * scale)
+
+
+def _together(a: _Grid, b: _Grid, lag: int) -> bool:
+    """Whether daily closes stay together, as those of the same prices at other hours do.
+
+    Their difference is then the return of some hours, which the next day's has nothing to do with
+    (von Neumann's ratio of about 1). Of other prices it wanders off, however well their returns
+    correlate.
+    """
+    pair = _common(a, b, lag, 1)
+    if pair is None:
+        return False
+    for sign in (1, -1):  # inverted prices, too
+        apart = pair[0] - sign * pair[1]
+        spread = apart.var()
+        if 0.0 < spread <= _APART * np.diff(pair[0]).var():
+            return bool((np.diff(apart) ** 2).mean() >= 2 * _UNRELATED * spread)
+    return False
+
+
+def _common(a: _Grid, b: _Grid, lag: int, day: int) -> Array | None:
+    """Return closes of both at common steps [2, n] with a moved by a lag; None if too few days."""
+    shift = a.first + lag
+    first = max(shift, b.first)
+    last = min(shift + len(a.close), b.first + len(b.close))
+    if last - first < FEWEST_SHARED * day:
+        return None
+    pair = np.stack(
+        [a.close[first - shift : last - shift], b.close[first - b.first :][: last - first]]
+    )
+    common = np.flatnonzero(np.isfinite(pair).all(axis=0))
+    if len(common) < FEWEST_SHARED or len(np.unique((common + first) // day)) < FEWEST_SHARED:
+        return None
+    return pair[:, common]
+
+
+def price_series(
+    environment: Environment, split: str, window: Sequence[float] | None = None
+) -> list[PriceSeries]:
+    """Log closes of every symbol up to a split's end; none of our own generators' markets.
+
+    Where a kernel does not declare its prices, a number for each day that follows from its arrays
+    stands for them: equal arrays are the same prices.
+
+    Args:
+        split: whose days are in question.
+        window: UTC seconds, half open; the days in question instead of the split's.
+    """
+    timeline = environment.part(Timeline)
+    if timeline is None or environment.spec.market is None:
+        return []
+    data = (environment.provenance.get("settings") or {}).get("data") or {}
+    if "folder" in data and not data.get("files") and is_planted(data["folder"]):
+        return []
+    kernel, loaded = timeline.kernel, timeline.loaded
+    declared = kernel.hook("market_pass")
+    found: dict[tuple[Any, ...], list[tuple[Array, ...]]] = {}
+    step = HOUR
+    for record in loaded.params[split]:
+        market = kernel.spec(record, loaded.data).market
+        assert market is not None
+        roll = cast(DayRoll, market.day_roll)
+        if declared is None:
+            ends = timeline.ends(record) - 1
+            ends = ends[np.flatnonzero(np.diff(day_number(ends, roll), append=-1))]
+            step, inside = DAY, np.ones(len(ends), np.bool_)
+            logs = _stand_in(loaded.data, day_number(ends, roll))[:, None]
+        else:
+            one = declared(record, loaded.data)
+            rows = slice(one.history if isinstance(one, SymbolPass) else 0, one.last + 1)
+            ends = one.time[rows] + market.bar_seconds - 1
+            closes = one.close.reshape(len(one.close), -1)[rows]
+            logs = np.log(np.where(closes > 0.0, closes, np.nan))  # 0: not listed
+            inside = np.arange(len(ends)) >= one.first - rows.start
+            step = HOUR if market.bar_seconds <= HOUR else DAY
+        if window is not None:
+            inside = (ends >= window[0]) & (ends < window[1])
+        day = day_number(ends, roll)
+        at = ends // HOUR if step == HOUR else day
+        for asset, close in enumerate(logs.T):
+            listed = np.isfinite(close)
+            part = (at[listed], close[listed], day[listed], inside[listed])
+            found.setdefault((market.symbols, asset), []).append(part)
+    series = (_joined(step, parts) for parts in found.values())
+    return [one for one in series if one.inside.any()]
+
+
+def _joined(step: int, parts: Sequence[tuple[Array, ...]]) -> PriceSeries:
+    """The last row of each step over several passes of a symbol."""
+    at, close, day, inside = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(at, kind="stable")
+    ends = np.flatnonzero(np.diff(at[order], append=np.iinfo(np.int64).max))
+    starts = np.concatenate([[0], ends[:-1] + 1]).astype(np.int64)
+    within = np.logical_or.reduceat(inside[order], starts) if len(at) else inside
+    rows = order[ends]
+    return PriceSeries(step, at[rows], close[rows], day[rows], within)
+
+
+def _stand_in(data: Any, days: NDArray[np.int64]) -> NDArray[np.float64]:
+    digest = hashlib.sha256()
+    for array in data:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    seed = int.from_bytes(digest.digest()[:8], "big")
+    return np.array([np.random.default_rng([seed, day]).random() for day in days.tolist()])
+
+
+@dataclass
+class PriceRegister(HoldoutRegister):
+    """Register of the prices of an environment."""
+
+    environment: Environment
+    searched: bool = False  # a search is registered
+
+    def prices(self, split: str, window: Sequence[float] | None = None) -> Sequence[PriceSeries]:
+        """Return what identifies the prices; see `price_series`."""
+        return price_series(self.environment, split, window)
+
+    def record_access(self, what: str) -> tuple[str, ...]:
+        """Record an access if the register can be written: it takes nothing off a bound."""
+        found: dict[str, tuple[str, str, set[int]]] = {}
+        for split in {"test", "window"} & set(self.environment.splits()):
+            with suppress(SlipstreamError, OSError):
+                if prices := self.prices(split):
+                    entry = (f"{what}:{split}", LOOK, what, time.time())
+                    with _register(_path()) as db:
+                        found |= _enter(db, entry, prices)
+        return tuple(text for key, (_, text, _) in found.items() if not key.startswith(f"{what}:"))
+
+    def begin_search(
+        self, window: Sequence[float] | None, study: str, name: str, beside: Path, trials: int
+    ) -> Mapping[str, Any]:
+        """Record a study's development days."""
+        prices = self.prices(HOLDOUT, window)
+        self.searched = bool(prices)
+        return register_search(prices, study, name, beside, trials=trials)
+
+    def end_search(self, study: str, trials: int, beside: Path) -> None:
+        """Record the number of trials of a search that has stopped."""
+        if self.searched:
+            count_trials(study, trials, beside)
+
+    def searched_days(self, study: str, beside: Path) -> frozenset[int] | None:
+        """Return the days of the hold-out that a study searched on."""
+        prices = self.prices(HOLDOUT)
+        return searched_by(study, prices, beside) if prices else frozenset()
+
+    def open(self, key: str, name: str, beside: Path, own: int) -> Opening:
+        """Record an opening of the hold-out."""
+        return open_days(self.prices(HOLDOUT), key, name, beside, own)

@@ -1,0 +1,269 @@
+"""The page of a run on prices; its first screen: a verdict, a row of figures, what warns of them.
+
+A run's page never calls a result "profitable" (docs/rules.md, section 15): its test bars may be
+read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from slipstream.core.text import NOTHING, percent, span
+from slipstream.markets.report import sections
+from slipstream.markets.report.account import SplitView, total
+from slipstream.report import wording
+from slipstream.report.inputs import RunEvaluation
+from slipstream.report.numbers import band, number, share, spread
+from slipstream.report.page import KeyFigure, Page, Section
+from slipstream.report.provenance import closing
+from slipstream.report.statistics import sharpe, sharpe_interval
+from slipstream.studies.outcome import sentences
+from slipstream.studies.statistics.overfitting import smallest_confirmable
+
+RUINED = -0.9  # total return from which on an account is called ruined
+FOLLOWS = 0.5  # correlation of daily returns from which on a member goes with the market
+FORESIGHT = 0.25  # share of the oracle's log growth from which on a page warns of look-ahead
+MOST_NAMED = 8  # members
+
+
+def market_page(run: RunEvaluation) -> Page:
+    """Builds the page; the hold-out comes first everywhere."""
+    splits = views(run)
+    held = splits[0]
+    terms = sections.round_trips({t.symbol: (t.pips, t.basis_points) for t in run.round_trips})
+    if not run.financing:
+        terms.append("Swaps are 0: financing not modelled.")
+    timing = wording.random_traders(held.place, len(held.draws))
+    middle = [
+        sections.against(held),
+        sections.trades(held),
+        sections.calendar(held),
+        sections.positions(held),
+    ]
+    return page_of(splits, opening(held, timing, terms), middle)
+
+
+def views(run: RunEvaluation) -> list[SplitView]:
+    """All splits, the hold-out first."""
+    names = [run.holdout, *(n for n in reversed(list(run.tracks)) if n != run.holdout)]
+    return [SplitView(name, run) for name in names]
+
+
+def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Section]) -> Page:
+    """What every page of prices has in common, around its own sentences and sections."""
+    held = splits[0]
+    run, found, yearly = held.run, held.found, held.market.days_per_year
+    in_full = wording.headline(
+        run.holdout,
+        found.sharpe,
+        found.interval,
+        found.days,
+        yearly,
+        run.trials + len(run.before),
+    )
+    return Page(
+        title=run.title,
+        headline=verdict(held),
+        figures=figures(held),
+        picture=sections.equity(held),
+        warnings=caveats(held),
+        sentences=[in_full, *opening],
+        sections=[
+            sections.results(splits),
+            *middle,
+            sections.training(run, splits[1:]),
+            *closing(run),
+        ],
+    )
+
+
+def verdict(held: SplitView) -> str:
+    """Whether the agent gained, and whether that can be told from luck, in one short sentence."""
+    found, run = held.found, held.run
+    bars, gain = f"on the {held.name} bars", percent(found.total_return)
+    if never_traded(held):
+        return f"It never traded {bars}: there is nothing to judge."
+    beside = ""
+    if held.market_line is not None:
+        name, account = held.market_line
+        gain, other = wording.against(found.total_return, account.total_return).split(" against ")
+        beside = f"; {name} made {other}"
+    if found.total_return <= RUINED:
+        return f"The account is ruined: {gain} {bars}{beside}."
+    if not run.unseen:
+        return f"No proof: {gain} on {held.name} bars that are not known to be new to it."
+    if found.interval is None:
+        return f"Too few days to judge: {gain} {bars}{beside}."
+    if found.interval[1] < 0.0:
+        return f"A loss beyond what luck explains: {gain} {bars}{beside}."
+    if found.total_return <= 0.0:
+        return f"A loss, within what luck explains: {gain} {bars}{beside}."
+    return f"A gain{_doubt(held)}: {gain} {bars}{beside}."
+
+
+def _doubt(held: SplitView) -> str:
+    """The first reason not to call a gain skill; a run's page never goes beyond luck."""
+    found, yearly = held.found, held.market.days_per_year
+    if not wording.excludes_zero(found.interval):
+        return ", within what luck explains"
+    smallest = smallest_confirmable(found.days, yearly)
+    if found.sharpe is None or smallest is None or found.sharpe <= smallest:
+        return f" too small for {span(found.days, yearly)} to confirm"
+    if held.place is not None and held.place < wording.BETTER_THAN_RANDOM:
+        return ", but random timing does as well"
+    return " beyond what luck easily explains"
+
+
+def figures(held: SplitView) -> list[KeyFigure]:
+    """The row of the first screen: return, Sharpe ratio, what could be confirmed, rank, costs."""
+    found, run, yearly = held.found, held.run, held.market.days_per_year
+    looked = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
+    bars = f"{held.name}, {span(found.days, yearly)}{looked}"
+    shown = [KeyFigure("Return after costs", percent(found.total_return), bars)]
+    shown += wording.sharpe_figures(found.sharpe, found.interval, found.days, yearly)
+    if held.place is not None:
+        idle = never_traded(held)
+        alike = "its decisions, shuffled" if run.is_portfolio else "the same holding times"
+        value = NOTHING if idle else share(held.place / 100.0)
+        note = "it never traded" if idle else f"of {len(held.draws)} with {alike}"
+        shown.append(KeyFigure("Random traders that did worse", value, note))
+    points = [trip.basis_points for trip in run.round_trips]
+    trip = f"; round trip {band(points)} bp" if points else ""
+    costs = share(found.costs / float(held.agent.equity[0]), 1)
+    return [*shown, KeyFigure("Costs", costs, f"of the start{trip}")]
+
+
+def caveats(held: SplitView) -> list[str]:
+    """What must be known before the figures are believed."""
+    found, run = held.found, held.run
+    lines = [*run.accepted]
+    if run.holdout_reads > 1:
+        lines.append(
+            f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
+            "between these looks make its figures too good."
+        )
+    lines += wording.few_days(found.days, held.market.days_per_year)
+    lines += wording.rare_losses(held.agent.daily_returns)
+    lines += _foresight(held)
+    if found.total_return <= RUINED:
+        lines.append(
+            f"The account lost {share(-found.total_return, 1)}. Its Sharpe ratio, made of daily "
+            "percentages of an account that shrinks, does not show that."
+        )
+    return lines
+
+
+def _foresight(held: SplitView) -> list[str]:
+    """Whether the agent earns so much of what hindsight allows that it may see future prices."""
+    best = max((float(np.log1p(one.total_return)) for one in held.bound.values()), default=0.0)
+    mine = float(np.log1p(max(held.found.total_return, RUINED)))
+    if best <= 0.0 or mine < FORESIGHT * best:
+        return []
+    return [
+        f"The agent earns {share(mine / best)} of the log growth of the oracle, which knows all "
+        f"future prices. {share(FORESIGHT)} or more is a sign of look-ahead: check that every "
+        "column of the prices is known at its bar's close, and not computed from later bars."
+    ]
+
+
+def never_traded(held: SplitView) -> bool:
+    """Whether no order was filled and nothing was ever held."""
+    return not total(held.tracks, "fills") and not held.found.exposure
+
+
+def opening(
+    held: SplitView, timing: Sequence[str], terms: Sequence[str], trading: Sequence[str] = ()
+) -> list[str]:
+    """What the result is worth, in full.
+
+    Args:
+        held: the hold-out.
+        timing: the agent among its own decisions at other places.
+        terms: what was paid.
+        trading: what must be said of how it trades before it is compared.
+    """
+    run, mine, yearly = held.run, held.agent, held.market.days_per_year
+    market = members_and_the_market(held)
+    tried = f"Trials tried: {run.trials}{sentences.earlier(run.before)}."
+    last = [*seed_band(held), *market, *terms, tried]
+    returns = {name: rival.total_return for name, rival in held.rivals.items()}
+    if never_traded(held):
+        made = ", ".join(f"{name} {percent(value)}" for name, value in returns.items())
+        beside = f"; on the same bars: {made}" if made else ""
+        return [f"The agent never traded: its account stands where it began{beside}.", *last]
+    # Proof on bars that were trained or chosen on is none.
+    bounds = held.found.interval if run.unseen else None
+    differences = {
+        name: sharpe_interval(mine.daily_returns - rival.daily_returns, yearly)
+        for name, rival in held.rivals.items()
+    }
+    compared = wording.comparisons(
+        mine.total_return, returns, bounds, differences, unseen=run.unseen
+    )
+    verdict = wording.verdict(held.name, mine.total_return, bounds, run.unseen)
+    return [verdict, *trading, *compared, *timing, *last]
+
+
+def seed_band(held: SplitView) -> list[str]:
+    """Says how the Sharpe ratios of the members differ."""
+    count, run = len(held.members), held.run
+    if count < 2:
+        return []
+    known = [found.sharpe for found in held.every if found.sharpe is not None]
+    if not known:
+        return [f"None of the {count} members has a Sharpe ratio. {run.shown_is}"]
+    if len(known) == 1:
+        one = f"Of {count} {run.kind} one has a Sharpe ratio, {number(known[0])}."
+        return [f"{one} {run.shown_is}"]
+    some = "" if len(known) == count else f" ({len(known)} of {count} have one)"
+    over = f"Over {count} {run.kind} the {held.name} Sharpe is {spread(known)}{some}."
+    return [f"{over} {run.shown_is}"]
+
+
+def members_and_the_market(held: SplitView) -> list[str]:
+    """The market's own move, and whose figures are that rather than timing.
+
+    It explains a wide seed band. Of a single member it gives net exposure and correlation.
+    """
+    if held.market_line is None:
+        return []
+    name, account = held.market_line
+    ratio = sharpe(account.daily_returns, held.market.days_per_year)
+    text = (
+        f"The market itself on these bars: {name} {percent(account.total_return)}, Sharpe "
+        f"{number(ratio)}."
+    )
+    if len(held.members) == 1:
+        text += (
+            f" The agent's mean net exposure is {number(held.net_exposure(0), 2)}, and the "
+            "correlation of its daily returns with the market's is "
+            f"{number(held.follows[0], 2)}."
+        )
+    for sign, words in ((1.0, "with"), (-1.0, "against")):
+        mine = [k for k, v in enumerate(held.follows) if v is not None and sign * v >= FOLLOWS]
+        if mine:
+            follows = band([held.follows[k] or 0.0 for k in mine], 2)
+            nets = band([held.net_exposure(k) for k in mine], 2)
+            figures = f" (correlation of daily returns {follows}, mean net exposure {nets})"
+            figures *= len(held.members) > 1
+            text += (
+                f" {_members(held, mine)} {words} it{figures}: such ups and downs are in good part "
+                "the market's, not timing."
+            )
+    return [text]
+
+
+def _members(held: SplitView, mine: Sequence[int]) -> str:
+    """Names members and what they do: "Members 1, 2 and 5 move"."""
+    numbers = [str(held.run.number(index)) for index in mine]
+    if len(held.members) == 1:
+        return "It moves"
+    if len(mine) == len(held.members):
+        return "All members move"
+    if len(mine) > MOST_NAMED:
+        return f"{len(mine)} of {len(held.members)} members move"
+    if len(mine) == 1:
+        return f"Member {numbers[0]} moves"
+    return f"Members {', '.join(numbers[:-1])} and {numbers[-1]} move"

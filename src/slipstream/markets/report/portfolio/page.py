@@ -1,0 +1,229 @@
+"""The page of a portfolio's run: beside cash, equal weight and each asset.
+
+See docs/rules.md, section 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from slipstream.core.text import percent
+from slipstream.markets.report import sections
+from slipstream.markets.report.account import SplitView, bars, total
+from slipstream.markets.report.page import opening, page_of, views
+from slipstream.report import wording
+from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
+from slipstream.report.inputs import Prices, RoundTrip, RunEvaluation
+from slipstream.report.numbers import number, share
+from slipstream.report.page import Page, Section, Table, picture
+from slipstream.report.statistics import Floats, Ints
+from slipstream.studies.statistics.returns import LEAST_EXPOSURE, LEAST_FILLS
+from slipstream.training.track import Track
+
+_COSTS = (
+    "Other costs leave other amounts to trade with, and other orders pass the band and the "
+    "smallest order: the return without costs is a replay, not this one with its costs added."
+)
+_MOST_PIECES = 400  # of the picture of weights
+# Okabe and Ito's palette and lighter shades of it, for a dozen assets; then it begins again.
+_SHADES = (
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"),
+    *("#66AAD1", "#F0C566", "#66C5AB", "#E0AFCA", "#E69E66"),
+)
+
+
+def portfolio_page(run: RunEvaluation) -> Page:
+    """Builds the page; the hold-out comes first everywhere."""
+    splits = views(run)
+    held = splits[0]
+    middle = [
+        sections.against(held, _rules(held), "draws", (_COSTS,)),
+        sections.trades(held, _trades(held)),
+        _assets(held),
+        sections.calendar(held),
+    ]
+    said = opening(held, _timing(held), _round_trips(run.round_trips), _idle(held))
+    return page_of(splits, said, middle)
+
+
+def _timing(held: SplitView) -> list[str]:
+    """Ranks the agent among single assets, and among its own decisions at other places."""
+    better = sum(one.total_return < held.agent.total_return for one in held.assets.values())
+    timing = [
+        f"Of {len(held.assets)} assets bought and held, {better} end below the agent and "
+        f"{len(held.assets) - better} do not."
+    ]
+    if held.place is not None:
+        late = held.place < wording.BETTER_THAN_RANDOM
+        timing.append(
+            f"Its return is at percentile {number(held.place, 0)} of {len(held.draws)} draws of "
+            "its own decisions begun at another time and dealt to other assets"
+            + (": its choices are not shown to be better than theirs." if late else ".")
+        )
+    return timing
+
+
+def _idle(held: SplitView) -> list[str]:
+    """Says when an agent has hardly traded, and what its figures are then those of."""
+    fills, exposure = total(held.tracks, "fills"), held.found.exposure
+    if exposure >= LEAST_EXPOSURE and fills >= LEAST_FILLS:
+        return []
+    like = "cash" if exposure < LEAST_EXPOSURE else "what it bought, held"
+    return [
+        f"It hardly trades: mean exposure {share(exposure, 1)} of equity, "
+        f"{number(fills, 0)} fills. Its figures are about those of {like}."
+    ]
+
+
+def _round_trips(trips: Sequence[RoundTrip]) -> list[str]:
+    """Says what buying and selling each asset costs."""
+    costs = [number(trip.basis_points) for trip in trips]
+    if len(trips) > 1 and len(set(costs)) == 1:
+        return [f"Round trip: {costs[0]} bp in each of {len(trips)} assets."]
+    each = [f"{trip.symbol} {cost} bp" for trip, cost in zip(trips, costs, strict=True)]
+    return [f"Round trip: {', '.join(each)}."] if each else []
+
+
+def _rules(held: SplitView) -> list[str]:
+    """Says how portfolios are compared."""
+    oracle = (
+        "There is no oracle: with fees that follow volume, a reserve, or assets that come and go, "
+        "the best plan is not a simple programme."
+    )
+    if held.bound:
+        oracle = (
+            "The oracle knows all future prices and holds one asset or cash: an upper bound, not a "
+            "rival."
+        )
+    return [
+        "All baselines pay the same costs, keep the same reserve and are sold at the end; they "
+        "fill at the next open and follow none of the agent's other rules. Equal weight is bought "
+        "once with equal capital and never rebalanced.",
+        oracle,
+    ]
+
+
+def _trades(held: SplitView) -> Table:
+    """What was traded and how."""
+    mine, sums = held.agent, partial(total, held.tracks)
+    fills, paid = sums("fills"), float(mine.total_costs[-1])
+    cost = number(paid / fills if fills else None, 2)
+    rows = [
+        ["Fills", number(fills, 0)],
+        ["Holdings closed", number(sums("trades"), 0)],
+        sections.holding_time(_holding_bars(held), held.market.bar_seconds),
+        ["Turnover per day, times equity", number(sums("turnover") / max(mine.days, 1), 2)],
+        ["Mean exposure", number(held.found.exposure, 2)],
+        [f"Mean cost of a fill, {held.market.account_currency}", cost],
+    ]
+    return Table("Trades", ("", "value"), rows)
+
+
+def _holding_bars(held: SplitView) -> float | None:
+    """Mean bars of each stay in an asset."""
+    lengths = []
+    for track in held.tracks:
+        inside = np.pad(track.trace["units"] > 0.0, ((1, 1), (0, 0))).astype(np.int8)
+        for turns in np.diff(inside, axis=0).T:
+            lengths.append(np.flatnonzero(turns == -1) - np.flatnonzero(turns == 1))
+    every = np.concatenate(lengths)
+    return float(every.mean()) if len(every) else None
+
+
+def _assets(held: SplitView) -> Section:
+    """What each asset contributed, and the weights over time."""
+    rows = [
+        [of.name, percent(of.profit, 2), number(of.weight, 2), share(of.held), percent(of.change)]
+        for of in by_asset(held.tracks, held.prices, held.market.initial_equity)
+    ]
+    columns = ("", "result before costs", "mean weight", "bars held", "its price")
+    note = "Result: of the start. The price's change is over the same bars, without costs."
+    drawn = weights(held.name, held.tracks, held.prices)
+    words = f"Weights of assets and cash on the {held.name} split"
+    table = Table("By asset", columns, rows, note=note)
+    return Section("By asset", (), [table], [picture("weights", words, drawn)])
+
+
+def weights(split: str, tracks: Sequence[Track], prices: Prices) -> Figure:
+    """Stacked shares of equity in each asset, and cash; means over neighbouring bars."""
+    rows = np.concatenate([bars(t) for t in tracks])
+    value = np.concatenate([t.trace["units"] * prices.close[bars(t)] for t in tracks])
+    equity = np.concatenate([t.trace["equity"].ravel() for t in tracks])
+    share = value / np.maximum(equity, 1e-12)[:, None]
+    edges = np.unique(np.linspace(0, len(rows), min(_MOST_PIECES, len(rows)) + 1).astype(np.int64))
+    means = np.add.reduceat(share, edges[:-1], axis=0) / np.diff(edges)[:, None]
+    figure, (axes,) = canvas(f"Weights, {split}", 3.6)
+    colours = [_SHADES[k % len(_SHADES)] for k in range(len(prices.assets))]
+    axes.stackplot(
+        dates(prices.time[rows[edges[:-1]]]),
+        *means.T,
+        np.clip(1.0 - means.sum(axis=1), 0.0, None),
+        labels=[*prices.assets, "cash"],
+        colors=[*colours, PALE],
+        linewidth=0,
+    )
+    axes.set_ylim(0.0, 1.0)
+    axes.set_ylabel("share of equity")
+    axes.margins(x=0.0)
+    percent_axis(axes)
+    time_axis(axes)
+    legend(axes, 6)
+    return figure
+
+
+@dataclass(frozen=True)
+class AssetShare:
+    """One asset in a portfolio.
+
+    Attributes:
+        name: of the asset.
+        profit: what its prices made, before costs, over the start of the first pass.
+        weight: mean share of equity after each bar.
+        held: share of bars after which some of it is held.
+        change: of its price over the passes.
+    """
+
+    name: str
+    profit: float
+    weight: float
+    held: float
+    change: float
+
+
+def by_asset(tracks: Sequence[Track], prices: Prices, initial: float) -> list[AssetShare]:
+    """One row an asset."""
+    count = len(prices.assets)
+    profit, weight, held = np.zeros(count), np.zeros(count), np.zeros(count)
+    change, steps, scale = np.ones(count), 0, 1.0
+    for track in tracks:
+        rows = bars(track)
+        units, equity = track.trace["units"], track.trace["equity"].ravel()
+        profit += scale * gains(units, rows, prices).sum(axis=0)
+        weight += (units * prices.close[rows] / equity[:, None]).sum(axis=0)
+        held += np.count_nonzero(units > 0.0, axis=0)
+        steps += len(rows)
+        before, after = prices.close[rows[0] - 1], prices.close[rows[-1]]
+        change *= np.where((before > 0.0) & (after > 0.0), after / np.maximum(before, 1e-300), 1.0)
+        scale *= float(equity[-1]) / initial
+    columns = (profit / initial, weight / steps, held / steps, change - 1.0)
+    each = zip(prices.assets, *(column.tolist() for column in columns), strict=True)
+    return [AssetShare(*shares) for shares in each]
+
+
+def gains(units: Floats, rows: Ints, prices: Prices) -> Floats:
+    """What each bar's prices made of each asset before costs, account currency [n, A].
+
+    The units held before earn from close to close, the change of units from its fill to the close.
+    The last bar sells everything at its close; what was traded at its open is not told apart.
+    """
+    close = prices.close
+    before = np.concatenate([np.zeros((1, units.shape[1])), units[:-1]])
+    fill = prices.fill[rows].copy()
+    fill[-1] = close[rows[-1]]
+    moved = before * (close[rows] - close[rows - 1])
+    return np.asarray(moved + (units - before) * (close[rows] - fill))

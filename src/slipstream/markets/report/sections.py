@@ -1,0 +1,441 @@
+"""The parts of a market page, each with its tables and pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import zip_longest
+
+import numpy as np
+
+from slipstream.core.text import percent, span
+from slipstream.markets.data.symbols import FIAT, pair_in, pip
+from slipstream.markets.report import figures
+from slipstream.markets.report.account import (
+    Account,
+    Performance,
+    Slice,
+    SplitView,
+    by_hour,
+    by_symbol,
+    by_weekday,
+    holding_times,
+    performance,
+    total,
+)
+from slipstream.report import learning, wording
+from slipstream.report.canvas import MONTHS
+from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, RunEvaluation, Stress
+from slipstream.report.numbers import interval, methods, number, share
+from slipstream.report.page import Picture, Section, Table, picture
+from slipstream.report.statistics import (
+    Drawdown,
+    alpha_beta,
+    monthly_returns,
+    worst_drawdowns,
+)
+from slipstream.training.track import Track
+
+DEEPEST = "Deepest drawdown, of daily closes"
+_MOST_PICTURES = 8  # of positions; more symbols than that are in the tables only
+ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer show noise only
+
+
+def results(splits: Sequence[SplitView]) -> Section:
+    """The section of the figures of all splits, and of the members."""
+    members = [_members(splits[0])] if len(splits[0].members) > 1 else []
+    return Section("Result", (), [_by_split(splits), *members])
+
+
+def _by_split(splits: Sequence[SplitView]) -> Table:
+    """One column per split, the hold-out first."""
+    of, held = [split.found for split in splits], splits[0]
+    market = held.market
+    rows = [
+        ["Total return, net", *(percent(p.total_return) for p in of)],
+        ["Total return, gross", *(percent(p.gross_return) for p in of)],
+        ["Sharpe, daily", *(number(p.sharpe, 2) for p in of)],
+        ["95 % interval", *(interval(p.interval) for p in of)],
+        ["Sharpe, per bar", *(number(p.bar_sharpe, 2) for p in of)],
+        ["Sortino", *(number(p.sortino, 2) for p in of)],
+        ["Calmar", *(number(p.calmar if p.years >= 1.0 else None, 2) for p in of)],
+        ["Volatility a year", *(share(p.volatility, 1) for p in of)],
+        [DEEPEST, *(share(p.max_drawdown, 1) for p in of)],
+        ["Mean exposure", *(number(p.exposure, 2) for p in of)],
+        ["Time in the market", *(share(p.time_in_market) for p in of)],
+        [f"Costs, {market.account_currency}", *(number(p.costs, 0) for p in of)],
+        ["Trading days", *(number(p.days, 0) for p in of)],
+    ]
+    if any(p.years >= 1.0 for p in of):
+        rows.append(["Years", *(number(p.years, 2) for p in of)])
+    note = (
+        f"Daily figures: days roll at {market.day_roll}, times the root of "
+        f"{market.days_per_year:g}; per bar: times the root of {market.bars_per_year:,.0f}. Simple "
+        "returns, flat bars included, risk-free rate 0, ddof 1."
+    )
+    if by := methods({split.name: split.found.interval for split in splits}):
+        note += f" {by}"
+    if any(p.years < 1.0 for p in of):
+        note += (
+            " Ratios and volatility of a split shorter than a year are stretched to one; a Calmar "
+            "ratio, which needs a year's growth, is not computed there."
+        )
+    if not held.run.is_portfolio and len(market.symbols) > 1:
+        note += " Several symbols are one account, with equal capital in each at the start."
+    return Table("", ("", *(split.name for split in splits)), rows, note=note)
+
+
+def _members(held: SplitView) -> Table:
+    """One row per member, and the market beside them."""
+    of, run, market = held.every, held.run, held.market_line
+    rows = []
+    for index, p in enumerate(of):
+        sizes = (p.exposure, held.net_exposure(index), held.follows[index])
+        cells = [number(size, 2) for size in sizes]
+        rows.append([f"member {run.number(index)}", *_result(p), *cells])
+    columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
+    note = (
+        f"{wording.DRAWDOWN} Exposure: mean of its size. Net: mean with its sign, shorts below 0."
+    )
+    intervals = {f"member {run.number(k)}": p.interval for k, p in enumerate(of)}
+    if market is not None:
+        name, account = market
+        found, net = performance(account), float(np.mean(account.net_exposure))
+        rows.append([name, *_result(found), number(found.exposure, 2), number(net, 2), ""])
+        note += f" Follows: correlation of its daily returns with those of {name}."
+        intervals[name] = found.interval
+    note += f" {methods(intervals)}"
+    return Table(f"Members, {held.name}", columns, rows, emphasis=run.member, note=note)
+
+
+def _result(p: Performance) -> list[str]:
+    bounds, deepest = interval(p.interval), share(p.max_drawdown, 1)
+    return [percent(p.total_return), number(p.sharpe, 2), bounds, deepest]
+
+
+def equity(held: SplitView) -> Picture:
+    """The agent beside its baselines and the other members: the first picture of a page."""
+    band = [m for index, m in enumerate(held.members) if index != held.run.member]
+    return picture(
+        f"equity_{held.name}",
+        f"Equity and drawdown of the agent and its baselines on the {held.name} split",
+        figures.equity(held.name, held.agent, held.lines, band),
+    )
+
+
+def against(
+    held: SplitView, rules: Sequence[str] = (), draws: str = "traders", costs: Sequence[str] = ()
+) -> Section:
+    """The section of baselines, random timing and other costs.
+
+    Args:
+        held: the hold-out.
+        rules: what the baselines keep to; those of single positions unless given.
+        draws: what the matched random ones are called.
+        costs: what must be said of other costs.
+    """
+    title, stress = "Against baselines and other costs", held.run.stress
+    if held.comparison is None:
+        return Section(title, ("There are no baselines for these actions.",))
+    sentences = [*(rules or _rules(held)), *_slope(held), *_promise(held)]
+    shown = [_baselines(held)]
+    if stress:
+        sentences += [breaks_even(stress.break_even), *costs]
+        shown.append(_stress(stress))
+    pictures = []
+    if len(held.draws):
+        lines = {name: rival.total_return for name, rival in held.lines.items()}
+        drawn = figures.random_draws(held.name, held.agent.total_return, held.draws, lines)
+        words = f"Total return of the agent among {len(held.draws)} random {draws}"
+        pictures.append(picture("random_timing", words, drawn))
+    return Section(title, sentences, shown, pictures)
+
+
+def _rules(held: SplitView) -> list[str]:
+    """Says how single positions are compared."""
+    text = (
+        "All baselines trade the same bars under the same rules and pay the same costs, at "
+        "exposure 1 and without the agent's own stops and limits. The oracle knows all future "
+        "prices: an upper bound, not a rival."
+    )
+    if not len(held.draws):
+        return [text]
+    low, high = (percent(float(v)) for v in np.quantile(held.draws, [0.05, 0.95]))
+    return [
+        text,
+        f"Matched random: {len(held.draws)} draws with the agent's own positions and holding times "
+        f"at random places; nine of ten end between {low} and {high}.",
+    ]
+
+
+def _slope(held: SplitView) -> list[str]:
+    """Says alpha and beta to the market; alpha is a year's, or the split's if shorter."""
+    if held.market_line is None:
+        return []
+    name, market = held.market_line
+    days, yearly = held.found.days, held.market.days_per_year
+    line = alpha_beta(held.agent.daily_returns, market.daily_returns, min(yearly, float(days)))
+    if line is None:
+        return []
+    over = "a year" if days >= yearly else f"over the {span(days, yearly)}"
+    return [f"Against {name}: beta {number(line[1], 2)}, alpha {percent(line[0])} {over}."]
+
+
+def _promise(held: SplitView) -> list[str]:
+    """Says when the replay of the oracle's actions is not what its programme computed."""
+    promised = held.comparison.oracle_growth if held.comparison else None
+    if promised is None:
+        return []
+    replayed = 1.0 + held.baselines[ORACLE].total_return
+    if abs(np.log(replayed / promised)) <= 1e-2:
+        return []
+    return [
+        f"The oracle's programme promised {percent(promised - 1.0)}: swaps, clock rules or "
+        "rounding that it does not see make its replay in the table differ."
+    ]
+
+
+def _baselines(held: SplitView) -> Table:
+    """The agent first, then its rivals, each asset held, random timing, and the upper bound."""
+    comparison = held.comparison
+    assert comparison is not None
+    accounts = {**held.rivals, **{f"{n} held": one for n, one in held.assets.items()}, **held.bound}
+    tracks = {**comparison.tracks, **{f"{n} held": one for n, one in comparison.assets.items()}}
+    found = {"agent": held.found, **{n: performance(one) for n, one in accounts.items()}}
+    each = {n: _baseline(n, one, tracks.get(n, held.tracks)) for n, one in found.items()}
+    rows = [row for name, row in each.items() if name not in held.bound]
+    if len(held.draws):
+        middle = percent(float(np.median(held.draws)))
+        rows.append([f"{MATCHED_RANDOM} (median)", middle, *[""] * 5])
+    rows += [each[name] for name in held.bound]
+    money = f"costs, {held.market.account_currency}"
+    columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
+    note = f"{wording.DRAWDOWN} {methods({name: one.interval for name, one in found.items()})}"
+    return Table("Same bars, same costs", columns, rows, emphasis=0, note=note)
+
+
+def _baseline(name: str, found: Performance, tracks: Sequence[Track]) -> list[str]:
+    return [name, *_result(found), number(total(tracks, "fills"), 0), number(found.costs, 0)]
+
+
+def _stress(of: Stress) -> Table:
+    """The agent's decisions under other costs and one bar late."""
+    rows = [[f"costs x {multiple:g}", percent(value)] for multiple, value in of.multiples]
+    rows.append(["one extra bar of delay", percent(of.delayed)])
+    if of.break_even is None:
+        text = "none: loses without costs"
+    elif np.isinf(of.break_even):
+        text = "above 100"
+    else:
+        text = f"x {of.break_even:.2f}"
+    rows.append(["break-even cost multiple", text])
+    emphasis = next((k for k, (m, _) in enumerate(of.multiples) if m == 1.0), None)
+    return Table(
+        "The same decisions under other conditions", ("", "return"), rows, emphasis=emphasis
+    )
+
+
+def trades(held: SplitView, traded: Table | None = None) -> Section:
+    """The section of what was traded, beside what it cost by kind."""
+    drawn = picture(
+        "costs",
+        f"Return before and after costs, and costs by kind, on the {held.name} split",
+        figures.gross_and_net(held.name, held.agent),
+    )
+    shown = [traded or _trades(held), _costs(held.agent)]
+    return Section("Trades and costs", (), shown, [drawn])
+
+
+def _trades(held: SplitView) -> Table:
+    """What was traded and how: counts are metrics of the kernel, holding times are traced."""
+    mine, money, sums = held.agent, held.market.account_currency, partial(total, held.tracks)
+    closed, profit, loss = sums("trades"), sums("gross_profit"), sums("gross_loss")
+    lengths = [holding_times(track.trace["exposure"].ravel()) for track in held.tracks]
+    held_for = np.concatenate(lengths)
+    per_day = sums("turnover") / max(mine.days, 1) / max(len(held.tracks), 1)
+
+    def of_trades(value: float) -> float | None:
+        """A closed trade's share."""
+        return value / closed if closed else None
+
+    exits = {
+        "Stop-loss exits": "stop_exits",
+        "Take-profit exits": "target_exits",
+        "Margin stop-outs": "stop_outs",
+        "Exits whose bar touched both levels": "both_touched",
+    }
+    rows = [
+        ["Trades closed", number(closed, 0)],
+        ["Fills", number(sums("fills"), 0)],
+        ["Win rate", share(of_trades(sums("wins")))],
+        ["Profit factor", number(profit / loss if loss > 0.0 else None, 2)],
+        [f"Mean trade after costs, {money}", number(of_trades(profit - loss), 2)],
+        [f"Mean cost of a trade, {money}", number(of_trades(float(mine.total_costs[-1])), 2)],
+        holding_time(float(held_for.mean()) if len(held_for) else None, held.market.bar_seconds),
+        ["Mean exposure", number(held.found.exposure, 2)],
+        ["Turnover per day, times equity", number(per_day, 2)],
+        *([label, number(sums(metric), 0)] for label, metric in exits.items()),
+    ]
+    return Table("Trades", ("", "value"), rows)
+
+
+def holding_time(bars: float | None, bar_seconds: int) -> list[str]:
+    """The row of it."""
+    hours = None if bars is None else bars * bar_seconds / 3_600.0
+    return ["Mean holding time", f"{number(bars)} bars ({number(hours)} h)"]
+
+
+def _costs(of: Account) -> Table:
+    """Costs by kind, in money, against the start and against gross profit."""
+    start, total = float(of.equity[0]), float(of.total_costs[-1])
+    gross = float(of.gross_equity[-1]) - start
+    rows = [
+        [name.removeprefix("cost_"), number(float(paid[-1]), 0), share(float(paid[-1]) / start, 2)]
+        for name, paid in of.costs.items()
+    ]
+    rows += [
+        ["all costs", number(total, 0), share(total / start, 2)],
+        ["gross result", number(gross, 0), percent(gross / start, 2)],
+        ["net result", number(gross - total, 0), percent((gross - total) / start, 2)],
+    ]
+    return Table("Gross against net", ("", of.market.account_currency, "of the start"), rows)
+
+
+def calendar(held: SplitView) -> Section:
+    """The section of months, falls, symbols (each with its own passes), weekdays and hours."""
+    mine = held.agent
+    weekdays, hours = by_weekday(mine), by_hour(mine)
+    shown = [
+        _months(monthly_returns(mine.equity, mine.time[1:])),
+        _drawdowns(worst_drawdowns(mine.daily_equity, mine.daily_time)),
+    ]
+    if not held.run.is_portfolio:
+        each = by_symbol(held.tracks, held.market, held.prices.time)
+        shown.append(_slices("By symbol", "Sharpe", each))
+    shown += [_slices("By weekday", "t value", weekdays), _hours(hours)]
+    sentences = largest_by_chance("weekday", [one.score for one in weekdays])
+    sentences += largest_by_chance("hour", [one.score for one in hours])
+    days = figures.daily_distribution(held.name, mine)
+    pictures = [picture("daily_returns", "Distribution of daily returns", days)]
+    if mine.days >= 2 * ROLLING_DAYS:
+        rolling = figures.rolling(held.name, mine, ROLLING_DAYS)
+        words = f"Sharpe ratio of the last {ROLLING_DAYS} trading days"
+        pictures.insert(0, picture("rolling_sharpe", words, rolling))
+    else:
+        sentences.append(
+            f"A rolling Sharpe ratio is not drawn: it needs {2 * ROLLING_DAYS} trading days, and "
+            f"the {held.name} split has {mine.days}."
+        )
+    return Section("When it was earned", sentences, shown, pictures)
+
+
+def _months(returns: Mapping[tuple[int, int], float]) -> Table:
+    """The table of monthly returns, percent: years down, months across."""
+    rows = []
+    for year in sorted({year for year, _ in returns}):
+        cells = [returns.get((year, month)) for month in range(1, 13)]
+        whole = float(np.prod([1.0 + c for c in cells if c is not None])) - 1.0
+        rows.append(
+            [str(year), *("" if c is None else number(100 * c) for c in cells), number(100 * whole)]
+        )
+    return Table("Monthly returns, %", ("", *MONTHS, "year"), rows)
+
+
+def _drawdowns(of: Sequence[Drawdown]) -> Table:
+    """The table of the worst drawdowns, deepest first."""
+    rows = []
+    for d in of:
+        recovered = "not yet" if d.recovered is None else str(d.recovered)
+        rows.append([share(d.depth, 2), str(d.peak), str(d.trough), recovered])
+    return Table(
+        "Five worst drawdowns, of daily closes", ("depth", "peak", "trough", "recovered"), rows
+    )
+
+
+def _slices(caption: str, score: str, of: Sequence[Slice]) -> Table:
+    """A table with a row a slice; `score` names its figure beside the result."""
+    rows = [[*_cells(s), number(s.bars, 0)] for s in of]
+    return Table(caption, ("", "result", score, "exposure", "bars"), rows)
+
+
+def _hours(of: Sequence[Slice]) -> Table:
+    """The table by hour, two hours a row: it stays short."""
+    half = (len(of) + 1) // 2
+    rows = []
+    for first, second in zip_longest(of[:half], of[half:]):
+        rows.append([*_cells(first), *(_cells(second) if second else [""] * 4)])
+    names = ("result", "t value", "exposure")
+    return Table("By hour in which a bar opens (UTC)", ("", *names, "", *names), rows)
+
+
+def _cells(of: Slice) -> list[str]:
+    return [of.name, percent(of.profit, 2), number(of.score, 2), number(of.exposure, 2)]
+
+
+def positions(held: SplitView) -> Section:
+    """The section of positions, one picture a symbol."""
+    pictures = [
+        picture(
+            f"positions_{''.join(c if c.isalnum() else '_' for c in track.name)}",
+            f"Price and position of {track.name} on the {held.name} split",
+            figures.positions(track, held.prices),
+        )
+        for track in held.tracks[:_MOST_PICTURES]
+        if len(track.trace["bar"])
+    ]
+    left = len(held.tracks) - _MOST_PICTURES
+    more = (f"{left} more symbols are not drawn.",) if left > 0 else ()
+    return Section("Positions", more, (), pictures)
+
+
+def training(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
+    """The learning curve, and equity on the bars that the agent was made with."""
+    pictures = []
+    if run.curves:
+        drawn = learning.learning(run.curves)
+        pictures.append(picture("learning_curve", "Score over training", drawn))
+    for split in seen:
+        drawn = figures.equity(split.name, split.agent, split.lines)
+        words = f"Equity and drawdown on the {split.name} split"
+        pictures.append(picture(f"equity_{split.name}", words, drawn))
+    sentence = (
+        "The agent learned from the training split and was chosen on the validation split: what it "
+        "shows there proves nothing."
+    )
+    title = "Training, and the splits it has seen"
+    return Section(title, (sentence,) if seen else (), (), pictures)
+
+
+def breaks_even(multiple: float | None) -> str:
+    """Says at which costs nothing is left."""
+    if multiple is None:
+        return "These decisions lose even without any costs."
+    if math.isinf(multiple):
+        return "These decisions keep a gain at any cost multiple up to 100 (or never trade)."
+    return f"Nothing is left at {number(multiple, 2)} times the costs."
+
+
+def largest_by_chance(what: str, scores: Sequence[float | None]) -> list[str]:
+    """What the largest of several t values means: it was looked for among as many tries."""
+    known = [abs(score) for score in scores if score is not None and not math.isnan(score)]
+    if len(known) < 2:
+        return []
+    alone = math.erfc(max(known) / math.sqrt(2.0))
+    among = 1.0 - (1.0 - alone) ** len(known)
+    return [
+        f"By {what} the largest t value is {number(max(known), 2)}, of {len(known)} tries: without "
+        f"any effect, {share(among, 1)} of such tables have one as large."
+    ]
+
+
+def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Cost of opening and closing in basis points, and in pips where these mean anything."""
+    parts = []
+    for name, (pips, points) in trips.items():
+        pair = pair_in(name)
+        cost = f"{number(pips, 2)} pips"
+        if pair is not None and pair.base not in FIAT:  # an ounce, a coin
+            cost = f"{pips * pip(name):.3g} {pair.quote}"
+        parts.append(f"{name} {cost} ({number(points, 2)} bp)")
+    return [f"Round trip: {', '.join(parts)}."] if parts else []

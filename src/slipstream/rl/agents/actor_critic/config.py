@@ -1,0 +1,111 @@
+"""What a user may say about any agent with an actor and two critics."""
+
+from __future__ import annotations
+
+import itertools
+from typing import ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from pydantic import Field
+
+from slipstream.core.bounds import Count, Positive, Share
+from slipstream.core.config import searched
+from slipstream.core.errors import ConfigError
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.off_policy.config import OffPolicyConfig, UpdatesPerStep
+
+
+class ActorCriticConfig(OffPolicyConfig):
+    """Fields of soft actor-critic that TD3 has, too.
+
+    Attributes:
+        NAME: of the agent, for messages.
+        HEAD_WIDTH: outputs of the actor for each number of an action.
+    """
+
+    NAME: ClassVar[str]
+    HEAD_WIDTH: ClassVar[int] = 1
+
+    target_rate: Share | tuple[Share, ...] = Field(
+        0.005,
+        description="tau: how far a target update moves the targets; 1 copies the weights",
+        json_schema_extra=searched(0.001, 0.05, log=True),
+    )
+    max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
+        None,
+        description="a network's gradient is shortened to this length; null: never",
+        json_schema_extra=searched(0.5, 20.0, log=True, by_default=False),
+    )
+    observation_normalization: bool = Field(
+        False, description="running mean and deviation of observation columns without a fixed scale"
+    )
+    replay_size: Count = Field(1_000_000, description="transitions kept, per member")
+    batch: Count = Field(
+        256,
+        description="transitions of an update",
+        json_schema_extra=searched(6, 9, power_of=2, by_default=False),
+    )
+    updates_per_step: UpdatesPerStep = Field(
+        1.0,
+        description="optimiser updates for each environment step, the same for any num_envs; "
+        "vector_step: one for each step of all copies together",
+        json_schema_extra=searched(0.125, 1.0, log=True, by_default=False),
+    )
+    widths: tuple[Count, ...] = Field(
+        (256, 256),
+        min_length=1,
+        description="hidden layers of actor and critics",
+        json_schema_extra=searched(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
+    )
+
+    def check_spaces(self, spec: Spec) -> None:
+        """Takes real actions within bounds, and rows of numbers."""
+        super().check_spaces(spec)
+        if spec.is_image:
+            raise ConfigError(
+                f"{self.NAME} learns from rows of numbers, and this environment's observations are "
+                "uint8 images. An agent that fits: ppo (`agent: {name: ppo}`)."
+            )
+        if isinstance(spec.action, spaces.Box):
+            if np.isfinite([spec.action.low, spec.action.high]).all():
+                return
+            raise ConfigError(
+                f"{self.NAME} acts within bounds, and this environment takes {spec.action}, which "
+                "has none in some component. Choose ppo (`agent: {name: ppo}`), or give it finite "
+                "bounds in a function, where SIZE is the largest useful action: `lambda: "
+                "gymnasium.wrappers.TransformAction(make(), lambda a: SIZE * a, "
+                f"gymnasium.spaces.Box(-1.0, 1.0, {spec.action.shape}))`."
+            )
+        fit = "dqn or ppo" if len(spec.components) == 1 else "ppo"
+        raise ConfigError(
+            f"{self.NAME} chooses real numbers (Box), and this environment takes {spec.action}. "
+            f"Agents that fit: {fit} (`agent: {{name: {fit.partition(' ')[0]}}}`)."
+        )
+
+    def weight_bytes(self, spec: Spec) -> int:
+        """Bytes of the actor, float32, biases included."""
+        inputs = int(np.prod(spec.observation_shape)) + 1
+        return 4 * _products(inputs, self.widths, self.HEAD_WIDTH * spec.action_width)
+
+    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+        """The rows of an iteration, and weights with gradients, moments and targets."""
+        from slipstream.rl.experience.rollout import rollout_bytes
+
+        rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
+        kept = 4  # weights, moments, transposed matrices; then gradients, and targets
+        actor = (kept + self.parts(num_envs)) * self.weight_bytes(spec)
+        return rollout + members * (actor + (kept + 2) * self._critic_bytes(spec))
+
+    def state_bytes(self, spec: Spec) -> int:
+        """Weights and two moments, and the critics' targets."""
+        return 3 * self.weight_bytes(spec) + 4 * self._critic_bytes(spec)
+
+    def _critic_bytes(self, spec: Spec) -> int:
+        """Bytes of both critics."""
+        inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_width
+        return 2 * 4 * _products(inputs, self.widths, 1)
+
+
+def _products(inputs: int, widths: tuple[int, ...], outputs: int) -> int:
+    return sum(a * b for a, b in itertools.pairwise((inputs, *widths, outputs)))

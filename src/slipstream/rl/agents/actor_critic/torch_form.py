@@ -1,0 +1,196 @@
+"""What actors with two critics share in torch: the critics' part of an update, and who learns.
+
+Everything has a leading member axis.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slipstream.jit import draws
+from slipstream.rl.agents.actor_critic.base import ActorCritic
+from slipstream.rl.agents.actor_critic.update import VALUE, Tally
+from slipstream.rl.agents.off_policy.torch_form import (
+    Coefficients,
+    ReplayGroup,
+    Target,
+    TorchLearning,
+    Transitions,
+    follow,
+    move,
+)
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets import torch_draws
+from slipstream.rl.nets.torch_adam import Group, Weights
+
+
+class Networks(NamedTuple):
+    """What the networks say: an actor's head [M, B, outputs], a critic's values [M, B]."""
+
+    head: Callable[[Weights, Tensor], Tensor]
+    value: Callable[[Weights, Tensor, Tensor], Tensor]
+
+
+class Members(NamedTuple):
+    """What M members learn.
+
+    Attributes:
+        actor, critics: groups; targets: of each critic.
+        others: groups and targets of one agent, by name.
+    """
+
+    actor: Group
+    critics: Sequence[Group]
+    targets: Sequence[Target]
+    others: Mapping[str, Any]
+
+
+def goals(
+    members: Members, networks: Networks, rows: Transitions, action: Tensor, cost: Tensor | float
+) -> Tensor:
+    """What both critics' values are to become, [M, B]: y = r + discount (min_c Q'_c(s', a') - cost)
+
+    (Fujimoto et al. 2018, equation 10), and nothing behind a termination.
+    """
+    values = (networks.value(target, rows.x_next, action) for _, target in members.targets)
+    worth = torch.minimum(*values) - cost
+    return rows.reward + torch.where(rows.discount > 0, rows.discount * worth, 0.0)
+
+
+def learn_values(
+    members: Members, networks: Networks, rows: Transitions, goal: Tensor, chosen: Tensor,
+    target_every: int, c: Coefficients,
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:  # fmt: skip
+    """Moves both critics towards their goal [M, B], and their targets after them.
+
+    Args:
+        chosen: bool [M], who learns; target_every: updates between two of the targets.
+
+    Returns:
+        Statistics [M] by name, bool [M] of the chosen members that are well, and the mean absolute
+        error of both critics [M, B].
+    """
+    said = [networks.value(critic.leaves, rows.x, rows.action) for critic in members.critics]
+    errors = [value - goal for value in said]
+    losses = [(0.5 * rows.weight * error**2).mean(1) for error in errors]
+    for critic, (follower, _), loss in zip(members.critics, members.targets, losses, strict=True):
+        move(critic, loss, chosen, c)
+        due = chosen & ~critic.moving.failed & (critic.moving.steps % target_every == 0)
+        follow(follower, critic.moving.weights.detach(), due, c)
+        members.actor.moving.failed.logical_or_(critic.moving.failed)
+    loss, value = torch.stack(losses).sum(0).detach(), torch.stack(said).mean((0, 2)).detach()
+    error = torch.stack(errors).detach().abs().mean(0)
+    well = chosen & ~members.actor.moving.failed
+    return {"critic_loss": loss, "value": value}, well, error
+
+
+class TorchMembers(ReplayGroup):
+    """Members of an ActorCritic; what they draw and learn is the agent's.
+
+    Attributes:
+        DRAWS: normal numbers that an update takes for each number of an action in its batch.
+    """
+
+    DRAWS: ClassVar[int] = 1
+
+    def __init__(self, agent: ActorCritic, members: slice, device: torch.device) -> None:
+        super().__init__(agent, members, device)
+        self._width = agent.policy.actions.width
+        actor = self.group(agent.policy.parameters)
+        critics = [self.group(group) for group in agent.critics.groups]
+        targets = [
+            self.target(target, group)
+            for target, group in zip(agent.critics.targets, agent.critics.groups, strict=True)
+        ]
+        self.acting = actor
+        ours: list[Any] = [self.ours(array) for array in agent.tally]
+        self._tally: Any = Tally(*ours)  # as tensors
+        self.learned = Members(actor, critics, targets, self.others(agent))
+        network, head_width = self.network, agent.policy.actions.head_width
+
+        def value(weights: Weights, x: Tensor, action: Tensor) -> Tensor:
+            return network.value(weights, torch.cat([action, x], -1))
+
+        def head(weights: Weights, x: Tensor) -> Tensor:
+            return network.head(weights, x)[..., :head_width]
+
+        self.networks = Networks(head, value)
+
+    @abstractmethod
+    def others(self, agent: Any) -> Mapping[str, Group | Target]:
+        """What an agent learns besides actor and critics, for `Members.others`.
+
+        Returns:
+            By name, each made by `group` (has an optimiser) or `target` (follows another).
+        """
+
+    @abstractmethod
+    def explore(self, head: Tensor, noise: Tensor) -> Tensor:
+        """Actions [g, N, K] in [-1, 1] from the actor's head and standard normal noise."""
+
+    @abstractmethod
+    def improve(
+        self, rows: Transitions, noise: tuple[Tensor, ...], wanted: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+        """One update of those that want one, bool [g].
+
+        Args:
+            noise: standard normal [g, B, K], DRAWS of them.
+
+        Returns:
+            Statistics [g] by name, bool [g] of who was updated, of whose actor was moved, and the
+            critics' mean absolute error [g, B].
+        """
+
+    @torch.no_grad()
+    def act(self, obs: NDArray[np.float32], keys: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """Actions [g N, K] for observations [g N, *shape] from streams uint64 [g]."""
+        agent, shape = self._agent, (self.count, self.num_envs, self._width)
+        x = self.inputs(self.carried(obs).view(*shape[:2], -1))
+        streams = torch_draws.keys_of(keys, self.device)
+        noise = torch_draws.normal(streams, 0, self.num_envs * self._width).view(shape)
+        action = self.explore(self.networks.head(self.learned.actor.leaves, x), noise)
+        warm = agent.steps[self.members] < agent.config.learning_starts
+        uniform = torch.erf(noise.double() * 0.5**0.5).float()
+        action = torch.where(self.carried(warm)[:, None, None], uniform, action)
+        chosen: NDArray[np.float32] = self.told(action.flatten(0, 1))[0]
+        return chosen
+
+    def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
+        agent, own = self._agent, self.members
+        streams = torch_draws.keys_of(
+            draws.own_keys(agent.seeds[own], draws.LEARN, made), self.device
+        )
+        shape = (self.count, self.DRAWS, *rows.action.shape[1:])
+        noise = torch_draws.normal(streams, 0, int(np.prod(shape[1:]))).view(shape)
+        statistics, updated, moved, error = self.improve(rows, noise.unbind(1), wanted)
+        columns, tally = torch.stack(list(statistics.values()), 1), self._tally
+        places = torch.arange(columns.shape[1], device=self.device)
+        counts = torch.where(places <= VALUE, updated[:, None], moved[:, None])
+        tally.sums.add_(torch.where(counts, columns, 0.0))
+        tally.updates.add_(updated)
+        tally.moves.add_(moved)
+        return error
+
+
+class TorchActorCritic(TorchLearning, ActorCritic):
+    """M members with actor and critics whose updates torch calculates; see `TorchLearning`."""
+
+    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
+        keys = draws.own_keys(self.seeds, draws.ACT, self.steps)
+
+        def act(group: TorchMembers) -> None:
+            e = group.environments
+            rollout.actions[t, e] = group.act(rollout.obs[t, e], keys[group.members])
+
+        self.each_group(act, TorchMembers.held)
+        self.steps += self.num_envs
+        self.policy.actions.to_environment(rollout.actions[t], self._env_actions)
+        return self._env_actions

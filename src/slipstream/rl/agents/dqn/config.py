@@ -1,0 +1,96 @@
+"""What a user may say about DQN."""
+
+from __future__ import annotations
+
+import itertools
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from slipstream.core.bounds import Count, Fraction, Natural, StepSize
+from slipstream.core.config import searched
+from slipstream.core.errors import ConfigError
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.off_policy.config import OffPolicyConfig
+
+
+class DQNConfig(OffPolicyConfig):
+    """Deep Q-learning (Mnih et al. 2015); where each default is from: docs/agents.md."""
+
+    PER_MEMBER: ClassVar[tuple[str, ...]] = (
+        *OffPolicyConfig.PER_MEMBER,
+        "exploration_initial",
+        "exploration_final",
+        "exploration_steps",
+    )
+
+    learning_rate: StepSize | tuple[StepSize, ...] = Field(
+        5e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
+    )
+    double: bool = Field(
+        True,
+        description="the online network names the next choice, the target network values it",
+        json_schema_extra=searched(choices=[False, True], by_default=False),
+    )
+    dueling: bool = Field(
+        False,
+        description="values from the state's value and advantages, a hidden layer each",
+        json_schema_extra=searched(choices=[False, True], by_default=False),
+    )
+    exploration_initial: Fraction | tuple[Fraction, ...] = Field(
+        1.0, description="epsilon: share of random actions at first"
+    )
+    exploration_final: Fraction | tuple[Fraction, ...] = Field(
+        0.05,
+        description="epsilon from the end of exploration_steps on",
+        json_schema_extra=searched(0.01, 0.2, log=True),
+    )
+    exploration_steps: Natural | tuple[Natural, ...] = Field(
+        10_000,
+        description="environment steps over which epsilon falls linearly",
+        json_schema_extra=searched(1_000, 50_000, log=True),
+    )
+    target_every: Count = Field(
+        250,
+        description="updates between two of the target network",
+        json_schema_extra=searched(choices=[100, 250, 500, 1000], by_default=False),
+    )
+
+    def check_spaces(self, spec: Spec) -> None:
+        """Takes one choice of n; the network of images has no streams."""
+        super().check_spaces(spec)
+        if self.dueling and spec.is_image:
+            raise ConfigError(
+                "agent.dueling is for rows of numbers, and this environment's observations are "
+                "images: take it out, or set it to false."
+            )
+        if len(spec.components) == 1:
+            return
+        fit = "ppo" if spec.components else "sac, td3 or ppo"
+        raise ConfigError(
+            f"dqn learns the values of n choices and takes one of them (Discrete), and this "
+            f"environment takes {spec.action}. Agents that fit: {fit} (`agent: {{name: "
+            f"{fit.partition(' ')[0].rstrip(',')}}}`)."
+        )
+
+    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+        """The rows of an iteration, and weights with target, gradients and two moments."""
+        from slipstream.rl.experience.rollout import rollout_bytes
+
+        rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
+        return rollout + (4 + self.parts(num_envs)) * self.weight_bytes(spec) * members
+
+    def state_bytes(self, spec: Spec) -> int:
+        """Weights with target and two moments."""
+        return 4 * self.weight_bytes(spec)
+
+    def weight_bytes(self, spec: Spec) -> int:
+        """Bytes of one network, float32, biases included."""
+        inputs, width = int(np.prod(spec.observation_shape)) + 1, self.widths[-1]
+        hidden = (*self.widths[:-1], 2 * width) if self.dueling else self.widths
+        widths = (inputs, *hidden, spec.choices + self.dueling)
+        return 4 * sum(a * b for a, b in itertools.pairwise(widths))
+
+
+Config = DQNConfig

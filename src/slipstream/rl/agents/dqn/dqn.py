@@ -1,0 +1,580 @@
+"""Deep Q-learning from a replay, for one choice of a few where steps should not be wasted.
+
+The compiled form: members one after another, each from its own replay. One update, whose rows two
+cores may share, epsilon-greedy choices, then who does both; `torch_form.py` is the definition.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.memory import zeros
+from slipstream.core.random import stream, word
+from slipstream.jit.draws import ACT
+from slipstream.jit.gate import help_out, share
+from slipstream.kernels.fused import Acting
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.dqn.config import DQNConfig
+from slipstream.rl.agents.off_policy.base import OffPolicyAgent
+from slipstream.rl.agents.off_policy.learning import CompiledLearning
+from slipstream.rl.agents.population import spec_of_each
+from slipstream.rl.experience.compiled import (
+    compile_loops,
+    of_bool,
+    of_float32,
+    of_float64,
+    of_int64,
+)
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets.adam import (
+    LANES,
+    TrainState,
+    adam_range,
+    add_parts,
+    counted,
+    follow,
+    norm_of,
+    share_of,
+    shortened,
+)
+from slipstream.rl.nets.compiled import DECIDER
+from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, block_rows, forward, turn
+from slipstream.rl.nets.modes import Decider, decide_choices
+from slipstream.rl.nets.networks import MlpNetwork, clear_across, join_streams
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.sampling import scale_row
+
+# Columns of `Learner.settings`.
+LEARNING_RATE = 0
+ADAM_EPS = 1
+MAX_NORM = 2
+TARGET_RATE = 3
+REWARD_FACTOR = 4
+
+STATISTICS = ("loss", "q_value", "gradient_norm")
+
+_ZERO = np.float32(0.0)
+
+
+class Learner(NamedTuple):
+    """What updates read and change, of M members.
+
+    Attributes:
+        weights: of the online network; target: float32 [M, P].
+        table: int64 [L, 7]; relu: else tanh; choices: n; stream: of a dueling network, else 0.
+        double: whether the online network names the next choice.
+        target_every: updates between two of the target network.
+        mean, inverse_std, limit: of observations, see `scale_row`; float32 [M, D].
+        settings: float64 [M, 5], columns as above.
+        sums: float64 [M, S], STATISTICS of this iteration; updates: int64 [M], their number.
+        parts: of a batch's rows, whose gradients are summed; block: b, rows that pass at once.
+        x: float32 [parts, b, inputs], the column of ones in place.
+        outputs, others, d_outputs: float32 [parts, b * all outputs]; `others` are of next rows.
+        bootstrap: float64 [parts, b], values of next rows.
+        turned: float32 [P]; values: float64 [parts, n]; lanes: float64 [parts, LANES]. Overwritten,
+            like x.
+        seen: float64 [parts, 2], sums over a part's rows of losses and values.
+        squares: float64 [parts], of the gradient of a part of the weights.
+        gate: where threads come by the tasks of an update, see `jit/gate.py`.
+    """
+
+    weights: TrainState
+    target: NDArray[np.float32]
+    table: NDArray[np.int64]
+    relu: bool
+    choices: int
+    stream: int
+    double: bool
+    target_every: int
+    mean: NDArray[np.float32]
+    inverse_std: NDArray[np.float32]
+    limit: NDArray[np.float32]
+    settings: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    updates: NDArray[np.int64]
+    parts: int
+    block: int
+    x: NDArray[np.float32]
+    outputs: NDArray[np.float32]
+    others: NDArray[np.float32]
+    d_outputs: NDArray[np.float32]
+    bootstrap: NDArray[np.float64]
+    turned: NDArray[np.float32]
+    values: NDArray[np.float64]
+    lanes: NDArray[np.float64]
+    seen: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    gate: NDArray[np.int64]
+
+
+# Phases of an update, each after the one before it is done.
+_GRADIENT, _NORM, _MOVE = 0, 1, 2
+
+# Columns of `Learner.seen`.
+_LOSS, _Q_VALUE = 0, 1
+
+
+def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
+    """Improves member m, which has not failed, by one batch.
+
+    Args:
+        by: Learner; batch: Batch of B transitions.
+        weight: float32 [B], importance of each.
+        error: float32 [B], written: size of the error of what was chosen, before the update.
+    """
+    job = by, batch, weight, error
+    turn(by.weights.weights[m], by.table, by.turned)
+    share(by.gate, job, m, _GRADIENT, by.parts)
+    share(by.gate, job, m, _NORM, by.parts)
+    norm = norm_of(by.squares)
+    if not counted(by.weights, m, norm):
+        return
+    share(by.gate, job, m, _MOVE, by.parts)
+    by.updates[m] += 1
+    for part in range(by.parts):
+        by.sums[m, 0] += by.seen[part, _LOSS] / len(weight)
+        by.sums[m, 1] += by.seen[part, _Q_VALUE] / len(weight)
+    by.sums[m, 2] += norm
+
+
+def help_update(by: Any, batch: Any, weight: Any, error: Any) -> None:
+    """Takes part in another thread's updates until its gate closes."""
+    help_out(by.gate, (by, batch, weight, error))
+
+
+def work(job: Any, m: int, phase: int, part: int) -> None:
+    """One task of member m's update: of a part of the rows, or of a part of the weights.
+
+    Args:
+        job: Learner, batch, weight and error, as for `update`.
+    """
+    by, batch, weight, error = job
+    if phase == _GRADIENT:
+        add_gradient(by, m, part, batch, weight, error)
+        return
+    lo, hi = share_of(by.weights, part, by.parts)
+    if phase == _NORM:
+        by.squares[part] = add_parts(by.weights, m, lo, hi, by.lanes[part])
+        return
+    own = by.settings[m]
+    clip = shortened(norm_of(by.squares), own[MAX_NORM])
+    adam_range(by.weights, m, lo, hi, clip, own[LEARNING_RATE], own[ADAM_EPS])
+    if by.weights.steps[m] % by.target_every == 0:
+        follow(by.target[m, lo:hi], by.weights.weights[m, lo:hi], own[TARGET_RATE])
+
+
+def add_gradient(by: Any, m: int, part: int, batch: Any, weight: Any, error: Any) -> None:
+    """The gradient of a part of the batch's rows, into its place."""
+    weights, gradient = by.weights.weights[m], by.weights.gradients[m, part]
+    gradient[:] = _ZERO
+    by.values[part] = 0.0
+    loss, q_value = 0.0, 0.0
+    rows = len(weight)
+    lo, hi = part * rows // by.parts, (part + 1) * rows // by.parts
+    x, y, d_y = by.x[part], by.outputs[part], by.d_outputs[part]
+    for first in range(lo, hi, by.block):
+        b = min(by.block, hi - first)
+        next_values(by, m, part, batch, first, b)
+        load(by, m, batch.obs, first, x[:b])
+        forward(weights, by.table, by.relu, x[:b], y)
+        more, value = output_gradient(by, m, part, batch, weight, error, first, b)
+        loss += more
+        q_value += value
+        backward(by.turned, gradient, by.table, by.relu, x[:b], y, d_y)
+    if by.stream > 0:
+        clear_across(gradient, by.table, by.stream, by.choices)
+    by.seen[part, _LOSS], by.seen[part, _Q_VALUE] = loss, q_value
+
+
+def load(by: Any, m: int, obs: Any, first: int, x: Any) -> None:
+    """Scales observations of member m, from the first on, into x [b, inputs]."""
+    for r in range(len(x)):
+        scale_row(obs[first + r], by.mean[m], by.inverse_std[m], by.limit[m], x[r])
+
+
+def next_values(by: Any, m: int, part: int, batch: Any, first: int, b: int) -> None:
+    """What the choice made next is worth to the target network, into by.bootstrap[part].
+
+    Where nothing follows (discount 0) it is 0: nothing need be allowed there.
+    """
+    x, outputs, others = by.x[part, :b], by.outputs[part], by.others[part]
+    load(by, m, batch.obs_next, first, x)
+    forward(by.target[m], by.table, by.relu, x, others)
+    if by.double:
+        forward(by.weights.weights[m], by.table, by.relu, x, outputs)
+    last = len(by.table) - 1
+    width, at = by.table[last, OUTPUTS], b * by.table[last, PLACE]
+    masked = batch.mask_next.shape[1] > 0
+    for r in range(b):
+        by.bootstrap[part, r] = 0.0
+        if batch.discount[first + r] == _ZERO:
+            continue
+        worth = others[at + r * width : at + (r + 1) * width]
+        # Streams' sums are the same for all choices: advantages alone name the greatest.
+        judge = outputs[at + r * width : at + (r + 1) * width] if by.double else worth
+        best, top = 0, -math.inf
+        for j in range(by.choices):
+            if (not masked or batch.mask_next[first + r, j]) and float(judge[j]) > top:
+                best, top = j, float(judge[j])
+        by.bootstrap[part, r] = value_of(by, part, worth, best)
+
+
+def value_of(by: Any, part: int, row: Any, choice: int) -> float:
+    """Q of one choice from a row of outputs."""
+    if by.stream == 0:
+        return float(row[choice])
+    join_streams(row, by.choices, by.values[part])
+    return float(by.values[part, choice])
+
+
+def output_gradient(
+    by: Any, m: int, part: int, batch: Any, weight: Any, error: Any, first: int, b: int
+) -> tuple[float, float]:
+    """Derivatives of a block's loss with respect to the outputs, in their place of d_outputs[part].
+
+    With the error e = Q(s, a) - (f r + discount Q'(s', a')), f the member's factor of rewards, a
+    row's loss is Huber's: e^2 / 2 within 1 and |e| - 1/2 beyond, whose derivative is e cut at 1
+    (Mnih et al. 2015, "Methods").
+
+    Returns:
+        the block's sums of weighted losses and of the values of what was chosen.
+    """
+    last = len(by.table) - 1
+    width, at = by.table[last, OUTPUTS], b * by.table[last, PLACE]
+    loss, q_value, share = 0.0, 0.0, 1.0 / len(weight)
+    factor = by.settings[m, REWARD_FACTOR]
+    for r in range(b):
+        row = by.outputs[part, at + r * width : at + (r + 1) * width]
+        to = by.d_outputs[part, at + r * width : at + (r + 1) * width]
+        to[:] = _ZERO
+        choice = int(batch.action[first + r, 0])
+        value = value_of(by, part, row, choice)
+        goal = float(batch.reward[first + r]) * factor
+        goal += float(batch.discount[first + r]) * by.bootstrap[part, r]
+        e = value - goal
+        size = abs(e)
+        error[first + r] = size
+        w = float(weight[first + r])
+        loss += w * (0.5 * e * e if size <= 1.0 else size - 0.5)
+        q_value += value
+        d = w * share * (e if size <= 1.0 else math.copysign(1.0, e))
+        if not size < math.inf:
+            d = e  # not a number: the member is noticed by its gradient
+        if by.stream == 0:
+            to[choice] = d
+        else:  # dQ_a / dA_j = [j = a] - 1 / n, dQ_a / dV = 1
+            for j in range(by.choices):
+                to[j] = -d / by.choices
+            to[choice] = d - d / by.choices
+            to[by.choices] = d
+    return loss, q_value
+
+
+_SHIFT = np.uint64(11)
+_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+_ACT = np.uint64(ACT)
+_TWO = np.uint64(2)
+_ONE = np.uint64(1)
+
+# Columns of `Explorer.settings`.
+INITIAL = 0
+FINAL = 1
+STEPS = 2
+
+
+class Explorer(NamedTuple):
+    """Who chooses for M members.
+
+    Attributes:
+        decider: of greatest values, in choices 0..n-1.
+        seeds: uint64 [M]; steps: int64 [M], environment steps that each member took so far.
+        settings: float64 [M, 3], epsilon's first and last value and the steps it falls over.
+        warm_up: steps of random choices at first.
+        copies: N; start: what the environment calls its first choice.
+    """
+
+    decider: Decider
+    seeds: NDArray[np.uint64]
+    steps: NDArray[np.int64]
+    settings: NDArray[np.float64]
+    warm_up: int
+    copies: int
+    start: int
+
+
+def epsilon_of(by: Any, m: int) -> float:
+    """Share of random choices at member m's next step."""
+    if by.steps[m] < by.warm_up:
+        return 1.0
+    own = by.settings[m]
+    if by.steps[m] >= own[STEPS]:
+        return float(own[FINAL])
+    return float(own[INITIAL] + (own[FINAL] - own[INITIAL]) * (by.steps[m] / own[STEPS]))
+
+
+def explore(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
+    """Choices of copies lo..hi-1, all of them member m's and in their order.
+
+    Args:
+        by: Explorer; obs: float32 [E, D].
+        mask: bool [E, choices] of allowed choices, or [0, 0] for none.
+        out: int64 [E, 1], rows lo..hi-1 are written: 0..n-1.
+    """
+    decide_choices(by.decider, m, lo, hi, obs, mask, out)
+    epsilon = epsilon_of(by, m)
+    key = stream(by.seeds[m], _ACT, np.uint64(by.steps[m]))
+    masked = mask.shape[0] > 0
+    choices = by.decider.sizes[0]
+    for e in range(lo, hi):
+        place = _TWO * np.uint64(e - lo)
+        if float(word(key, place) >> _SHIFT) * _TO_UNIT >= epsilon:
+            continue
+        u = float(word(key, place + _ONE) >> _SHIFT) * _TO_UNIT
+        allowed = choices
+        if masked:
+            allowed = 0
+            for j in range(choices):
+                if mask[e, j]:
+                    allowed += 1
+        wanted = int(u * float(allowed))
+        if not masked:
+            out[e, 0] = wanted
+            continue
+        for j in range(choices):
+            if mask[e, j]:
+                if wanted == 0:
+                    out[e, 0] = j
+                wanted -= 1
+
+
+def explore_rows(
+    by: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
+) -> None:
+    """Choices of all members' copies, whose steps are counted.
+
+    Args:
+        by: Explorer; t: row, which nothing depends on; obs, mask: as for `explore`.
+        action: int64 [E, 1], 0..n-1; log_prob: not written; out: int64 [E, 1], what the copies
+            receive.
+    """
+    for m in range(len(by.steps)):
+        lo = m * by.copies
+        explore(by, m, lo, lo + by.copies, obs, mask, action)
+        by.steps[m] += by.copies
+    for e in range(len(out)):
+        out[e, 0] = action[e, 0] + by.start
+
+
+def explore_choices(
+    keys: NDArray[np.uint64],
+    epsilon: NDArray[np.float64],
+    copies: int,
+    choices: int,
+    mask: NDArray[np.bool_] | None,
+    out: NDArray[np.int64],
+) -> None:
+    """What `explore` puts in the place of some greatest values, in NumPy.
+
+    Args:
+        keys: uint64 [M], of this step; epsilon: float64 [M].
+        copies: N; choices: n; mask: bool [E, n] or None.
+        out: int64 [E, 1], of which some are replaced.
+    """
+    with np.errstate(over="ignore"):
+        places = _TWO * np.arange(copies, dtype=np.uint64)
+        first, second = word(keys[:, None], places), word(keys[:, None], places + _ONE)
+    random = ((first >> _SHIFT) * _TO_UNIT < epsilon[:, None]).ravel()
+    u = ((second >> _SHIFT) * _TO_UNIT).ravel()
+    allowed = np.ones((len(out), choices), np.bool_) if mask is None else mask
+    wanted = (u * allowed.sum(1)).astype(np.int64)
+    ranks = np.cumsum(allowed, axis=1) - 1
+    chosen = ((ranks == wanted[:, None]) & allowed).argmax(1)
+    out[random, 0] = chosen[random]
+
+
+_EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), of_int64(1), of_float64(2), 0, 1, 0)
+
+# The arguments of every loop, as examples of their types; arrays are C-contiguous.
+_EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
+    explore_rows: (
+        *(_EXPLORER, 0, of_float32(2), of_bool(2)),
+        *(of_int64(2), of_float32(1), of_int64(2)),
+    ),
+}
+
+
+@functools.cache
+def loops() -> dict[str, Any]:
+    """Compiled forms of the functions above, by their names."""
+    return compile_loops("dqn", _EXAMPLES)
+
+
+class BaseDQN(OffPolicyAgent):
+    """M members; a form adds how they act and learn.
+
+    Args:
+        config: its per-member lists have length M.
+        specs: the environment's Spec, or one per member (they may differ in fixed scales).
+        seeds: [M].
+        num_envs: N, environments per member.
+        parts: gradient buffers.
+
+    Attributes:
+        sums: float64 [M, S], STATISTICS summed over this iteration's updates.
+    """
+
+    config: DQNConfig
+
+    def __init__(
+        self,
+        config: DQNConfig,
+        specs: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        num_envs: int,
+        parts: int = 1,
+    ) -> None:
+        specs = spec_of_each(specs, len(seeds))
+        config.check_spaces(specs[0])
+        policy = Policy(
+            specs,
+            [int(seed) for seed in seeds],
+            widths=config.widths,
+            activation=config.activation,
+            observation_normalization=config.observation_normalization,
+            parts=parts,
+            head="q",
+            dueling=config.dueling,
+        )
+        super().__init__(config, specs[0], seeds, num_envs, policy)
+        members = self.members
+        self.choices = policy.actions.head_width
+        self.targets["values"] = policy.parameters.flat.copy()
+        names = ("exploration_initial", "exploration_final", "exploration_steps")
+        self.exploration = np.stack([config.per_member(name, members) for name in names], 1)
+        self.sums = np.zeros((members, len(STATISTICS)))
+
+    @property
+    def epsilon(self) -> NDArray[np.float64]:
+        """[M], share of random choices at each member's next step."""
+        initial, final, steps = self.exploration.T
+        share = np.minimum(self.steps / np.maximum(steps, 1), 1.0)
+        falling = initial + (final - initial) * np.where(steps > 0, share, 1.0)
+        return np.where(self.steps < self.config.learning_starts, 1.0, falling)
+
+    def finished(self) -> dict[str, NDArray[Any]]:
+        """loss, q_value (of what was chosen) and gradient_norm, means over updates; epsilon."""
+        means = self.sums / np.maximum(self.updates, 1)[:, None]
+        metrics = {
+            **dict(zip(STATISTICS, means.T.copy(), strict=True)),
+            "epsilon": self.epsilon,
+        }
+        self.sums[:] = 0.0
+        return metrics
+
+
+_NO_MASK = np.zeros((0, 0), np.bool_)
+
+
+class DQN(CompiledLearning, BaseDQN):
+    """M members that act epsilon-greedily, and learn from what they kept. Members never mix.
+
+    A member's numbers follow from its seed, its settings and its experience alone: they are the
+    same bits whoever is beside it.
+    """
+
+    name = "dqn"
+    update_loop = staticmethod(update)
+    help_loop = staticmethod(help_update)
+    given: ClassVar[Mapping[str, Callable[..., None]]] = {"work": work}
+
+    def __init__(
+        self, config: DQNConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
+    ) -> None:
+        parts = self.tasks = config.parts(num_envs)
+        super().__init__(config, specs, seeds, num_envs, parts)
+        network = self.policy.network
+        if not isinstance(network, MlpNetwork):
+            raise ConfigError(
+                "The compiled form of DQN learns from rows of numbers; images learn in the torch "
+                "form: leave training.learner at auto."
+            )
+        self._network, self._actor = network, self.policy.actor(num_envs)
+        inputs = int(np.prod(self.policy.observation_shape))
+        block = self._block = block_rows(config.widths, config.batch)
+        self._x = zeros((parts, block, self.policy.input_width))
+        self._x[:, :, inputs] = 1.0
+        outputs = int(network.tables[0][:, OUTPUTS].sum())
+        self._space = [zeros((parts, block * outputs)) for _ in range(3)]
+        self._turned = zeros(self.policy.parameters.flat.shape[1:])
+        self._bootstrap, self._values = np.zeros((parts, block)), np.zeros((parts, self.choices))
+        self._lanes, self._seen = np.zeros((parts, LANES)), np.zeros((parts, 2))
+        self._squares = np.zeros(parts)
+        self._explore = loops()["explore_rows"]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Hands the loops this iteration's settings and scales."""
+        policy, config, network = self.policy, self.config, self._network
+        scale, decider = policy.scale, self._actor.decider
+        assert scale is not None
+        self.explorer = Explorer(
+            decider._replace(start=np.zeros_like(decider.start)),
+            self.seeds,
+            self.steps,
+            self.exploration,
+            config.learning_starts,
+            self.num_envs,
+            int(decider.start[0]),
+        )
+        outputs, others, d_outputs = self._space
+        self.learner = Learner(
+            weights=policy.parameters.arrays,
+            target=self.targets["values"],
+            table=network.tables[0],
+            relu=config.activation == "relu",
+            choices=self.choices,
+            stream=network.stream,
+            double=config.double,
+            target_every=config.target_every,
+            mean=scale.mean,
+            inverse_std=scale.inverse_std,
+            limit=scale.limit,
+            settings=np.stack([*self.step_settings, self.reward_factor], 1),
+            sums=self.sums,
+            updates=self.updates,
+            parts=self.tasks,
+            block=self._block,
+            x=self._x,
+            outputs=outputs,
+            others=others,
+            d_outputs=d_outputs,
+            bootstrap=self._bootstrap,
+            turned=self._turned,
+            values=self._values,
+            lanes=self._lanes,
+            seen=self._seen,
+            squares=self._squares,
+            gate=self.gate,
+        )
+
+    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
+        obs = rollout.obs[t].reshape(len(rollout.obs[t]), -1)
+        mask = _NO_MASK if rollout.mask is None else rollout.mask[t]
+        self._explore(
+            *(self.explorer, t, obs, mask),
+            *(rollout.actions[t], rollout.log_prob[t], self._env_actions),
+        )
+        return self._env_actions
+
+    def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
+        return Acting(self._explore, self.explorer)
+
+
+Agent = DQN

@@ -1,0 +1,162 @@
+"""DQN's update as its papers have it, over the member axis: torch, autograd, any device.
+
+This is the definition: deep Q-learning (Mnih et al. 2015, "Human-level control through deep
+reinforcement learning"), double (van Hasselt, Guez, Silver 2016, "Deep reinforcement learning with
+double Q-learning"), dueling (Wang et al. 2016), with importance weights (Schaul et al. 2016). The
+compiled form (`dqn.py`) does the same faster on a processor; whole iterations of both are
+compared in `tests/agents/test_dqn_forms.py`. Below it: members that act and learn so, from images,
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slipstream.jit import draws
+from slipstream.rl.agents.dqn.dqn import BaseDQN, explore_choices
+from slipstream.rl.agents.off_policy.torch_form import (
+    Coefficients,
+    ReplayGroup,
+    Target,
+    TorchLearning,
+    Transitions,
+    follow,
+    move,
+)
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets.networks import MlpNetwork, blocks
+from slipstream.rl.nets.torch_adam import Group, Weights
+
+Model = Callable[[Weights, Tensor], Tensor]
+"""Values of all choices, [M, B, n], of observations as networks take them, [M, B, ...]."""
+
+
+def dueling(outputs: Tensor, choices: int) -> Tensor:
+    """Q = V + A - mean(A) of outputs [..., > n]: advantages, then the value."""
+    advantage = outputs[..., :choices]
+    return outputs[..., choices, None] + advantage - advantage.mean(-1, keepdim=True)
+
+
+@torch.no_grad()
+def goals(
+    online: Weights, target: Weights, model: Model, rows: Transitions, double: bool
+) -> Tensor:
+    """r + discount Q_target(s', a'), [M, B].
+
+    a' is the choice of greatest value: to the online network (double) or to the target network.
+    Where nothing follows the discount is 0, and nothing need be allowed.
+    """
+    value = model(target, rows.x_next)
+    judge = model(online, rows.x_next) if double else value
+    if rows.mask_next is not None:
+        judge = torch.where(rows.mask_next, judge, -torch.inf)
+    following = value.gather(-1, judge.argmax(-1, keepdim=True))[..., 0]
+    return rows.reward + torch.where(rows.discount > 0, rows.discount * following, 0.0)
+
+
+def update(
+    online: Group,
+    target: Target,
+    model: Model,
+    rows: Transitions,
+    chosen: Tensor,
+    c: Coefficients,
+    double: bool,
+    target_every: int,
+) -> tuple[Tensor, Tensor]:
+    """One update of the chosen members, bool [M], that have not failed.
+
+        e = Q(s, a) - goal,  L = mean(w h(e)),  h(e) = e^2 / 2 within 1, |e| - 1/2 beyond
+
+    Returns:
+        loss, mean value of what was chosen, and the gradient's norm, [M, 3]; |e|, [M, B].
+    """
+    goal = goals(online.leaves, target[1], model, rows, double)
+    value = model(online.leaves, rows.x).gather(-1, rows.action.long())[..., 0]
+    error = value - goal
+    size = error.abs()
+    loss = (rows.weight * torch.where(size <= 1.0, 0.5 * error**2, size - 0.5)).mean(1)
+    norm = move(online, loss, chosen, c)
+    moving = online.moving
+    due = chosen & ~moving.failed & (moving.steps % target_every == 0)
+    follow(target[0], moving.weights, due, c)
+    return torch.stack([loss.detach(), value.detach().mean(1), norm], 1), size.detach()
+
+
+class DQNGroup(ReplayGroup):
+    """Members of a BaseDQN."""
+
+    def __init__(self, agent: BaseDQN, members: slice, device: torch.device) -> None:
+        super().__init__(agent, members, device)
+        policy, config = agent.policy, agent.config
+        online = self.group(policy.parameters)
+        # The network of images has a critic, too, which has no part in the values of choices.
+        leaves = {k: v for k, v in online.leaves.items() if not k.startswith("critic.")}
+        self.acting = self._online = online._replace(leaves=leaves)
+        self._sums, self._updates = self.ours(agent.sums), self.ours(agent.updates)
+        self._target = self.target(agent.targets["values"], policy.parameters)
+        self._allowed: Tensor | None = None  # of the last matrix, between streams
+        if isinstance(policy.network, MlpNetwork) and policy.network.stream:
+            self._last = f"actor.{len(config.widths)}.weight"
+            shape = policy.parameters.shapes[self._last]
+            allowed = blocks(shape, policy.network.stream, agent.choices)
+            self._allowed = torch.from_numpy(allowed).to(device)
+
+    def _model(self, weights: Weights, x: Tensor) -> Tensor:
+        choices = self._agent.choices
+        if self._allowed is not None:
+            weights = {**weights, self._last: weights[self._last] * self._allowed}
+        outputs = self.network.head(weights, self.network.features(weights, x))
+        return outputs[..., :choices] if self._allowed is None else dueling(outputs, choices)
+
+    @torch.no_grad()
+    def values(self, obs: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Values of all choices [g N, n] of observations [g N, ...]."""
+        rows = self.carried(obs.reshape(self.count, -1, *obs.shape[1:]))
+        values = self._model(self._online.leaves, self.inputs(rows)).flatten(0, 1)
+        found: NDArray[np.float32] = self.told(values)[0]
+        return found
+
+    def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
+        config = self._agent.config
+        statistics, size = update(
+            *(self._online, self._target, self._model, rows, wanted, self.coefficients),
+            *(config.double, config.target_every),
+        )
+        learned = wanted & ~self._online.moving.failed
+        self._sums += torch.where(learned[:, None], statistics, 0.0)
+        self._updates += learned
+        return size
+
+
+class TorchDQN(TorchLearning, BaseDQN):
+    """As `DQN`; see `TorchLearning`."""
+
+    group = DQNGroup
+
+    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
+        choice = rollout.actions[t]
+        allowed = None if rollout.mask is None else rollout.mask[t]
+
+        def act(group: DQNGroup) -> None:
+            own = group.environments
+            values = group.values(rollout.obs[t, own])
+            if allowed is not None:
+                values = np.where(allowed[own], values, -np.inf)
+            choice[own, 0] = values.argmax(1)
+
+        self.each_group(act, DQNGroup.held)
+        keys = draws.own_keys(self.seeds, draws.ACT, self.steps)
+        explore_choices(keys, self.epsilon, self.num_envs, self.choices, allowed, choice)
+        self.steps += self.num_envs
+        self.policy.actions.to_environment(choice, self._env_actions)
+        return self._env_actions
+
+
+Agent = TorchDQN

@@ -1,0 +1,223 @@
+"""Updates from a replay without a step of Python: draw, gather, update, new priorities.
+
+`learn_member` and `learn_members` are a template like `kernels/loop.py`: rendered once for
+each agent and each way in which a replay keeps observations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType
+from typing import Any, ClassVar, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.random import stream
+from slipstream.jit import render
+from slipstream.jit.draws import REPLAY
+from slipstream.jit.gate import RunTasks, in_sequence, make_gate, run_with_helpers
+from slipstream.jit.packed import Packed
+from slipstream.rl.agents.off_policy.base import OffPolicyAgent
+from slipstream.rl.agents.options import Learning
+from slipstream.rl.experience.replay.gather import Batch
+from slipstream.rl.experience.replay.reflection import Signs, reflect
+from slipstream.rl.experience.replay.replay import Replay
+from slipstream.rl.experience.replay.sampling import draw, new_priorities
+
+PURPOSE = np.uint64(REPLAY)
+
+# Bound by the renderer.
+update: Any = None  # (by, m, batch, weight, error): an agent's; `run_update` in `learn_members`
+help_out: Any = None  # (by, batch, weight, error): takes part in another thread's updates
+gather: Any = None  # of the replay's storage
+
+_HELPING = np.zeros(0, np.int64)
+HELPS = -1  # in place of a member
+
+
+class Feed(NamedTuple):
+    """What brings M members their batches.
+
+    Attributes:
+        seeds: uint64 [M]; made: int64 [M], updates that each has made, which names its draws.
+        failed: bool [M], members that learn no more.
+        discount, importance: float64 [M]; n_step: rewards summed.
+        signs: what reflects batches.
+        batch: Batch of B rows; drawn: int64 [B]; weight, error: float32 [B]. Overwritten.
+    """
+
+    seeds: NDArray[np.uint64]
+    made: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    discount: NDArray[np.float64]
+    importance: NDArray[np.float64]
+    n_step: int
+    signs: Signs
+    batch: Batch
+    drawn: NDArray[np.int64]
+    weight: NDArray[np.float32]
+    error: NDArray[np.float32]
+
+
+def learn_member(feed: Any, by: Any, ring: Any, store: Any, m: int, updates: int) -> None:
+    """Member m's next updates.
+
+    Args:
+        feed: Feed; by: what the agent's `update` takes; ring: the replay's Ring; store: of its
+            `ReplayLoops`.
+        updates: how many.
+    """
+    for _ in range(updates):
+        if feed.failed[m]:
+            return
+        key = stream(feed.seeds[m], PURPOSE, np.uint64(feed.made[m]))
+        draw(ring, m, key, feed.importance[m], feed.drawn, feed.weight)
+        gather(ring, store, m, feed.drawn, feed.n_step, feed.discount[m], feed.batch)
+        reflect(feed.signs, key, feed.batch)
+        update(by, m, feed.batch, feed.weight, feed.error)
+        new_priorities(ring, m, feed.drawn, feed.error)
+
+
+def learn_members(feed: Any, by: Any, ring: Any, store: Any, updates: Any) -> None:
+    """`learn_member` for all; updates: int64 [M], or none to help whoever learns by this."""
+    if len(updates) == 0:
+        update(by, HELPS, feed.batch, feed.weight, feed.error)
+    for m in range(len(updates)):
+        learn_member(feed, by, ring, store, m, updates[m])
+
+
+def run_update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
+    """An agent's `update`, or its `help_out`: one function, for both are made of the same ones."""
+    if m == HELPS:
+        help_out(by, batch, weight, error)
+    else:
+        update(by, m, batch, weight, error)
+
+
+def share_nothing(by: Any, batch: Any, weight: Any, error: Any) -> None:
+    """The `help_out` of agents whose updates are one thread's."""
+
+
+class CompiledLearning(OffPolicyAgent):
+    """An agent whose members learn in loops.
+
+    Attributes:
+        name: of the agent, for the module that is compiled.
+        update_loop: the plain function (by, m, batch, weight, error) that is one update.
+        help_loop: the plain function (by, batch, weight, error) by which another thread takes
+            part in a lone member's updates, through `gate`.
+        tasks: the most of a phase of an update; where it is 1, nobody helps.
+        given: plain functions for globals of both that are None, by name.
+        learner: the `by` of both, of this iteration.
+    """
+
+    name: ClassVar[str]
+    update_loop: ClassVar[Callable[..., None]]
+    help_loop: ClassVar[Callable[..., None]] = staticmethod(share_nothing)
+    given: ClassVar[Mapping[str, Callable[..., None]]] = {}
+    tasks: int = 1
+    learner: Any
+    _loop: Any = None
+    _packed: tuple[Packed, Packed] | None = None  # feed and learner
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.gate = make_gate()
+
+    def learning(self, replay: Replay) -> Learning | None:
+        return self._in_loops(replay)
+
+    def learn(
+        self, replay: Replay, updates: NDArray[np.int64], run_tasks: RunTasks = in_sequence
+    ) -> None:
+        learning = self._in_loops(replay)
+        assert replay.loops is not None  # images are learned from in the torch form
+        by, store = (learning.feed, learning.by), replay.loops.store
+        learning.share(partial(learning.loop, *by, replay.ring, store, updates), run_tasks)
+
+    def _in_loops(self, replay: Replay) -> Learning:
+        if self._packed is None:
+            self._packed = Packed(self._make_feed(replay)), Packed(self.learner)
+            loops = self.update_loop, self.help_loop, self.given
+            self._loop = learning_loop(self.name, *loops, *self._packed, replay)
+        feed, by = self._packed
+        feed.renewed(feed.value._replace(importance=self.importance))
+        return Learning(self._loop, feed, by.renewed(self.learner), partial(self._share, replay))
+
+    def _share(self, replay: Replay, task: Callable[[], None], run_tasks: RunTasks) -> None:
+        if self.tasks == 1 or self.members > 1 or run_tasks is in_sequence:
+            task()
+            return
+
+        assert replay.loops is not None
+        assert self._packed is not None
+        helping = partial(self._loop, *self._packed, replay.ring, replay.loops.store, _HELPING)
+        run_with_helpers(self.gate, task, helping, 1, run_tasks)
+
+    def _make_feed(self, replay: Replay) -> Feed:
+        rows, parameters = self.config.batch, self.policy.parameters
+        return Feed(
+            seeds=self.seeds,
+            made=self.made,
+            failed=parameters.failed,
+            discount=self.config.per_member("discount", self.members),
+            importance=self.importance,
+            n_step=self.config.n_step,
+            signs=replay.signs,
+            batch=replay.make_batch(rows),
+            drawn=np.zeros(rows, np.int64),
+            weight=np.ones(rows, np.float32),
+            error=np.zeros(rows, np.float32),
+        )
+
+
+def learning_loop(
+    name: str,
+    update: Callable[..., None],
+    help_out: Callable[..., None],
+    given: Mapping[str, Callable[..., None]],
+    feed: Packed,
+    by: Packed,
+    replay: Replay,
+) -> Any:
+    """`learn_members`, compiled for an agent and what its replay keeps.
+
+    The update, by far the largest part, is a module of its own: it is the same for all kernels.
+
+    Args:
+        name: of the agent.
+        update, help_out, given: plain functions; feed, by, replay: examples of the types.
+    """
+    one: Feed = feed.value
+    apart = render.compile_module(
+        f"{name}_update",
+        render.source_of([run_update]),
+        {"run_update": (by, 0, Packed(one.batch), one.weight, one.error)},
+        {"update": cast(FunctionType, update), "help_out": cast(FunctionType, help_out)},
+        {"Any": Any, "HELPS": HELPS},
+        inline=False,
+        given={key: cast(FunctionType, function) for key, function in given.items()},
+        refers=True,
+    )
+    functions = {
+        "draw": draw,
+        "new_priorities": new_priorities,
+        "reflect": reflect,
+        "stream": stream,
+    }
+    loops = replay.loops
+    assert loops is not None
+    module = render.compile_module(
+        f"{name}_learning",
+        "from typing import Any\n\nimport numpy as np\n\n\n"
+        + render.source_of([learn_member, learn_members]),
+        {"learn_members": (feed, by, replay.ring, loops.store, np.zeros(1, np.int64))},
+        {key: cast(FunctionType, function) for key, function in functions.items()},
+        {"PURPOSE": PURPOSE, "HELPS": HELPS},
+        inline=False,
+        refers=True,
+        linked={"gather": loops.gather, "update": apart["run_update"]},
+    )
+    return module["learn_members"]

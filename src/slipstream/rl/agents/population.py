@@ -1,0 +1,126 @@
+"""What all built-in agents have: members with a policy, scales, rates, and a state by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.agent import Agent
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.experience.scaling import RewardScale
+from slipstream.rl.nets.parameters import Parameters
+from slipstream.rl.nets.policy import Policy
+
+
+class _Config(Protocol):
+    """What is read of a config here; its per-member lists have length M."""
+
+    @property
+    def learning_rate_schedule(self) -> Any: ...
+
+    @property
+    def reward_scaling(self) -> Any: ...
+
+    def per_member(self, name: str, members: int, default: float = ...) -> NDArray[np.float64]: ...
+
+
+class PopulationAgent(Agent):
+    """M members; an agent adds networks, acting and learning.
+
+    Args:
+        config: its per-member lists have length M.
+        spec: of the environment; it says whether its rewards are to be scaled.
+        seeds: [M].
+        num_envs: N, copies per member.
+        policy: what acts.
+
+    Attributes:
+        groups: `Parameters` by name; `parameters` are the policy's. All are saved.
+        targets: float32 [M, P] by name, copies of groups that follow them. All are saved.
+        counts: [M] by name, what else is saved.
+        discount: float64 [M].
+        reward_scale: of all rewards that were seen, where they are scaled.
+    """
+
+    config: Any
+
+    def __init__(
+        self, config: _Config, spec: Spec, seeds: Sequence[int], num_envs: int, policy: Policy
+    ) -> None:
+        self.seeds = np.asarray([int(seed) % 2**64 for seed in seeds], np.uint64)
+        self.config, self.members, self.num_envs = config, len(self.seeds), num_envs
+        self.policy = policy
+        self.groups: dict[str, Parameters] = {"parameters": policy.parameters}
+        self.targets: dict[str, NDArray[np.float32]] = {}
+        self.counts: dict[str, NDArray[Any]] = {}
+        self.discount = config.per_member("discount", self.members)
+        self._rates = config.per_member("learning_rate", self.members)
+        scaled = config.reward_scaling == "on" or (
+            config.reward_scaling == "auto" and spec.scale_reward
+        )
+        self.reward_scale = RewardScale(self.members, num_envs) if scaled else None
+        if policy.scale is not None:
+            policy.scale.prepare()
+        shape = self.members * num_envs, policy.actions.width
+        self._env_actions = np.zeros(shape, policy.actions.dtype)
+
+    def rate_at(self, progress: float | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Learning rates [M], for the share of the budget that is used."""
+        if self.config.learning_rate_schedule == "linear":
+            return self._rates * np.maximum(0.0, 1.0 - np.asarray(progress))
+        return self._rates.copy()
+
+    def scaled_reward(self, rollout: Rollout) -> NDArray[np.float32]:
+        """Rewards to learn from, float32 [T, E], divided by a scale (if any) that has seen them."""
+        if self.reward_scale is None:
+            return rollout.reward
+        ended = rollout.terminated | rollout.truncated
+        gamma = np.repeat(self.discount.astype(np.float32), self.num_envs)
+        return self.reward_scale.scale(rollout.reward, ended, rollout.valid, gamma)
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Everything small that training goes on from; the first axis is the member.
+
+        The state of some members is the same rows of each array: shards are joined by
+        concatenation.
+        """
+        state = {
+            f"{group}.{name}": value
+            for group, parameters in self.groups.items()
+            for name, value in parameters.state_dict().items()
+        }
+        state |= {f"target.{name}": target.copy() for name, target in self.targets.items()}
+        for prefix, scale in self._scales().items():
+            state |= {f"{prefix}.{name}": value for name, value in scale.state_dict().items()}
+        return state | {name: count.copy() for name, count in self.counts.items()}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from `state_dict()`."""
+
+        def under(prefix: str) -> dict[str, NDArray[Any]]:
+            return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+        for name, part in {**self.groups, **self._scales()}.items():
+            part.load_state_dict(under(f"{name}."))
+        for name, target in self.targets.items():
+            target[:] = state[f"target.{name}"]
+        for name, count in self.counts.items():
+            count[:] = state[name]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Called where settings, scales or weights were replaced: between two iterations."""
+
+    def _scales(self) -> dict[str, Any]:
+        """The running scales that there are, by their names in the state."""
+        scales = {"observation": self.policy.scale, "reward": self.reward_scale}
+        return {name: scale for name, scale in scales.items() if scale is not None}
+
+
+def spec_of_each(specs: Spec | Sequence[Spec], members: int) -> list[Spec]:
+    """A Spec for each member."""
+    return [specs] * members if isinstance(specs, Spec) else list(specs)

@@ -1,0 +1,276 @@
+"""PPO's settings: what a config may say, what follows from it, and numbers for each member."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Container
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field
+
+from slipstream.core.bounds import Count, Epsilon, Fraction, NotNegative, Positive, StepSize
+from slipstream.core.config import searched
+from slipstream.core.errors import ConfigError
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.agent import AgentConfig
+
+ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the horizon
+
+_MUCH = 2  # times what was asked for, from which other sizes are recommended
+_COPIES = range(16, 7, -1)  # all learn equally well, the most are fastest (docs/rules.md, 16)
+
+
+def fit_rollout(
+    sizes: dict[str, Any], num_envs: int, horizon: int, minibatch: int | None
+) -> tuple[str, ...]:
+    """Rounds the rollout up until minibatches fill it, in place.
+
+        rows = horizon x num_envs, the smallest multiple of both num_envs and the minibatch that is
+        not below what was asked for
+
+    Args:
+        sizes: by name; `rollout_rows` leaves, `horizon` comes.
+        num_envs: N.
+        horizon, minibatch: where `sizes` does not say.
+
+    Returns:
+        A sentence if anything was rounded.
+
+    Raises:
+        ConfigError: both `rollout_rows` and `horizon` are given.
+    """
+    if ROLLOUT_ROWS in sizes and "horizon" in sizes:
+        raise ConfigError(
+            f"The search space names `agent.{ROLLOUT_ROWS}` and `agent.horizon`; the horizon "
+            "follows from the rows of a rollout: keep one of them."
+        )
+    minibatch = sizes.get("minibatch", minibatch)
+    asked = int(sizes.pop(ROLLOUT_ROWS, int(sizes.get("horizon", horizon)) * num_envs))
+    rows = _rows(asked, num_envs, minibatch)
+    sizes["horizon"] = rows // num_envs
+    if rows == asked:
+        return ()
+    whole = f"{num_envs} environments"
+    if minibatch is not None:
+        whole += f" and minibatches of {minibatch:,} rows"
+    note = f"Rollout of {asked:,} rows rounded up to {rows:,}: a multiple of {whole}"
+    if rows > _MUCH * asked:
+        better = min(_COPIES, key=lambda copies: _rows(asked, copies, minibatch))
+        fewer = _rows(asked, better, minibatch)
+        if fewer < rows:
+            note += f"; with {better} environments it would be {fewer:,}"
+    return (f"{note}.",)
+
+
+def _rows(asked: int, num_envs: int, minibatch: int | None) -> int:
+    """The smallest multiple of both sizes that is not below `asked`."""
+    unit = num_envs if minibatch is None else math.lcm(num_envs, minibatch)
+    return unit * math.ceil(asked / unit)
+
+
+class PPOConfig(AgentConfig):
+    """Proximal policy optimisation (Schulman et al. 2017).
+
+    The first group may be one number, or a list with one number per member. The second group
+    changes the shape of the computation and is the same for all members.
+    """
+
+    PER_MEMBER: ClassVar[tuple[str, ...]] = (
+        "learning_rate",
+        "clip_range",
+        "entropy_coef",
+        "value_coef",
+        "discount",
+        "gae_lambda",
+        "max_grad_norm",
+        "adam_eps",
+        "target_kl",
+    )
+
+    learning_rate: StepSize | tuple[StepSize, ...] = Field(
+        3e-4, description="Adam's step size", json_schema_extra=searched(1e-4, 3e-3, log=True)
+    )
+    learning_rate_schedule: Literal["constant", "linear"] = Field(
+        "constant",
+        description="linear: falls to 0 at the end of the budget",
+        json_schema_extra=searched(choices=["constant", "linear"], by_default=False),
+    )
+    clip_range: Positive | tuple[Positive, ...] = Field(
+        0.2,
+        description="how far the probability ratio may leave 1 and still earn",
+        json_schema_extra=searched(0.1, 0.4),
+    )
+    entropy_coef: NotNegative | tuple[NotNegative, ...] = Field(
+        0.0,
+        description="weight of the entropy bonus",
+        json_schema_extra=searched(1e-5, 1e-2, log=True),
+    )
+    value_coef: NotNegative | tuple[NotNegative, ...] = Field(
+        0.5,
+        description="weight of the critic's squared error",
+        json_schema_extra=searched(0.25, 1.0),
+    )
+    discount: Fraction | tuple[Fraction, ...] = Field(
+        0.99,
+        description="gamma, per step",
+        json_schema_extra=searched(choices=[0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
+    )
+    gae_lambda: Fraction | tuple[Fraction, ...] = Field(
+        0.95,
+        description="lambda of the advantage estimate",
+        json_schema_extra=searched(0.3, 0.99),
+    )
+    max_grad_norm: Positive | tuple[Positive, ...] | None = Field(
+        0.5,
+        description="a member's gradient is shortened to this length; null: never",
+        json_schema_extra=searched(0.3, 2.0, log=True),
+    )
+    adam_eps: Epsilon | tuple[Epsilon, ...] = Field(
+        1e-5,
+        description="keeps Adam's step finite where gradients vanish",
+        json_schema_extra=searched(1e-9, 1e-5, log=True, by_default=False),
+    )
+    target_kl: Positive | tuple[Positive, ...] | None = Field(
+        None,
+        description="a member's update ends when its estimated KL passes 1.5 times it; null: never",
+        json_schema_extra=searched(0.005, 0.03, log=True, by_default=False),
+    )
+    observation_normalization: bool = Field(
+        True, description="running mean and deviation of observation columns without a fixed scale"
+    )
+    reward_scaling: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="divide rewards by a running deviation of the return; auto: on markets",
+    )
+    normalize_advantage: bool = Field(True, description="mean 0, deviation 1 in each minibatch")
+
+    ROWS_TO_SHARE: ClassVar[int] = 1024  # of a minibatch: two cores gain more than they wait
+    LENGTHS: ClassVar[tuple[str, ...]] = ("horizon",)
+    SIZES: ClassVar[tuple[str, ...]] = ("horizon", "widths")
+    FITTED: ClassVar[tuple[str, ...]] = (ROLLOUT_ROWS, "horizon", "minibatch")
+
+    horizon: Count = Field(
+        128,
+        description="steps of a rollout, per environment",
+        json_schema_extra=searched(6, 9, power_of=2, by_default=False),
+    )
+    minibatch: Annotated[int, Field(ge=2)] | None = Field(
+        None,
+        description="rows of a minibatch, per member; null: a quarter of the rollout",
+        json_schema_extra=searched(6, 10, power_of=2, by_default=False),
+    )
+    epochs: Count = Field(
+        4,
+        description="passes over a rollout",
+        json_schema_extra=searched(2, 12, by_default=False),
+    )
+    widths: tuple[Count, ...] = Field(
+        (64, 64),
+        min_length=1,
+        description="hidden layers",
+        json_schema_extra=searched(choices=[[32, 32], [64, 64], [128, 128]], by_default=False),
+    )
+    activation: Literal["tanh", "relu"] = Field(
+        "tanh",
+        description="between layers",
+        json_schema_extra=searched(choices=["tanh", "relu"], by_default=False),
+    )
+    initial_std: Positive = Field(
+        0.6, description="first deviation of continuous actions; [-1, 1] is their range"
+    )
+
+    def iteration_steps(self, num_envs: int) -> int:
+        """T."""
+        return self.horizon
+
+    def updates(self, num_envs: int) -> int:
+        """All minibatches of all epochs."""
+        return self.epochs * (self.horizon * num_envs // self.rows(num_envs))
+
+    def rows(self, num_envs: int) -> int:
+        """Rows B of a minibatch, per member, for N environments per member.
+
+        Raises:
+            ConfigError: when minibatches do not fill the rollout exactly.
+        """
+        total = self.horizon * num_envs
+        if self.minibatch is None:
+            return next(total // k for k in (4, 3, 2, 1) if total % k == 0)
+        if total % self.minibatch:
+            raise ConfigError(
+                f"`agent.minibatch` = {self.minibatch} does not divide a member's rollout of "
+                f"horizon {self.horizon} x {num_envs} environments = {total} rows. Nearest "
+                f"values that do: {_nearest_divisors(total, self.minibatch)}."
+            )
+        return self.minibatch
+
+    def parts(self, num_envs: int) -> int:
+        """Equal parts that a minibatch's gradient is summed from, which two cores may share.
+
+        They follow from the member's own rows: were they another number beside other members, its
+        sums would be added in another order, and its weights would be other bits.
+        """
+        rows = self.rows(num_envs)
+        return 2 if rows >= self.ROWS_TO_SHARE and rows % 2 == 0 else 1
+
+    def check(self, num_envs: int) -> None:
+        """Refuses minibatches that do not fill the rollout."""
+        self.rows(num_envs)
+
+    def give_way(self, num_envs: int, given: Container[str]) -> Self:
+        """A suggested minibatch that does not divide the rollout is not the user's to mend."""
+        rows = self.minibatch
+        if "minibatch" in given or rows is None or (self.horizon * num_envs) % rows == 0:
+            return self
+        return self.model_copy(update={"minibatch": None})
+
+    def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
+        """Rounds the rollout up until minibatches fill it; `rollout_rows` becomes a horizon."""
+        return fit_rollout(sizes, num_envs, self.horizon, self.minibatch)
+
+    def weight_bytes(self, spec: Spec) -> int:
+        """Actor and critic, float32, biases included."""
+        inputs = int(np.prod(spec.observation_shape)) + 1
+        widths = (inputs, *self.widths, spec.choices or spec.action_width)
+        return 2 * 4 * sum(a * b for a, b in itertools.pairwise(widths))
+
+    def state_bytes(self, spec: Spec) -> int:
+        """Weights and two moments."""
+        return 3 * self.weight_bytes(spec)
+
+    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+        """Rollout, what an update keeps beside it, and weights with gradient and two moments."""
+        from slipstream.rl.experience.rollout import rollout_bytes
+
+        rollout = rollout_bytes(spec, self.horizon, members, num_envs)
+        update = update_bytes(spec, self.horizon, members, num_envs)
+        return rollout + update + 4 * self.weight_bytes(spec) * members
+
+
+def update_bytes(spec: Spec, horizon: int, members: int, num_envs: int) -> int:
+    """Bytes that an update keeps beside the rollout.
+
+    Scaled observations and the losses' rows are of one member at a time.
+    """
+    from slipstream.rl.nets.networks import input_width
+
+    own = num_envs * (horizon + 1)
+    image = spec.observation_dtype == np.uint8 and len(spec.observation_shape) == 3
+    numbers = 0 if image else input_width(int(np.prod(spec.observation_shape)))
+    # Packed columns and orders; the float copy of actions, reward, value, advantage, target and
+    # their temporaries.
+    return 4 * own * (numbers + spec.action_width + 9 + members * (spec.action_width + 6))
+
+
+def _nearest_divisors(total: int, wanted: int) -> str:
+    divisors = sorted(
+        {d for k in range(1, int(total**0.5) + 1) if total % k == 0 for d in (k, total // k)}
+    )
+    below = [d for d in divisors if 2 <= d < wanted][-1:]
+    above = [d for d in divisors if d > wanted][:1]
+    return " and ".join(str(d) for d in below + above)
+
+
+Config = PPOConfig

@@ -1,0 +1,386 @@
+"""Proximal policy optimisation, for choices and real actions where steps are cheap.
+
+The compiled form: a whole population's update is one call (`update.py`), from rows of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core import memory
+from slipstream.core.errors import ConfigError
+from slipstream.jit import draws
+from slipstream.jit.gate import RunTasks, in_sequence, make_gate, run_with_helpers
+from slipstream.jit.packed import Packed
+from slipstream.kernels.fused import Acting
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.population import PopulationAgent, spec_of_each
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.update import (
+    ACTION,
+    STATISTICS,
+    Epochs,
+    Experience,
+    Net,
+    Rows,
+    Space,
+    Tally,
+    loops,
+)
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets.adam import LANES
+from slipstream.rl.nets.layers import BLOCK, block_rows
+from slipstream.rl.nets.networks import MlpNetwork
+from slipstream.rl.nets.policy import Actor, Policy
+
+_NO_MASK = np.zeros((0, 0, 0), np.bool_)
+
+
+class Learner:
+    """Updates the members of a policy on their rows of a rollout.
+
+    Args:
+        policy: whose parameters change; network: its own.
+        config: of all M members.
+        num_envs: N of the rollout.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        network: MlpNetwork,
+        config: PPOConfig,
+        num_envs: int,
+    ) -> None:
+        self._policy, self._config = policy, config
+        self._parts = parts = config.parts(num_envs)
+        horizon, rows = config.horizon, config.rows(num_envs)
+        names = ("clip_range", "entropy_coef", "value_coef")  # columns of the losses' coefficients
+        self._coefficients = np.stack([self._of_each(name) for name in names], axis=1)  # [M, 3]
+        total, together = horizon * num_envs, min(parts, config.epochs)
+        self._order = np.zeros((together, total), np.int64)
+        self._normalisation = np.zeros((together, total // rows, 3))
+        self._statistics = memory.zeros((parts, _whole_lines(len(STATISTICS))), np.float64)
+        block = max(BLOCK, block_rows(config.widths, rows // parts))
+        self._net, self._space = _net_of(policy, network), _space_of(policy, network, parts, block)
+        self._rows = _rows_of(policy, horizon, num_envs, block)
+        self._gamma = np.repeat(self._of_each("discount").astype(np.float32), num_envs)
+        self._lam = np.repeat(self._of_each("gae_lambda").astype(np.float32), num_envs)
+        self._gate = make_gate()
+        self._update = loops()["update_members"]
+        self._packed: Packed | None = None
+
+    def learn(
+        self,
+        rollout: Rollout,
+        reward: NDArray[np.float32],
+        rewarded: NDArray[np.bool_],
+        seeds: NDArray[np.uint64],
+        first_epochs: NDArray[np.int64],
+        learning_rate: NDArray[np.float64],
+        run_tasks: RunTasks,
+    ) -> dict[str, NDArray[Any]]:
+        """Updates all members on a rollout: every epoch, or until a member is frozen.
+
+        Args:
+            rollout: filled, with its final observations; reward: float32 [T, E], its own, scaled.
+            rewarded: bool [M], whose policies learn from rewards; of the others only the critics.
+            seeds: [M]; with the epoch's number they name its permutation.
+            first_epochs: [M], number of each member's first epoch since its training began.
+            learning_rate: [M].
+            run_tasks: runs tasks of a lone member side by side.
+
+        Returns:
+            Statistics [M] by name, means over the minibatches that changed the member.
+        """
+        tally, config = self._tally(learning_rate), self._config
+        numbers = first_epochs + np.arange(config.epochs)[:, None]
+        if rollout.mask is not None and not len(self._rows.mask):
+            choices = rollout.mask.shape[-1]
+            self._rows = self._rows._replace(mask=np.zeros((len(self._rows.packed), choices), bool))
+        rows = self._rows._replace(final_value=np.zeros(len(rollout.final_index), np.float32))
+        helpers = 0 if run_tasks is in_sequence else self._parts - 1
+        some = len(self._order) if helpers else 1
+        by = Epochs(
+            net=self._net,
+            weights=self._policy.parameters.arrays,
+            coefficients=self._coefficients,
+            experience=self._experience(rollout, reward, rewarded),
+            rows=rows,
+            keys=np.ascontiguousarray(draws.own_keys(seeds, draws.MINIBATCH, numbers).T),
+            order=self._order[:some],
+            normalisation=self._normalisation[:some],
+            normalise=config.normalize_advantage,
+            statistics=self._statistics,
+            tally=tally,
+            space=self._space,
+            gate=self._gate,
+        )
+        packed = self._packed = self._packed.renewed(by) if self._packed else Packed(by)
+        lead, help_out = partial(self._update, packed, False), partial(self._update, packed, True)
+        run_with_helpers(self._gate, lead, help_out, helpers, run_tasks)
+        means = tally.sums / np.maximum(tally.updates, 1)[:, None]
+        return {
+            **dict(zip((*STATISTICS, "gradient_norm"), means.T, strict=True)),
+            "updates": tally.updates,
+            "explained_variance": rows.explained.copy(),
+        }
+
+    def _of_each(self, name: str) -> NDArray[np.float64]:
+        """A setting of all members, [M]; infinity where a limit is off."""
+        return self._config.per_member(name, self._policy.members)
+
+    def _experience(
+        self, rollout: Rollout, reward: NDArray[np.float32], rewarded: NDArray[np.bool_]
+    ) -> Experience:
+        scale = self._policy.scale
+        assert scale is not None  # of rows of numbers
+        numbers = scale.mean.shape[1]
+        return Experience(
+            obs=rollout.obs.reshape(*rollout.obs.shape[:2], numbers),
+            mean=scale.mean,
+            inverse_std=scale.inverse_std,
+            limit=scale.limit,
+            mask=_NO_MASK if rollout.mask is None else rollout.mask,
+            action=rollout.actions.astype(np.float32, copy=False),
+            log_prob=rollout.log_prob,
+            reward=reward,
+            terminated=rollout.terminated,
+            truncated=rollout.truncated,
+            valid=rollout.valid,
+            final_obs=rollout.final_obs.reshape(len(rollout.final_index), numbers),
+            final_index=rollout.final_index,
+            gamma=self._gamma,
+            lam=self._lam,
+            rewarded=rewarded,
+        )
+
+    def _tally(self, learning_rate: NDArray[np.float64]) -> Tally:
+        failed = self._policy.parameters.failed
+        return Tally(
+            learning_rate=learning_rate,
+            epsilon=self._of_each("adam_eps"),
+            max_norm=self._of_each("max_grad_norm"),
+            target_kl=1.5 * self._of_each("target_kl"),
+            frozen=failed.copy(),
+            sums=np.zeros((len(failed), len(STATISTICS) + 1)),
+            updates=np.zeros(len(failed), np.int64),
+            lanes=np.zeros(LANES),
+        )
+
+
+def _net_of(policy: Policy, network: MlpNetwork) -> Net:
+    log_std = policy.parameters.offsets.get("log_std", 0)
+    sizes, relu = np.array(policy.actions.sizes, np.int64), network.activation == "relu"
+    return Net(network.tables, relu, policy.actions.continuous, log_std, sizes)
+
+
+def _space_of(policy: Policy, network: MlpNetwork, parts: int, block: int) -> Space:
+    numbers = network.numbers(block)
+    return Space(
+        x=_inputs(policy, (parts + 1, block)),
+        outputs=memory.zeros((parts + 1, 2, numbers)),
+        d_outputs=memory.zeros((parts, 2, numbers)),
+        turned=memory.zeros((parts, policy.parameters.flat.shape[1])),
+        scratch=memory.zeros((parts, 3, _whole_lines(policy.actions.head_width)), np.float64),
+    )
+
+
+def _rows_of(policy: Policy, horizon: int, num_envs: int, block: int) -> Rows:
+    e = policy.members * num_envs
+    return Rows(
+        x=_inputs(policy, ((horizon + 1) * num_envs,)),
+        packed=memory.zeros((horizon * num_envs, ACTION + policy.actions.width)),
+        mask=np.zeros((0, 0), np.bool_),
+        value=memory.zeros((horizon + 1, e)),
+        final_value=np.zeros(0, np.float32),
+        advantage=memory.zeros((horizon, e)),
+        target=memory.zeros((horizon, e)),
+        place=np.zeros(block, np.int64),
+        explained=np.zeros(policy.members),
+    )
+
+
+def _inputs(policy: Policy, rows: tuple[int, ...]) -> NDArray[np.float32]:
+    """Memory for network inputs [*rows, input width], the column of ones in place."""
+    x: NDArray[np.float32] = memory.zeros((*rows, policy.input_width))
+    x[..., int(np.prod(policy.observation_shape))] = 1.0
+    return x
+
+
+def _whole_lines(numbers: int) -> int:
+    """float64 numbers rounded up to cache lines: two threads that write into one slow down."""
+    each = memory.LINE // 8
+    return -(-numbers // each) * each
+
+
+class BasePPO(PopulationAgent):
+    """M members; a form adds how they act and learn.
+
+    Args:
+        config: its per-member lists have length M.
+        specs: the environment's Spec, or one per member (they may differ in fixed scales).
+        seeds: [M].
+        num_envs: N, environments per member.
+        parts: gradient buffers.
+
+    Attributes:
+        policy: weights, observation scaling, action mapping.
+        iterations: int64 [M], rollouts that each member learned from.
+    """
+
+    def __init__(
+        self,
+        config: PPOConfig,
+        specs: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        num_envs: int,
+        parts: int = 1,
+    ) -> None:
+        specs, seeds = spec_of_each(specs, len(seeds)), [int(seed) for seed in seeds]
+        policy = Policy(
+            specs,
+            seeds,
+            widths=config.widths,
+            activation=config.activation,
+            observation_normalization=config.observation_normalization,
+            initial_std=config.initial_std,
+            parts=parts,
+        )
+        super().__init__(config, specs[0], seeds, num_envs, policy)
+        self.horizon, self.parts = config.horizon, parts
+        self.iterations = np.zeros(self.members, np.int64)
+        self.counts["iteration"] = self.iterations
+        self._keys: NDArray[np.uint64] | None = None  # of this rollout's action noise
+
+    def refresh(self) -> None:
+        self._keys = None
+
+    def _noise_keys(self) -> NDArray[np.uint64]:
+        """Streams of the action noise, [T, M], by each member's own count of steps."""
+        if self._keys is None:
+            steps = self.iterations * self.horizon + np.arange(self.horizon)[:, None]
+            self._keys = draws.own_keys(self.seeds, draws.ACT, steps)
+        return self._keys
+
+    def _rewarded(self) -> NDArray[np.bool_]:
+        """Which members' policies learn from rewards, bool [M]; of the others only the critics.
+
+        Until a member's first reward other than 0 its advantages are what its critic's first
+        weights differ by. Brought to deviation 1 they would move its policy as much as rewards do,
+        and make it sure of actions that it knows nothing of; so only its critic learns.
+        """
+        if self.reward_scale is None:
+            return np.ones(self.members, np.bool_)
+        return np.asarray(self.reward_scale.largest != 0.0)
+
+    def _finished(
+        self, rollout: Rollout, results: Sequence[Mapping[str, NDArray[Any]]], **known: NDArray[Any]
+    ) -> dict[str, NDArray[Any]]:
+        """Ends an iteration: metrics [M] of what groups of members gave, [g], and those known."""
+        if self.policy.scale is not None:
+            self.policy.scale.learn(rollout)
+        self.iterations += 1
+        self._keys = None
+        metrics = {
+            name: np.concatenate([result[name] for result in results]) for name in results[0]
+        }
+        return {**metrics, **known, "failed": self.policy.parameters.failed.copy()}
+
+
+class PPO(BasePPO):
+    """M members that act, and learn from one rollout at a time. Members never mix.
+
+    A member's numbers follow from its seed, its settings and its experience alone: they are the
+    same bits whoever is beside it.
+
+    Attributes:
+        parts: that a minibatch's gradient is summed from; for a lone member they are tasks that
+            may run side by side, and as many ranges may act.
+    """
+
+    def __init__(
+        self, config: PPOConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
+    ) -> None:
+        super().__init__(config, specs, seeds, num_envs, config.parts(num_envs))
+        network = self.policy.network
+        if self.policy.scale is None or not isinstance(network, MlpNetwork):
+            raise ConfigError(
+                "The compiled form of PPO learns from rows of numbers; images learn in the torch "
+                "form: leave training.learner at auto."
+            )
+        self._learner = Learner(self.policy, network, config, num_envs)
+        self._actors: dict[tuple[int, int], Actor] = {}
+
+    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
+        """Chooses the actions of step t and writes them and their log_prob into the rollout.
+
+        Different threads may act at once for different ranges.
+
+        Args:
+            rollout: its obs[t] is read.
+            t: row.
+            lo, hi: environments lo..hi of the one member (M = 1); by default all of every member.
+
+        Returns:
+            What the environments receive: [hi - lo, K], valid until the next call for this range.
+        """
+        actor, first, out = self._acts_for(lo, hi)
+        rows = slice(lo, lo + len(out))
+        mask = None if rollout.mask is None else rollout.mask[t, rows]
+        action, log_prob = rollout.actions[t, rows], rollout.log_prob[t, rows]
+        actor.sample(
+            rollout.obs[t, rows], mask, self._noise_keys()[t], first, action, log_prob, out
+        )
+        return out
+
+    def acting(self, lo: int = 0, hi: int | None = None) -> Acting:
+        actor, first, _ = self._acts_for(lo, hi)
+        return Acting(actor.draw, actor.sampler(self._noise_keys(), first))
+
+    def _acts_for(self, lo: int, hi: int | None) -> tuple[Actor, int, NDArray[Any]]:
+        """Buffers for environments lo..hi-1, the first one's number, and what they receive."""
+        if hi is None:
+            hi = self.num_envs if self.members == 1 else len(self._env_actions)
+        everything = hi - lo == len(self._env_actions)
+        if not everything and self.members > 1:
+            raise ConfigError("Only a lone member's environments can be acted for in ranges.")
+        actor = self._actors.get((lo, hi))
+        if actor is None:
+            actor = self._actors[lo, hi] = self.policy.actor((hi - lo) // self.members)
+        return actor, lo if self.members == 1 else 0, self._env_actions[lo:hi]
+
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float | NDArray[np.float64] = 0.0,
+        run_tasks: RunTasks = in_sequence,
+    ) -> dict[str, NDArray[Any]]:
+        """Improves every member on its part of the rollout.
+
+        Args:
+            rollout: filled, with its final observations set.
+            progress: share of the budget used, for the learning-rate schedule; one, or [M].
+            run_tasks: runs independent tasks of a lone member, in any order or at once.
+
+        Returns:
+            One number per member, [M], by name: policy_loss, value_loss, entropy, approx_kl,
+            clip_fraction, explained_variance, gradient_norm, learning_rate, updates (minibatches
+            that changed the member), failed.
+        """
+        if self.members > 1:
+            run_tasks = in_sequence  # whole members are what may run side by side: see shards
+        reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
+        first_epochs = self.iterations * self.config.epochs
+        learned = self._learner.learn(
+            rollout, reward, self._rewarded(), self.seeds, first_epochs, rate, run_tasks
+        )
+        return self._finished(rollout, [learned], learning_rate=rate)
+
+
+Agent = PPO

@@ -1,0 +1,470 @@
+"""PPO's update as its paper has it, over the member axis: torch, autograd, any device.
+
+This is the definition (Schulman et al. 2017, "Proximal policy optimization algorithms"). The
+compiled form (`update.py`) does the same faster on a processor; whole iterations of both are
+compared in `tests/agents/test_two_forms.py`. Below it: members that act and learn so, from images,
+too.
+
+Everything has a leading member axis. Losses are summed over members, so that no gradient of one
+reaches another; what limits or ends an update (norm, KL, NaN) does so for each member alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from slipstream.jit import draws
+from slipstream.jit.gate import RunTasks, in_sequence
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.ppo import BasePPO
+from slipstream.rl.agents.ppo.update import STATISTICS
+from slipstream.rl.agents.torch_agent import TorchAgent
+from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets import torch_draws
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.torch_adam import Group, Weights, adam, differentiate, shortened
+from slipstream.rl.nets.torch_distributions import Distribution, distribution
+from slipstream.rl.nets.torch_products import FLOAT32, Products
+
+# Environments of all members from which on they act in halves. A second half is some 50 more calls
+# of torch, 0.4 ms of a processor; fewer environments are stepped sooner. It is a count: no card's.
+_HALVED = 8192
+
+
+class Rows(NamedTuple):
+    """A rollout by member: row t N + n is environment n's at step t; or rows picked from it.
+
+    Attributes:
+        x: [M, R, ...], observations as the networks take them.
+        mask: bool [M, R, choices] of allowed choices, or None.
+        action: [M, R, K]; log_prob: [M, R], of it when it was taken.
+        advantage, target, value: [M, R]; the last from before the update.
+        valid: bool [M, R], whether the transition is real.
+    """
+
+    x: Tensor
+    mask: Tensor | None
+    action: Tensor
+    log_prob: Tensor
+    advantage: Tensor
+    target: Tensor
+    value: Tensor
+    valid: Tensor
+
+    def pick(self, order: Tensor) -> Rows:
+        """Rows order [M, B] of each member."""
+        member = torch.arange(len(order), device=order.device)[:, None]
+        mask = None if self.mask is None else self.mask[member, order]
+        rest = (column[member, order] for column in self[2:] if column is not None)
+        return Rows(self.x[member, order], mask, *rest)
+
+    def mean(self, numbers: Tensor) -> Tensor:
+        """[M] of [M, R]: over a member's valid rows."""
+        valid = self.valid.to(numbers.dtype)
+        return (numbers * valid).sum(1) / valid.sum(1).clamp(min=1.0)
+
+
+class Coefficients(NamedTuple):
+    """Settings of each member, float32 [M]; infinity where a limit is off."""
+
+    clip_range: Tensor
+    entropy_coef: Tensor
+    value_coef: Tensor
+    discount: Tensor
+    gae_lambda: Tensor
+    learning_rate: Tensor
+    adam_eps: Tensor
+    max_grad_norm: Tensor
+    target_kl: Tensor
+
+
+Model = Callable[[Weights, Rows], tuple[Distribution, Tensor]]
+"""What the networks say of rows: the actions' distribution, and values [M, R]."""
+
+
+def advantages(
+    reward: Tensor, value: Tensor, following: Tensor, ended: Tensor, valid: Tensor, c: Coefficients
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimates and value targets (Schulman et al. 2016, equation 16).
+
+        delta_t = r_t + gamma V'_t - V(s_t)
+        A_t     = delta_t + gamma lambda [episode goes on] A_{t+1}
+        target  = A_t + V(s_t)
+
+    Args:
+        reward, value: [M, T, N]; ended, valid: bool [M, T, N].
+        following: V', [M, T, N]: of the next observation inside an episode, of the final one where
+            a time limit cut it short, 0 after a termination.
+        c: of the members.
+    """
+    gamma = c.discount[:, None, None]
+    delta = torch.where(valid, reward + gamma * following - value, 0.0)
+    carried = gamma * c.gae_lambda[:, None, None] * (valid & ~ended)
+    estimates = [delta[:, -1]]
+    for t in range(delta.shape[1] - 2, -1, -1):
+        estimates.append(delta[:, t] + carried[:, t] * estimates[-1])
+    advantage = torch.stack(estimates[::-1], 1)
+    return advantage, advantage + value
+
+
+def explained_variance(rows: Rows) -> Tensor:
+    """Share of the targets' variance that the critic knew, [M]; 0 for constant targets."""
+
+    def variance(x: Tensor) -> Tensor:
+        return rows.mean((x - rows.mean(x)[:, None]) ** 2)
+
+    spread = variance(rows.target)
+    known = 1.0 - variance(rows.target - rows.value) / spread
+    return torch.where(spread > 0, known, 0.0)
+
+
+def loss_of(
+    rows: Rows, distribution: Distribution, value: Tensor, c: Coefficients, normalise: bool
+) -> tuple[Tensor, Tensor]:
+    """The loss of a minibatch, [M], and its STATISTICS, [M, 5] (equation 9).
+
+        L = mean(-min(r A, clamp(r, 1 - c, 1 + c) A) + c_v (v - R)^2 - c_e H)
+
+    with r = exp(log p - log p_old). The KL estimate is (r - 1) - log r (Schulman 2020,
+    "Approximating KL divergence").
+    """
+    advantage = rows.advantage
+    if normalise:
+        advantage = advantage - rows.mean(advantage)[:, None]
+        advantage = advantage / (rows.mean(advantage**2).sqrt() + 1e-8)[:, None]
+    clip = c.clip_range[:, None]
+
+    log_ratio = distribution.log_prob(rows.action) - rows.log_prob
+    ratio = log_ratio.exp()
+    bounded = ratio.clamp(1.0 - clip, 1.0 + clip)
+    policy = -torch.minimum(ratio * advantage, bounded * advantage)
+
+    critic = (value - rows.target) ** 2
+    entropy = distribution.entropy()
+    loss = policy + c.value_coef[:, None] * critic - c.entropy_coef[:, None] * entropy
+    each = (policy, critic, entropy, log_ratio.expm1() - log_ratio, (bounded != ratio).float())
+    return rows.mean(loss), torch.stack([rows.mean(x.detach()) for x in each], 1)
+
+
+def learn(
+    group: Group,
+    model: Model,
+    rows: Rows,
+    orders: Iterable[Tensor],
+    size: int,
+    c: Coefficients,
+    normalise: bool,
+) -> dict[str, Tensor]:
+    """All epochs of minibatches.
+
+    Args:
+        group: weights, changed in place; model: the networks.
+        rows: of the rollout.
+        orders: a permutation [M, R] for each epoch.
+        size: B rows of a minibatch, per member.
+        c: settings; normalise: whether advantages get mean 0 and deviation 1 in each minibatch.
+
+    Returns:
+        STATISTICS and gradient_norm, [M], means over the minibatches that changed the member; and
+        updates, their number.
+    """
+    moving = group.moving
+    frozen = moving.failed.clone()
+    sums = torch.zeros((len(frozen), len(STATISTICS) + 1), device=frozen.device)
+    updates = torch.zeros_like(moving.steps)
+    for order in orders:
+        for part in torch.split(order, size, 1):
+            batch = rows.pick(part)
+            loss, statistics = loss_of(batch, *model(group.leaves, batch), c, normalise)
+            norm = differentiate(group, loss)
+            frozen |= statistics[:, STATISTICS.index("approx_kl")] > 1.5 * c.target_kl
+            moving.failed.logical_or_(~frozen & ~norm.isfinite())
+            frozen |= moving.failed
+            gradient = shortened(group, norm, c.max_grad_norm)
+            adam(moving, gradient, ~frozen, c.learning_rate, c.adam_eps)
+            updates += ~frozen
+            counted = torch.cat([statistics, norm[:, None].float()], 1)
+            sums += torch.where(frozen[:, None], 0.0, counted)
+        if frozen.device.type == "cpu" and bool(frozen.all()):  # a card would be waited for
+            break
+    means = sums / updates.clamp(min=1)[:, None]
+    names = (*STATISTICS, "gradient_norm")
+    return {**dict(zip(names, means.unbind(1), strict=True)), "updates": updates}
+
+
+class PPOGroup(TorchGroup):
+    """Members `members` of a policy.
+
+    Args:
+        policy: of all members; its arrays are what counts between rollouts.
+        config: of all members.
+        members: which of them.
+        num_envs: N, of each.
+        device: where torch calculates; products: of hidden layers.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: PPOConfig,
+        members: slice,
+        num_envs: int,
+        device: torch.device,
+        products: Products = FLOAT32,
+    ) -> None:
+        super().__init__(policy, num_envs, members, device, products)
+        self._config, self._rows = config, config.rows(num_envs)
+        self._group = self.group(policy.parameters)
+        self._leaves = self._group.leaves
+        self._observations: dict[int, list[Tensor]] = {}  # of this rollout, by step
+
+    @torch.no_grad()
+    def begin_act(
+        self, rollout: Rollout, t: int, own: slice, keys: NDArray[np.uint64]
+    ) -> Callable[[], None]:
+        """Begins to act in step t for some of their environments.
+
+        Args:
+            own: of whole members, or of a lone one; keys: uint64 [g].
+
+        Returns:
+            What waits, and writes their actions and log_prob.
+        """
+        at, each = own.start - self.environments.start, own.stop - own.start
+        if t == 0 == at:
+            self.fetch()
+        copies = min(self.num_envs, each)
+        m = slice(at // self.num_envs, at // self.num_envs + each // copies)
+        weights = self._leaves
+        if each < self.count * self.num_envs:
+            weights = {name: leaf[m] for name, leaf in weights.items()}
+        obs = self.carried(rollout.obs[t, own])
+        self._observations.setdefault(t, []).append(obs)
+        actions = self._policy.actions
+        draw = torch_draws.normal if actions.continuous else torch_draws.gumbel
+        streams, width = torch_draws.keys_of(keys[m], self.device), actions.head_width
+        noise = draw(streams, at % self.num_envs * width, copies * width)
+
+        def by_member(rows: Tensor) -> Tensor:
+            return rows.view(-1, copies, *rows.shape[1:])
+
+        head = self.network.head(
+            weights, self.network.features(weights, self.inputs(by_member(obs), m))
+        )
+        mask = rollout.mask
+        allowed = None if mask is None else by_member(self.carried(mask[t, own]))
+        chosen = self._distribution(weights, head, allowed)
+        action = chosen.sample(noise.view(*head.shape[:2], -1))
+        log_prob = chosen.log_prob(action)
+        told = self.telling(action.flatten(0, 1), log_prob.flatten())
+
+        def write() -> None:
+            rollout.actions[t, own], rollout.log_prob[t, own] = told()
+
+        return write
+
+    def _distribution(self, weights: Weights, head: Tensor, mask: Tensor | None) -> Distribution:
+        return distribution(self._policy.actions, head, weights.get("log_std"), mask)
+
+    def _model(self, weights: Weights, rows: Rows) -> tuple[Distribution, Tensor]:
+        features = self.network.features(weights, rows.x)
+        head = self.network.head(weights, features)
+        return self._distribution(weights, head, rows.mask), self.network.value(weights, features)
+
+    def update(
+        self,
+        rollout: Rollout,
+        reward: NDArray[np.float32],
+        rewarded: NDArray[np.bool_],
+        learning_rate: NDArray[np.float64],
+        seeds: NDArray[np.uint64],
+        first_epochs: NDArray[np.int64],
+    ) -> dict[str, NDArray[np.generic]]:
+        """Improves the members on their part of a rollout.
+
+        Args:
+            rollout: of all members.
+            reward: [T, E], scaled.
+            rewarded, learning_rate, seeds, first_epochs: of these members, as for `Learner.learn`.
+
+        Returns:
+            Metrics [g] by name.
+        """
+        self.fetch()
+        coefficients = self._coefficients(learning_rate)
+        rows = self._make_rows(rollout, reward, coefficients)
+        rows.advantage.masked_fill_(self.carried(~rewarded)[:, None], 0.0)
+        metrics = learn(
+            *(self._group, self._model, rows),
+            self._orders(rows.valid.shape[1], seeds, first_epochs),
+            *(self._rows, coefficients, self._config.normalize_advantage),
+        ) | {"explained_variance": explained_variance(rows)}
+        self._observations.clear()
+        return dict(zip(metrics, self.put_back(self.held(), *metrics.values()), strict=True))
+
+    def _coefficients(self, learning_rate: NDArray[np.float64]) -> Coefficients:
+        def column(name: str) -> Tensor:
+            return self.column(self._config.per_member(name, self._policy.members))
+
+        own = self.carried(learning_rate.astype(np.float32))
+        names = (name for name in Coefficients._fields if name != "learning_rate")
+        return Coefficients(**{name: column(name) for name in names}, learning_rate=own)
+
+    def _orders(
+        self, total: int, seeds: NDArray[np.uint64], first_epochs: NDArray[np.int64]
+    ) -> Iterator[Tensor]:
+        """Each epoch's permutations [g, R]; swaps in turn are no work for a device."""
+        for epoch in range(self._config.epochs):
+            order = np.zeros((self.count, total), np.int64)
+            draws.permute(draws.own_keys(seeds, draws.MINIBATCH, first_epochs + epoch), order)
+            yield self.carried(order)
+
+    @torch.no_grad()
+    def _make_rows(
+        self, rollout: Rollout, reward: NDArray[np.float32], coefficients: Coefficients
+    ) -> Rows:
+        to, e, t = rollout, self.environments, rollout.horizon
+        seen = []
+        for row in range(t + 1):
+            parts = self._observations.get(row, [])
+            whole = sum(map(len, parts)) == e.stop - e.start
+            seen += parts if whole else [self.carried(to.obs[row, e])]
+        obs = torch.cat(seen).view(t + 1, -1, *to.obs.shape[2:])
+        x = self.inputs(self._by_member(obs))
+        values = self._values(x).view(self.count, t + 1, self.num_envs)
+
+        def column(array: NDArray[np.generic]) -> Tensor:
+            """[g, T, N] of [T, E]."""
+            own = self.carried(array[:, e])
+            return own.view(t, self.count, self.num_envs).transpose(0, 1)
+
+        terminated, truncated, valid = map(column, (to.terminated, to.truncated, to.valid))
+        following = values[:, 1:].clone()
+        self._put_final_values(rollout, following)
+        following.masked_fill_(terminated, 0.0)
+        advantage, target = advantages(
+            *(column(reward), values[:, :-1], following),
+            *(terminated | truncated, valid, coefficients),
+        )
+
+        def wide(array: NDArray[np.generic]) -> Tensor:
+            """[g, T N, K] of [>= T, E, K]."""
+            return self._by_member(self.carried(array[:t, e]))
+
+        mask = None if to.mask is None else wide(to.mask)
+        flat = (column(to.log_prob), advantage, target, values[:, :-1], valid)
+        rest = (part.reshape(self.count, -1) for part in flat)
+        return Rows(x[:, : t * self.num_envs], mask, wide(to.actions), *rest)
+
+    def _by_member(self, rows: Tensor) -> Tensor:
+        """[g, T N, ...] of [T, g N, ...]."""
+        parts = rows.view(len(rows), self.count, self.num_envs, *rows.shape[2:])
+        return parts.transpose(0, 1).reshape(self.count, -1, *rows.shape[2:])
+
+    def _values(self, x: Tensor) -> Tensor:
+        """Critic on inputs [g, R, ...], a minibatch's rows at a time."""
+        network, weights = self.network, self._leaves
+        pieces = (network.features(weights, piece) for piece in torch.split(x, self._rows, 1))
+        return torch.cat([network.value(weights, piece) for piece in pieces], 1)
+
+    def _put_final_values(self, rollout: Rollout, following: Tensor) -> None:
+        """Into [g, T, N]: the critic on the final observations of truncated rows."""
+        index, obs = np.asarray(rollout.final_index), np.asarray(rollout.final_obs)
+        own = (index[:, 1] >= self.environments.start) & (index[:, 1] < self.environments.stop)
+        if not own.any():
+            return
+        t, e = index[own].T
+        member, env = np.divmod(e - self.environments.start, self.num_envs)
+        counts = np.bincount(member, minlength=self.count)
+        order = np.argsort(member, kind="stable")
+        slot = np.zeros_like(member)  # of each among its member's
+        slot[order] = np.arange(len(member)) - np.repeat(np.cumsum(counts) - counts, counts)
+        packed = np.zeros((self.count, counts.max(), *obs.shape[1:]), obs.dtype)
+        packed[member, slot] = obs[own]
+        values = self._values(self.inputs(self.carried(packed)))
+        m, s, t, env = (self.carried(part.copy()) for part in (member, slot, t, env))
+        following[m, t, env] = values[m, s]
+
+
+class TorchPPO(TorchAgent, BasePPO):
+    """As `PPO`, whose state it can go on from, and the other way round; its bits are other ones.
+
+    Args:
+        config, specs, seeds, num_envs: as for `PPO`.
+        device, precision: of the config's section `training`.
+    """
+
+    def __init__(
+        self,
+        config: PPOConfig,
+        specs: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        num_envs: int,
+        device: str = "cpu",
+        precision: str = "float32",
+    ) -> None:
+        super().__init__(config, specs, seeds, num_envs)
+        self.begin(device, precision)
+
+    def make_group(self, members: slice) -> PPOGroup:
+        own = self.config, members, self.num_envs, self.device, self.products
+        return PPOGroup(self.policy, *own)
+
+    def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
+        return self.begin_act(rollout, t, 0, len(self._env_actions))()
+
+    def halves(self) -> list[tuple[int, int]]:
+        total = len(self._env_actions)
+        if self.device.type != "cuda" or total < _HALVED:
+            return []
+        middle = total // 2 if self.members == 1 else self.members // 2 * self.num_envs
+        return [(0, middle), (middle, total)]
+
+    def begin_act(self, rollout: Rollout, t: int, lo: int, hi: int) -> Callable[[], NDArray[Any]]:
+        keys = self._noise_keys()[t]
+
+        def begin(group: PPOGroup) -> Callable[[], None] | None:
+            e = group.environments
+            own = slice(max(lo, e.start), min(hi, e.stop))
+            if own.start >= own.stop:
+                return None
+            return group.begin_act(rollout, t, own, keys[group.members])
+
+        begun = self.each_group(begin)
+
+        def act() -> NDArray[Any]:
+            for write in filter(None, begun):
+                write()
+            own = self._env_actions[lo:hi]
+            self.policy.actions.to_environment(rollout.actions[t, lo:hi], own)
+            return self._env_actions
+
+        return act
+
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float | NDArray[np.float64] = 0.0,
+        run_tasks: RunTasks = in_sequence,
+    ) -> dict[str, NDArray[Any]]:
+        reward, rate = self.scaled_reward(rollout), self.rate_at(progress)
+        rewarded = self._rewarded()
+        first_epochs = self.iterations * self.config.epochs
+
+        def learn(group: PPOGroup) -> dict[str, NDArray[Any]]:
+            m = group.members
+            own = rate[m], self.seeds[m], first_epochs[m]
+            return group.update(rollout, reward, rewarded[m], *own)
+
+        return self._finished(rollout, self.each_group(learn), learning_rate=rate)
+
+
+Agent = TorchPPO

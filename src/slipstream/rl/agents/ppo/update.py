@@ -1,0 +1,797 @@
+"""PPO's update: the losses of rows, gradients of minibatches, and the epochs over a rollout."""
+
+from __future__ import annotations
+
+import functools
+import math
+from types import FunctionType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.memory import prefetch
+from slipstream.jit.draws import permutation_rows
+from slipstream.jit.gate import help_out, share
+from slipstream.jit.gemm.matrices import matrix
+from slipstream.jit.packed import Packed
+from slipstream.rl.experience.advantages import advantages
+from slipstream.rl.experience.compiled import (
+    compile_loops,
+    of_bool,
+    of_float32,
+    of_float64,
+    of_int64,
+)
+from slipstream.rl.nets.adam import TrainState, adam_step, counted, shortened, sum_of_squares
+from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, forward, turn
+from slipstream.rl.nets.sampling import scale_row
+
+
+def clipped_surrogate(
+    log_ratio: float, advantage: float, clip: float
+) -> tuple[float, float, float, float]:
+    """The clipped surrogate objective of Schulman et al. 2017, equation 7.
+
+        loss = -min(r A, clamp(r, 1 - c, 1 + c) A),  r = exp(log p - log p_old)
+
+    ("Proximal policy optimization algorithms".) Its derivative with respect to log p is -r A, or 0
+    where the clamp is what the minimum chose.
+
+    Returns:
+        loss; d loss / d log p; the estimate of KL(old, new) that this ratio gives, (r - 1) - log r
+        (Schulman 2020, "Approximating KL divergence"); 1.0 where r lies outside 1 +- c, else 0.0.
+    """
+    ratio = math.exp(log_ratio)
+    bounded = min(max(ratio, 1.0 - clip), 1.0 + clip)
+    plain = ratio * advantage
+    limited = bounded * advantage
+    kl = ratio - 1.0 - log_ratio
+    outside = 1.0 if bounded != ratio else 0.0
+    if plain <= limited or plain != plain:  # NaN goes on into the gradient, where it is noticed
+        return -plain, -plain, kl, outside
+    return -limited, 0.0, kl, outside
+
+
+# Columns of a packed row; the action follows.
+LOG_PROB = 0
+ADVANTAGE = 1
+TARGET = 2
+VALUE = 3
+VALID = 4
+ACTION = 5
+
+# Columns of the losses' coefficients, float64 [M, 3].
+CLIP = 0
+ENTROPY_COEF = 1
+VALUE_COEF = 2
+
+STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+POLICY_LOSS, VALUE_LOSS, ENTROPY, APPROX_KL, CLIP_FRACTION = 0, 1, 2, 3, 4  # their columns
+
+
+def pack_rows(
+    lo: int, hi: int, first: int, copies: int, log_prob: Any, advantage: Any, target: Any,
+    value: Any, valid: Any, action: Any, packed: Any,
+) -> None:  # fmt: skip
+    """Puts what the losses need of a row side by side: a row is one piece of memory.
+
+    Args:
+        lo, hi: environments lo..hi-1 of all E, a member's.
+        first, copies: the member's first environment, and N, how many it has.
+        log_prob, advantage, target: float32 [T, E]; value: float32 [>= T, E]; valid: bool [T, E].
+        action: float32 [T, E, K], exact for choices below 2^24.
+        packed: float32 [T N, 5 + K], written; row t N + n for (t, first + n).
+    """
+    for t in range(len(log_prob)):
+        for e in range(lo, hi):
+            row = packed[t * copies + e - first]
+            row[LOG_PROB] = log_prob[t, e]
+            row[ADVANTAGE] = advantage[t, e]
+            row[TARGET] = target[t, e]
+            row[VALUE] = value[t, e]
+            row[VALID] = 1.0 if valid[t, e] else 0.0
+            for j in range(action.shape[2]):
+                row[ACTION + j] = action[t, e, j]
+
+
+def explained_variance(packed: Any) -> float:
+    """1 - Var(target - value) / Var(target) of the valid rows; 0 for constant targets.
+
+    Args:
+        packed: float32 [R, 5 + K].
+    """
+    count = 0.0
+    mean = 0.0
+    mean_error = 0.0
+    for r in range(len(packed)):
+        count += packed[r, VALID]
+        mean += packed[r, VALID] * packed[r, TARGET]
+        mean_error += packed[r, VALID] * (packed[r, TARGET] - packed[r, VALUE])
+    mean /= max(count, 1.0)
+    mean_error /= max(count, 1.0)
+    spread = 0.0
+    unexplained = 0.0
+    for r in range(len(packed)):
+        target = packed[r, TARGET] - mean
+        error = packed[r, TARGET] - packed[r, VALUE] - mean_error
+        spread += packed[r, VALID] * target * target
+        unexplained += packed[r, VALID] * error * error
+    return 1.0 - unexplained / spread if spread > 0.0 else 0.0
+
+
+def minibatch_normalisation(packed: Any, order: Any, normalise: bool, out: Any) -> None:
+    """What a minibatch needs of all its rows before it is cut into parts.
+
+    Args:
+        packed: float32 [R, 5 + K]; order: int64 [B], which rows.
+        normalise: whether advantages get mean 0 and deviation 1.
+        out: float64 [3], written: weight 1 / (valid rows), mean, 1 / (deviation + 1e-8).
+    """
+    count = 0.0
+    total = 0.0
+    for r in order:
+        count += packed[r, VALID]
+        total += packed[r, VALID] * packed[r, ADVANTAGE]
+    weight = 1.0 / max(count, 1.0)
+    mean = total * weight
+    square = 0.0
+    for r in order:
+        centred = packed[r, ADVANTAGE] - mean
+        square += packed[r, VALID] * centred * centred
+    out[0] = weight
+    out[1] = mean if normalise else 0.0
+    out[2] = 1.0 / (math.sqrt(square * weight) + 1e-8) if normalise else 1.0
+
+
+def row_losses(
+    row: Any, log_prob: float, value: float, normalisation: Any, coefficients: Any, statistics: Any
+) -> tuple[float, float, float]:
+    """Adds a packed row's losses to the statistics; all but the entropy, which the caller adds.
+
+    Args:
+        row: float32 [5 + K]; normalisation, coefficients: float64 [3]; statistics: float64 [>= 5].
+
+    Returns:
+        weight of the row; d loss / d log_prob and d loss / d value, weighted.
+    """
+    weight = normalisation[0] * row[VALID]
+    advantage = (row[ADVANTAGE] - normalisation[1]) * normalisation[2]
+    log_ratio = log_prob - row[LOG_PROB]
+    policy, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, coefficients[CLIP])
+    error = value - float(row[TARGET])
+    statistics[POLICY_LOSS] += weight * policy
+    statistics[VALUE_LOSS] += weight * (error * error)
+    statistics[APPROX_KL] += weight * kl
+    statistics[CLIP_FRACTION] += weight * outside
+    return weight, weight * d_log_prob, weight * coefficients[VALUE_COEF] * (2.0 * error)
+
+
+# Long: one pass over a row's choices, whose intermediate numbers stay in registers.
+def choices_gradient(
+    head: Any, value: Any, packed: Any, order: Any, mask: Any, sizes: Any, normalisation: Any,
+    coefficients: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
+) -> None:  # fmt: skip
+    """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
+
+    log p(a) has derivative onehot(a) - p with respect to z, and H = -sum p log p
+    has -p (log p + H).
+
+    Args:
+        head, value: float32 [b, padded], of rows order [b] of packed [R, 5 + K].
+        mask: bool [R, choices] of allowed choices, or [0, 0] for none.
+        sizes: int64 [K], choices of each component.
+        normalisation: float64 [3], the minibatch's, see `minibatch_normalisation`.
+        coefficients: float64 [3], the member's, of the losses: columns as above.
+        d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
+        statistics: float64 [5], sums of weighted losses, added to.
+        scratch: float64 [2, choices], overwritten.
+    """
+    masked = mask.shape[0] > 0
+    p, d = scratch[0], scratch[1]  # probabilities; d loss / d logits of the entropy alone
+    for i in range(head.shape[0]):
+        r = order[i]
+        z, row = head[i], packed[r]
+        pull = normalisation[0] * row[VALID] * coefficients[ENTROPY_COEF]
+        log_prob = 0.0
+        entropy = 0.0
+        first = 0
+        for c in range(len(sizes)):
+            last = first + sizes[c]
+            top = -math.inf
+            for j in range(first, last):
+                if not masked or mask[r, j]:
+                    top = max(top, float(z[j]))
+            total = 0.0
+            weighted = 0.0
+            for j in range(first, last):
+                p[j] = 0.0
+                if not masked or mask[r, j]:
+                    below = float(z[j]) - top
+                    p[j] = math.exp(below)
+                    total += p[j]
+                    weighted += p[j] * below
+            log_total = math.log(total)
+            h = log_total - weighted / total  # H = log total - sum p z
+            for j in range(first, last):
+                p[j] /= total
+                d[j] = 0.0
+                if p[j] > 0.0:
+                    d[j] = pull * p[j] * (float(z[j]) - top - log_total + h)
+            action = first + int(row[ACTION + c])
+            log_prob += float(z[action]) - top - log_total
+            entropy += h
+            first = last
+        weight, d_log_prob, d_v = row_losses(
+            row, log_prob, float(value[i, 0]), normalisation, coefficients, statistics
+        )
+        statistics[ENTROPY] += weight * entropy
+        d_value[i, 0] = d_v
+        first = 0
+        for c in range(len(sizes)):
+            last = first + sizes[c]
+            for j in range(first, last):
+                d_head[i, j] = d[j] - p[j] * d_log_prob
+            action = first + int(row[ACTION + c])
+            d_head[i, action] = d[action] + (1.0 - p[action]) * d_log_prob
+            first = last
+
+
+def gaussian_gradient(
+    head: Any, value: Any, log_std: Any, packed: Any, order: Any, normalisation: Any,
+    coefficients: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any, scratch: Any,
+) -> None:  # fmt: skip
+    """Continuous actions: independent normals whose log_std is the same in every state.
+
+    With u = (a - mean) / std: log p = sum(-u^2/2 - log_std - log(2 pi)/2), whose derivatives are
+    u / std with respect to the mean and u^2 - 1 with respect to log_std;
+    H = sum(log_std + log(2 pi e)/2).
+
+    Args:
+        log_std: float32 [K]; d_log_std: float64 [K], added to; the others as above.
+    """
+    half_log = 0.5 * math.log(2.0 * math.pi)
+    width = len(log_std)
+    inverse, u = scratch[0], scratch[1]
+    entropy = 0.0
+    constant = 0.0
+    for j in range(width):
+        inverse[j] = math.exp(-float(log_std[j]))
+        constant += float(log_std[j]) + half_log
+        entropy += float(log_std[j]) + half_log + 0.5
+    total_weight = 0.0
+    for i in range(head.shape[0]):
+        row, mean, to = packed[order[i]], head[i], d_head[i]
+        square = 0.0
+        for j in range(width):
+            u[j] = (row[ACTION + j] - mean[j]) * inverse[j]
+            square += u[j] * u[j]
+        weight, d_log_prob, d_v = row_losses(
+            row,
+            -0.5 * square - constant,
+            float(value[i, 0]),
+            normalisation,
+            coefficients,
+            statistics,
+        )
+        total_weight += weight
+        d_value[i, 0] = d_v
+        for j in range(width):
+            to[j] = d_log_prob * u[j] * inverse[j]
+            d_log_std[j] += d_log_prob * (u[j] * u[j] - 1.0)
+    statistics[ENTROPY] += total_weight * entropy
+    for j in range(width):
+        d_log_std[j] -= coefficients[ENTROPY_COEF] * total_weight
+
+
+class Experience(NamedTuple):
+    """A rollout of M members, E = M N copies, and what it is read by.
+
+    Attributes:
+        obs: float32 [T + 1, E, D]; mean, inverse_std, limit: float32 [M, D], see `scale_row`.
+        mask: bool [T + 1, E, choices] of allowed choices, or [0, 0, 0] for none.
+        action: float32 [T, E, K], exact for choices below 2^24.
+        log_prob, reward: float32 [T, E], rewards scaled.
+        terminated, truncated, valid: bool [T, E].
+        final_obs: float32 [n, D]; final_index: int64 [n, 2].
+        gamma, lam: float32 [E].
+        rewarded: bool [M], who learns from rewards; the other members' advantages are 0.
+    """
+
+    obs: NDArray[np.float32]
+    mean: NDArray[np.float32]
+    inverse_std: NDArray[np.float32]
+    limit: NDArray[np.float32]
+    mask: NDArray[np.bool_]
+    action: NDArray[np.float32]
+    log_prob: NDArray[np.float32]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    final_obs: NDArray[np.float32]
+    final_index: NDArray[np.int64]
+    gamma: NDArray[np.float32]
+    lam: NDArray[np.float32]
+    rewarded: NDArray[np.bool_]
+
+
+class Rows(NamedTuple):
+    """What an update calculates from Experience; overwritten.
+
+    `x`, `packed` and `mask` are of one member at a time.
+
+    Attributes:
+        x: float32 [(T + 1) N, inputs], the column of ones in place.
+        packed: float32 [R, 5 + K] as above.
+        mask: bool [R, choices], or [0, 0] for none.
+        value: float32 [T + 1, E]; final_value: float32 [n]; advantage, target: float32 [T, E].
+        place: int64 [b], of some final observations.
+        explained: float64 [M], share of the targets' variance that the critic knew.
+    """
+
+    x: NDArray[np.float32]
+    packed: NDArray[np.float32]
+    mask: NDArray[np.bool_]
+    value: NDArray[np.float32]
+    final_value: NDArray[np.float32]
+    advantage: NDArray[np.float32]
+    target: NDArray[np.float32]
+    place: NDArray[np.int64]
+    explained: NDArray[np.float64]
+
+
+def load_rows(
+    experience: Any, rows: Any, m: int, lo: int, hi: int, weights: Any, critic: Any, relu: bool,
+    block: int, buffer: Any,
+) -> None:  # fmt: skip
+    """Inputs and values of member m's observations lo..hi-1 of its (T + 1) N.
+
+    Args:
+        experience: Experience; rows: Rows.
+        weights: float32 [P]; critic: int64 [L, 7], as in `layers.py`; relu: else tanh.
+        block: rows that pass at once.
+        buffer: float32, outputs of all layers for a block, overwritten: see `forward`.
+    """
+    copies = experience.obs.shape[1] // len(experience.mean)
+    mean, inverse_std = experience.mean[m], experience.inverse_std[m]
+    limit = experience.limit[m]
+    for first in range(lo, hi, block):
+        x = rows.x[first : min(first + block, hi)]
+        for i in range(len(x)):
+            t, n = (first + i) // copies, (first + i) % copies
+            scale_row(experience.obs[t, m * copies + n], mean, inverse_std, limit, x[i])
+        at, width = critic_outputs(weights, critic, relu, x, buffer)
+        for i in range(len(x)):
+            t, n = (first + i) // copies, (first + i) % copies
+            rows.value[t, m * copies + n] = buffer[at + i * width]
+
+
+def load_finals(
+    experience: Any, rows: Any, m: int, weights: Any, critic: Any, relu: bool, x: Any, buffer: Any
+) -> None:
+    """Values of member m's final observations; x: float32 [b, inputs], overwritten."""
+    copies, total = experience.obs.shape[1] // len(experience.mean), len(experience.final_index)
+    mean, inverse_std = experience.mean[m], experience.inverse_std[m]
+    limit = experience.limit[m]
+    b = 0
+    for i in range(total):
+        if experience.final_index[i, 1] // copies == m:
+            scale_row(experience.final_obs[i], mean, inverse_std, limit, x[b])
+            rows.place[b] = i
+            b += 1
+        if b == len(x) or (b > 0 and i == total - 1):
+            at, width = critic_outputs(weights, critic, relu, x[:b], buffer)
+            for k in range(b):
+                rows.final_value[rows.place[k]] = buffer[at + k * width]
+            b = 0
+
+
+def critic_outputs(weights: Any, critic: Any, relu: bool, x: Any, buffer: Any) -> tuple[int, int]:
+    """Leaves the critic's outputs in `buffer`; where they begin, and from one row to the next."""
+    last = len(critic) - 1
+    forward(weights, critic, relu, x, buffer)
+    return len(x) * critic[last, PLACE], critic[last, OUTPUTS]
+
+
+def fill_rows(experience: Any, rows: Any, m: int, lo: int, hi: int) -> None:
+    """Advantages, targets and what the losses need of member m's copies lo..hi-1 of all E."""
+    e = experience
+    advantages(
+        *(lo, hi, e.reward, rows.value, e.terminated, e.truncated, e.valid),
+        *(rows.final_value, e.final_index, e.gamma, e.lam, rows.advantage, rows.target),
+    )
+    if not e.rewarded[m]:
+        rows.advantage[:, lo:hi] = 0.0
+    copies = e.obs.shape[1] // len(e.mean)
+    pack_rows(
+        *(lo, hi, m * copies, copies, e.log_prob, rows.advantage, rows.target, rows.value),
+        *(e.valid, e.action, rows.packed),
+    )
+    if len(rows.mask) > 0:
+        for t in range(len(e.reward)):
+            for copy in range(lo, hi):
+                allowed, to = e.mask[t, copy], rows.mask[t * copies + copy - m * copies]
+                for j in range(len(to)):
+                    to[j] = allowed[j]
+
+
+def explain(rows: Any, m: int) -> None:
+    """Member m's explained variance."""
+    rows.explained[m] = explained_variance(rows.packed)
+
+
+ACTOR = 0
+CRITIC = 1
+_ZERO = np.float32(0.0)
+
+
+class Net(NamedTuple):
+    """Actor and critic in a member's row of weights, and what the actor's head means.
+
+    Attributes:
+        tables: int64 [2, L, 7], actor's and critic's as in `layers.py`.
+        relu: else tanh.
+        continuous: real actions, else choices.
+        log_std: where the K log deviations of continuous actions begin.
+        sizes: int64 [K], choices of each component; empty for continuous actions.
+    """
+
+    tables: NDArray[np.int64]
+    relu: bool
+    continuous: bool
+    log_std: int
+    sizes: NDArray[np.int64]
+
+
+class Space(NamedTuple):
+    """Memory of each task of a phase for one block; each begins on a cache line of its own.
+
+    Attributes:
+        x: float32 [parts + 1, b, inputs], of rows that pass at once.
+        outputs: float32 [parts + 1, 2, b * all outputs], actor's and critic's.
+        d_outputs: float32 [parts, 2, b * all outputs].
+        turned: float32 [parts, P], transposed matrices.
+        scratch: float64 [parts, 3, >= head width].
+    """
+
+    x: NDArray[np.float32]
+    outputs: NDArray[np.float32]
+    d_outputs: NDArray[np.float32]
+    turned: NDArray[np.float32]
+    scratch: NDArray[np.float64]
+
+
+def member_gradient(
+    net: Any, weights: Any, rows: Any, m: int, p: int, order: Any, normalisation: Any,
+    coefficients: Any, statistics: Any, space: Any,
+) -> None:  # fmt: skip
+    """Member m's gradient buffer p, from some rows of a minibatch.
+
+    Args:
+        net: Net; weights: TrainState; rows: Rows; space: Space.
+        order: int64 [b], which rows; normalisation: float64 [3], the minibatch's.
+        coefficients: float64 [3], the member's, of the losses; statistics: float64 [>= S], written.
+    """
+    weight, gradient, tables = weights.weights[m], weights.gradients[m, p], net.tables
+    turned, scratch = space.turned[p], space.scratch[p]
+    gradient[:] = _ZERO
+    turn(weight, tables[ACTOR], turned)
+    turn(weight, tables[CRITIC], turned)
+    begin(statistics, scratch)
+    last = tables.shape[1] - 1
+    block = space.x.shape[1]
+    outputs, d_outputs = space.outputs[p], space.d_outputs[p]
+    for first in range(0, len(order), block):
+        own = order[first : first + block]
+        b = len(own)
+        x = space.x[p, :b]
+        for r in order[first + block : first + 2 * block]:
+            prefetch(rows.x, r, 0)
+        for i in range(b):
+            prefetch(rows.packed, own[i], 0)
+            row, to = rows.x[own[i]], x[i]
+            for j in range(len(to)):
+                to[j] = row[j]
+        for which in range(2):
+            forward(weight, tables[which], net.relu, x, outputs[which])
+        columns, place = tables[ACTOR, last, OUTPUTS], b * tables[ACTOR, last, PLACE]
+        head = matrix(outputs[ACTOR], place, b, columns)
+        d_head = matrix(d_outputs[ACTOR], place, b, columns)
+        columns, place = tables[CRITIC, last, OUTPUTS], b * tables[CRITIC, last, PLACE]
+        value = matrix(outputs[CRITIC], place, b, columns)
+        d_value = matrix(d_outputs[CRITIC], place, b, columns)
+        d_head[:] = _ZERO  # the padding too
+        d_value[:] = _ZERO
+        outputs_gradient(
+            *(net, weight, rows, own, normalisation, coefficients, head, value, d_head, d_value),
+            *(statistics, scratch),
+        )
+        for which in range(2):
+            backward(
+                *(turned, gradient, tables[which], net.relu, x),
+                *(outputs[which], d_outputs[which]),
+            )
+    add_std_gradient(net, rows, gradient, scratch)
+
+
+def begin(statistics: Any, scratch: Any) -> None:
+    """Sums from 0; those of d loss / d log_std are in scratch[2]."""
+    statistics[:] = 0.0
+    scratch[2, :] = 0.0
+
+
+def outputs_gradient(
+    net: Any, weight: Any, rows: Any, order: Any, normalisation: Any, coefficients: Any, head: Any,
+    value: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
+) -> None:  # fmt: skip
+    """Losses of a block and their derivatives with respect to the networks' outputs."""
+    if net.continuous:
+        log_std = weight[net.log_std : net.log_std + rows.packed.shape[1] - ACTION]
+        gaussian_gradient(
+            *(head, value, log_std, rows.packed, order, normalisation, coefficients),
+            *(d_head, d_value, scratch[2], statistics, scratch),
+        )
+    else:
+        choices_gradient(
+            *(head, value, rows.packed, order, rows.mask, net.sizes),
+            *(normalisation, coefficients, d_head, d_value, statistics, scratch),
+        )
+
+
+def add_std_gradient(net: Any, rows: Any, gradient: Any, scratch: Any) -> None:
+    """Writes the gradient of log_std."""
+    if net.continuous:
+        for j in range(rows.packed.shape[1] - ACTION):
+            gradient[net.log_std + j] = scratch[2, j]
+
+
+class Tally(NamedTuple):
+    """How the updates of g members go on, and what they were.
+
+    Attributes:
+        learning_rate, epsilon: float64 [g], Adam's.
+        max_norm: float64 [g], of the gradient; infinity for none.
+        target_kl: float64 [g], above which a minibatch's estimated KL freezes the member: 1.5 times
+            the setting of that name; infinity for none.
+        frozen: bool [g], members that change no more in this rollout.
+        sums: float64 [g, S + 1], of the S statistics of minibatches that changed the member, and of
+            the gradient's norm before clipping.
+        updates: int64 [g], how many there were.
+        lanes: float64 [LANES], scratch.
+    """
+
+    learning_rate: NDArray[np.float64]
+    epsilon: NDArray[np.float64]
+    max_norm: NDArray[np.float64]
+    target_kl: NDArray[np.float64]
+    frozen: NDArray[np.bool_]
+    sums: NDArray[np.float64]
+    updates: NDArray[np.int64]
+    lanes: NDArray[np.float64]
+
+
+def apply_gradient(weights: Any, statistics: Any, kl: int, tally: Any, m: int) -> None:
+    """Applies the gradient of a minibatch to member m, unless it is frozen.
+
+    A member whose KL passes the target, or whose gradient is not finite, is frozen, and keeps
+    weights, moments and step count bit for bit.
+
+    Args:
+        weights: TrainState; tally: Tally.
+        statistics: float64 [parts, >= S], of the minibatch; kl: which of them is the estimated KL.
+    """
+    divergence = 0.0
+    for part in range(len(statistics)):
+        divergence += statistics[part, kl]
+    if divergence > tally.target_kl[m] or weights.failed[m]:
+        tally.frozen[m] = True
+    if tally.frozen[m]:
+        return
+    gradient = weights.gradients[m, 0]
+    for part in range(1, weights.gradients.shape[1]):  # always in this order
+        other = weights.gradients[m, part]
+        for i in range(len(gradient)):
+            gradient[i] += other[i]
+    norm = math.sqrt(sum_of_squares(gradient, tally.lanes))
+    if not counted(weights, m, norm):
+        tally.frozen[m] = True
+        return
+    clip = shortened(norm, tally.max_norm[m])
+    adam_step(weights, m, clip, tally.learning_rate[m], tally.epsilon[m])
+    tally.updates[m] += 1
+    last = tally.sums.shape[1] - 1
+    for part in range(len(statistics)):
+        for j in range(last):
+            tally.sums[m, j] += statistics[part, j]
+    tally.sums[m, last] += norm
+
+
+# Kinds of phases, see `update_member`. A phase's number is _KINDS times its first epoch, or its
+# minibatch, plus its kind.
+_LOAD, _FILL, _ORDER, _NORMALISATION, _GRADIENT = 0, 1, 2, 3, 4
+_KINDS = 5
+
+
+class Epochs(NamedTuple):
+    """What the update of M members reads and changes.
+
+    Attributes:
+        net, weights: Net and TrainState.
+        coefficients: float64 [M, 3], of the losses: clip range, entropy, value.
+        experience, rows: Experience and Rows.
+        keys: uint64 [M, epochs], of the streams that each epoch's order is drawn from.
+        order: int64 [some, R], of one member's next epochs; overwritten.
+        normalisation: float64 [some, minibatches, 3], see `minibatch_normalisation`; overwritten.
+        normalise: whether advantages get mean 0 and deviation 1 in each minibatch.
+        statistics: float64 [parts, >= S], of the minibatch under way; overwritten.
+        tally, space: Tally and Space.
+        gate: by which threads share the tasks of a lone member.
+    """
+
+    net: Net
+    weights: TrainState
+    coefficients: NDArray[np.float64]
+    experience: Experience
+    rows: Rows
+    keys: NDArray[np.uint64]
+    order: NDArray[np.int64]
+    normalisation: NDArray[np.float64]
+    normalise: bool
+    statistics: NDArray[np.float64]
+    tally: Tally
+    space: Space
+    gate: NDArray[np.int64]
+
+
+def update_members(by: Any, helps: bool) -> None:
+    """The whole update of all members; or, as a helper, tasks of whoever leads.
+
+    Args:
+        by: Epochs.
+        helps: until the gate closes.
+    """
+    if helps:
+        help_out(by.gate, by)
+        return
+    for m in range(len(by.keys)):
+        update_member(by, m)
+
+
+def update_member(by: Any, m: int) -> None:
+    """The whole update of member m: its rows, then all epochs, until it is frozen.
+
+    Five kinds of phases follow each other; tasks of a phase do not depend on each other:
+
+        load           inputs and values: a range of observations each, and one task for final ones
+        fill           advantages, targets and packed rows: a range of copies each
+        order          the order of rows: an epoch each; one task for the explained variance
+        normalisation  of the advantages: a minibatch each
+        gradient       of one minibatch: a part of its rows each; Adam's step follows here
+
+    The last three repeat: orders and normalisations are made for `len(by.order)` epochs at a time,
+    a gradient for each of their minibatches.
+
+    `share` (of `jit/gate.py`) opens a phase's tasks and returns when all are done: each is a
+    call of `work` below, by this thread or by one that helps. `loops` binds that `work` to the
+    gate's own name when it compiles both.
+
+    Args:
+        by: Epochs.
+    """
+    epochs, together, minibatches = by.keys.shape[1], len(by.order), by.normalisation.shape[1]
+    parts = len(by.statistics)
+    share(by.gate, by, m, _LOAD, parts + 1)
+    share(by.gate, by, m, _FILL, parts)
+    for first in range(0, epochs, together):
+        some = min(together, epochs - first)
+        share(by.gate, by, m, _KINDS * first + _ORDER, some + 1)
+        if by.tally.frozen[m]:
+            return
+        share(by.gate, by, m, _KINDS * first + _NORMALISATION, some * minibatches)
+        for step in range(first * minibatches, (first + some) * minibatches):
+            if by.tally.frozen[m]:
+                return
+            share(by.gate, by, m, _KINDS * step + _GRADIENT, parts)
+            apply_gradient(by.weights, by.statistics, APPROX_KL, by.tally, m)
+
+
+def work(by: Any, m: int, phase: int, task: int) -> None:
+    """Does one task of a phase of member m; `share` and `help_out` of `jit/gate.py` call it."""
+    kind, number = phase % _KINDS, phase // _KINDS
+    if kind == _LOAD:
+        load(by, m, task)
+    elif kind == _FILL:
+        copies = by.experience.obs.shape[1] // len(by.keys)
+        lo, hi = share_of(copies, task, len(by.statistics))
+        fill_rows(by.experience, by.rows, m, m * copies + lo, m * copies + hi)
+    elif kind == _ORDER:
+        order(by, m, number, task)
+    elif kind == _NORMALISATION:
+        e, k = task // by.normalisation.shape[1], task % by.normalisation.shape[1]
+        rows = by.order.shape[1] // by.normalisation.shape[1]
+        own = by.order[e, k * rows : (k + 1) * rows]
+        minibatch_normalisation(by.rows.packed, own, by.normalise, by.normalisation[e, k])
+    else:
+        part_gradient(by, m, number, task)
+
+
+def share_of(total: int, part: int, parts: int) -> tuple[int, int]:
+    """Where a part of `total` begins and ends."""
+    return total * part // parts, total * (part + 1) // parts
+
+
+def load(by: Any, m: int, task: int) -> None:
+    """Inputs and values: a range of member m's observations, or its final ones."""
+    weights, critic, parts = by.weights.weights[m], by.net.tables[CRITIC], len(by.statistics)
+    if task < parts:
+        lo, hi = share_of(len(by.rows.x), task, parts)
+        buffer = by.space.outputs[task, CRITIC]
+        block = by.space.x.shape[1]
+        load_rows(by.experience, by.rows, m, lo, hi, weights, critic, by.net.relu, block, buffer)
+        return
+    x, buffer = by.space.x[parts], by.space.outputs[parts, CRITIC]
+    load_finals(by.experience, by.rows, m, weights, critic, by.net.relu, x, buffer)
+
+
+def order(by: Any, m: int, first: int, task: int) -> None:
+    """Draws the order of epoch first + task; the task after the last one explains the critic."""
+    if first + task < by.keys.shape[1] and task < len(by.order):
+        permutation_rows(by.keys[m, first + task :], by.order[task : task + 1])
+    elif first == 0:
+        explain(by.rows, m)
+
+
+def part_gradient(by: Any, m: int, step: int, part: int) -> None:
+    """The gradient of a part of minibatch `step`, counted over all epochs."""
+    minibatches = by.normalisation.shape[1]
+    e, k = step // minibatches % len(by.order), step % minibatches
+    rows = by.order.shape[1] // minibatches
+    width = rows // len(by.statistics)
+    own = by.order[e, k * rows + part * width : k * rows + (part + 1) * width]
+    member_gradient(
+        *(by.net, by.weights, by.rows, m, part, own, by.normalisation[e, k], by.coefficients[m]),
+        *(by.statistics[part], by.space),
+    )
+
+
+_WEIGHTS = TrainState(
+    *(of_float32(2), of_float32(3), of_float32(2), of_float32(2), of_int64(1), of_bool(1)),
+)
+_TALLY = Tally(
+    *(of_float64(1), of_float64(1), of_float64(1), of_float64(1), of_bool(1), of_float64(2)),
+    *(of_int64(1), of_float64(1)),
+)
+_NET = Net(of_int64(3), True, True, 0, of_int64(1))
+_EXPERIENCE = Experience(
+    *(of_float32(3), of_float32(2), of_float32(2), of_float32(2), of_bool(3), of_float32(3)),
+    *(of_float32(2), of_float32(2), of_bool(2), of_bool(2), of_bool(2), of_float32(2), of_int64(2)),
+    *(of_float32(1), of_float32(1), of_bool(1)),
+)
+_ROWS = Rows(
+    *(of_float32(2), of_float32(2), of_bool(2), of_float32(2), of_float32(1), of_float32(2)),
+    *(of_float32(2), of_int64(1), of_float64(1)),
+)
+_SPACE = Space(of_float32(3), of_float32(3), of_float32(3), of_float32(2), of_float64(3))
+_EPOCHS = Epochs(
+    net=_NET,
+    weights=_WEIGHTS,
+    coefficients=of_float64(2),
+    experience=_EXPERIENCE,
+    rows=_ROWS,
+    keys=np.zeros((1, 1), np.uint64),
+    order=of_int64(2),
+    normalisation=of_float64(3),
+    normalise=True,
+    statistics=of_float64(2),
+    tally=_TALLY,
+    space=_SPACE,
+    gate=of_int64(1),
+)
+
+
+@functools.cache
+def loops() -> dict[str, Any]:
+    """Compiled form of `update_members`, by its name."""
+    examples = {update_members: (Packed(_EPOCHS), False)}
+    return compile_loops("ppo", examples, {"work": cast(FunctionType, work)}, refers=True)

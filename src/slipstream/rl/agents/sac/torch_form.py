@@ -1,0 +1,121 @@
+"""Soft actor-critic's update as its papers have it, over the member axis: torch, autograd.
+
+This is the definition (Haarnoja et al. 2018, "Soft actor-critic: off-policy maximum entropy deep
+reinforcement learning with a stochastic actor" and "Soft actor-critic algorithms and
+applications"). The compiled form (`sac.py`, `actor_critic/`) does the same faster on a processor;
+whole iterations of both are compared in `tests/agents/test_actor_critic_forms.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from slipstream.rl.agents.actor_critic.torch_form import (
+    Members,
+    Networks,
+    TorchActorCritic,
+    TorchMembers,
+    goals,
+    learn_values,
+)
+from slipstream.rl.agents.off_policy.torch_form import Coefficients, Target, Transitions, move
+from slipstream.rl.agents.sac.sac import BaseSAC, Entropy
+from slipstream.rl.nets.sampling import LOG_STD_HIGH, LOG_STD_LOW
+from slipstream.rl.nets.torch_adam import Group
+
+
+def draw(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions tanh(mean + std noise), [M, B, K], and their log density [M, B].
+
+    log p(a) = sum(-noise^2/2 - log std - log(2 pi)/2 - log(1 - tanh^2 u)) (appendix C), whose last
+    logarithm is 2 (log 2 - u - softplus(-2 u)).
+    """
+    mean, log_std = head.chunk(2, -1)
+    log_std = log_std.clamp(LOG_STD_LOW, LOG_STD_HIGH)
+    u = mean + log_std.exp() * noise
+    slope = 2.0 * (math.log(2.0) - u - F.softplus(-2.0 * u))
+    density = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi) - slope
+    return u.tanh(), density.sum(-1)
+
+
+def learn(
+    members: Members,
+    networks: Networks,
+    rows: Transitions,
+    noise: tuple[Tensor, Tensor],
+    chosen: Tensor,
+    target_every: int,
+    c: Coefficients,
+    wanted: Entropy,
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """One update of critics, targets, actor and temperature.
+
+    Args:
+        members: their `others` has the group temperature, whose only tensor is log_alpha [M, 1].
+        noise: standard normal [M, B, K], for the actions at x_next and at x.
+        chosen: bool [M], who learns.
+        target_every: updates between two of the targets.
+
+    Returns:
+        Statistics [M] by name, bool [M] of the members that were updated, and the mean absolute
+        error of both critics [M, B].
+    """
+    actor, temperature = members.actor, members.others["temperature"]
+    chosen = chosen & ~actor.moving.failed
+    alpha = temperature.leaves["log_alpha"].detach().exp()
+
+    with torch.no_grad():
+        action, log_prob = draw(networks.head(actor.leaves, rows.x_next), noise[0])
+        goal = goals(members, networks, rows, action, alpha * log_prob)
+    statistics, chosen, error = learn_values(members, networks, rows, goal, chosen, target_every, c)
+
+    action, log_prob = draw(networks.head(actor.leaves, rows.x), noise[1])
+    least = torch.minimum(*(networks.value(q.leaves, rows.x, action) for q in members.critics))
+    actor_loss = (alpha * log_prob - least).mean(1)
+    norm = move(actor, actor_loss, chosen, c)
+    chosen, entropy = chosen & ~actor.moving.failed, -log_prob.detach().mean(1)
+    log_alpha = temperature.leaves["log_alpha"][:, 0]
+    move(temperature, log_alpha * (entropy - wanted.target), chosen & wanted.automatic, c)
+
+    own = {"actor_loss": actor_loss.detach(), "entropy": entropy, "gradient_norm": norm}
+    return statistics | own, chosen, error
+
+
+class SACMembers(TorchMembers):
+    """Members that draw from their policies."""
+
+    DRAWS = 2
+
+    def others(self, agent: BaseSAC) -> Mapping[str, Group | Target]:
+        return {"temperature": self.group(agent.temperature)}
+
+    def fetch(self) -> None:
+        super().fetch()
+        self._entropy = Entropy(*map(self.column, self._agent.entropy))
+
+    def explore(self, head: Tensor, noise: Tensor) -> Tensor:
+        return draw(head, noise)[0]
+
+    def improve(
+        self, rows: Transitions, noise: tuple[Tensor, ...], wanted: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+        following, here = noise
+        statistics, updated, error = learn(
+            *(self.learned, self.networks, rows, (following, here), wanted),
+            *(self._agent.config.target_every, self.coefficients, self._entropy),
+        )
+        return statistics, updated, updated, error
+
+
+class TorchSAC(TorchActorCritic, BaseSAC):
+    """As `SAC`; see `TorchActorCritic`."""
+
+    group = SACMembers
+
+
+Agent = TorchSAC

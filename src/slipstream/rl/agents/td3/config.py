@@ -1,0 +1,55 @@
+"""What a user may say about TD3."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from slipstream.core.bounds import Count, NotNegative
+from slipstream.core.config import searched
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
+
+
+class TD3Config(ActorCriticConfig):
+    """TD3 (Fujimoto et al. 2018); where each default is from: docs/agents.md.
+
+    Noise is in the policy's units: an action is within [-1, 1].
+    """
+
+    NAME: ClassVar[str] = "td3"
+    PER_MEMBER: ClassVar[tuple[str, ...]] = (
+        *ActorCriticConfig.PER_MEMBER,
+        "exploration_noise",
+        "smoothing_noise",
+        "smoothing_limit",
+    )
+
+    target_every: Count = Field(
+        2, description="d: updates of the critics between two of the actor and of all targets"
+    )
+    exploration_noise: NotNegative | tuple[NotNegative, ...] = Field(
+        0.1,
+        description="deviation of what is added to actions in training",
+        json_schema_extra=searched(0.03, 0.5, log=True),
+    )
+    smoothing_noise: NotNegative | tuple[NotNegative, ...] = Field(
+        0.2,
+        description="deviation of what is added to the target's actions",
+        json_schema_extra=searched(0.05, 0.5, log=True, by_default=False),
+    )
+    smoothing_limit: NotNegative | tuple[NotNegative, ...] = Field(
+        0.5, description="c: what is added to the target's actions is cut at plus and minus this"
+    )
+
+    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+        """What an actor and two critics need, and the actor's target."""
+        return super().bytes(spec, members, num_envs) + members * self.weight_bytes(spec)
+
+    def state_bytes(self, spec: Spec) -> int:
+        """What an actor and two critics have, and the actor's target."""
+        return super().state_bytes(spec) + self.weight_bytes(spec)
+
+
+Config = TD3Config

@@ -1,0 +1,112 @@
+"""TD3's update as its paper has it, over the member axis: torch, autograd.
+
+This is the definition (Fujimoto, van Hoof, Meger 2018, "Addressing function approximation error in
+actor-critic methods", algorithm 1). The compiled form (`td3.py`, `actor_critic/`) does the
+same faster on a processor; whole iterations of both are compared in
+`tests/agents/test_actor_critic_forms.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from slipstream.rl.agents.actor_critic.torch_form import (
+    Members,
+    Networks,
+    TorchActorCritic,
+    TorchMembers,
+    goals,
+    learn_values,
+)
+from slipstream.rl.agents.off_policy.torch_form import (
+    Coefficients,
+    Target,
+    Transitions,
+    follow,
+    move,
+)
+from slipstream.rl.agents.td3.td3 import BaseTD3, Smoothing
+from slipstream.rl.nets.torch_adam import Group
+
+
+def perturbed(head: Tensor, shift: Tensor) -> Tensor:
+    """tanh(head) + shift, within [-1, 1]; all [M, B, K]."""
+    return (head.tanh() + shift).clamp(-1.0, 1.0)
+
+
+def learn(
+    members: Members,
+    networks: Networks,
+    rows: Transitions,
+    noise: Tensor,
+    chosen: Tensor,
+    every: int,
+    c: Coefficients,
+    smoothing: Smoothing,
+) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+    """One update of both critics, and at each `every`-th of the actor and all targets.
+
+    Args:
+        members: their `others` has the target `actor`.
+        noise: standard normal [M, B, K], for the actions at x_next.
+        chosen: bool [M], who learns.
+
+    Returns:
+        Statistics [M] by name, bool [M] of the members that were updated, and of those whose actor
+        was moved, and the mean absolute error of both critics [M, B].
+    """
+    actor, (target, slow) = members.actor, members.others["actor"]
+    chosen = chosen & ~actor.moving.failed
+
+    with torch.no_grad():
+        limit = smoothing.limit[:, None, None]
+        shift = (smoothing.noise[:, None, None] * noise).clamp(-limit, limit)
+        action = perturbed(networks.head(slow, rows.x_next), shift)
+        goal = goals(members, networks, rows, action, 0.0)
+    statistics, chosen, error = learn_values(members, networks, rows, goal, chosen, every, c)
+
+    first = members.critics[0]
+    due = chosen & (first.moving.steps % every == 0)
+    action = networks.head(actor.leaves, rows.x).tanh()
+    actor_loss = -networks.value(first.leaves, rows.x, action).mean(1)
+    norm = move(actor, actor_loss, due, c)
+    well = ~actor.moving.failed
+    follow(target, actor.moving.weights.detach(), due & well, c)
+
+    own = {"actor_loss": actor_loss.detach(), "gradient_norm": norm}
+    return statistics | own, chosen & well, due & well, error
+
+
+class TD3Members(TorchMembers):
+    """Members that add noise to their policies' actions."""
+
+    def others(self, agent: BaseTD3) -> Mapping[str, Group | Target]:
+        return {"actor": self.target(agent.targets["actor"], agent.policy.parameters)}
+
+    def fetch(self) -> None:
+        super().fetch()
+        self._smoothing = Smoothing(*map(self.column, self._agent.smoothing))
+        self._noise = self.column(self._agent.noise)[:, None, None]
+
+    def explore(self, head: Tensor, noise: Tensor) -> Tensor:
+        return perturbed(head, self._noise * noise)
+
+    def improve(
+        self, rows: Transitions, noise: tuple[Tensor, ...], wanted: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
+        return learn(
+            *(self.learned, self.networks, rows, noise[0], wanted),
+            *(self._agent.config.target_every, self.coefficients, self._smoothing),
+        )
+
+
+class TorchTD3(TorchActorCritic, BaseTD3):
+    """As `TD3`; see `TorchActorCritic`."""
+
+    group = TD3Members
+
+
+Agent = TorchTD3

@@ -1,0 +1,142 @@
+"""What an agent wants kept and when it learns from it, and how large that replay is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from slipstream.core.errors import ConfigError
+from slipstream.kernels.spec import Spec
+from slipstream.rl.experience.replay.tree import tree_levels
+
+
+class Schedule(NamedTuple):
+    """When updates are due: whole numbers, so that no fraction of an update is lost or rounded.
+
+    Attributes:
+        starts: environment steps of the member before learning begins.
+        every: environment steps between two times of learning.
+        numerator, denominator: updates per environment step, an exact fraction.
+    """
+
+    starts: int
+    every: int
+    numerator: int
+    denominator: int
+
+
+def updates_due(schedule: Any, steps: int) -> int:
+    """Updates that a member has made in all when it has done `steps` environment steps.
+
+    floor(ratio * (steps - steps mod every - starts)), none before `starts`. The ratio of updates to
+    data is the same for any number of copies: a row of N steps makes N times what one step makes.
+    """
+    counted = steps - steps % schedule.every - schedule.starts
+    if counted <= 0:
+        return 0
+    due: int = counted * schedule.numerator // schedule.denominator
+    return due
+
+
+class ReplayPlan(NamedTuple):
+    """The replay of each member.
+
+    Attributes:
+        capacity: transitions that are kept at least, once there are as many.
+        batch: transitions of one update.
+        starts: environment steps of the member before the first update (warm-up).
+        every: environment steps of the member between two times of learning, see `updates_due`.
+        updates_per_step: optimiser updates for each environment step, as it is written in decimals.
+        n_step: rewards that are summed before the value of a later observation counts.
+        alpha: exponent of priorities (Schaul et al. 2016); 0: all transitions are drawn alike.
+        storage: `dense` keeps observations as they are, `fields` the STATE fields of a kernel that
+            they are made of; `auto` is the smaller, and `fields` where actions are masked.
+        reflect: batches are reflected, see `reflection.py`.
+    """
+
+    capacity: int
+    batch: int
+    starts: int
+    every: int
+    updates_per_step: float | Fraction
+    n_step: int = 1
+    alpha: float = 0.0
+    storage: Literal["auto", "dense", "fields"] = "auto"
+    reflect: bool = False
+
+    @property
+    def schedule(self) -> Schedule:
+        """When updates are due."""
+        ratio = Fraction(str(self.updates_per_step))
+        return Schedule(self.starts, self.every, ratio.numerator, ratio.denominator)
+
+    def length(self, num_envs: int) -> int:
+        """Transitions that each of N copies keeps."""
+        return -(-self.capacity // num_envs)
+
+    def check(self, num_envs: int) -> None:
+        """Refuses sizes that cannot be learned from.
+
+        Raises:
+            ConfigError: with sizes that can.
+        """
+        if self.capacity < self.batch:
+            raise ConfigError(
+                f"A replay of {self.capacity:,} transitions is smaller than a batch of "
+                f"{self.batch:,}. Set agent.replay_size={self.batch} or more, or a smaller "
+                "agent.batch."
+            )
+        length = self.length(num_envs)
+        if self.n_step > length:
+            raise ConfigError(
+                f"Returns of {self.n_step} steps are longer than the replay: {self.capacity:,} "
+                f"transitions of {num_envs} copies are {length} in a row. Set agent.replay_size="
+                f"{self.n_step * num_envs} or more, or a smaller agent.n_step."
+            )
+
+
+def slots_of(plan: ReplayPlan, spec: Spec, num_envs: int) -> int:
+    """S of each ring: the transitions, the head, and final observations by the time limit."""
+    length, limit = plan.length(num_envs), spec.max_episode_steps
+    return length + 1 + (0 if limit is None else -(-length // limit) + 1)
+
+
+def observation_bytes(spec: Spec) -> int:
+    """Bytes of one observation as it is."""
+    numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
+    return numbers * spec.observation_dtype.itemsize
+
+
+def keeps_fields(plan: ReplayPlan, spec: Spec, fields: int | None, masked: bool) -> bool:
+    """Whether a kernel's fields are kept in place of observations, see `ReplayPlan.storage`.
+
+    Args:
+        plan, spec: of the replay.
+        fields: bytes that they take; None: there is no kernel that can show an observation again.
+        masked: whether there is a mask of allowed choices.
+    """
+    if fields is None or plan.storage == "dense":
+        return False
+    return plan.storage == "fields" or masked or fields < observation_bytes(spec)
+
+
+def replay_bytes(
+    plan: ReplayPlan, spec: Spec, members: int, num_envs: int, fields: int | None = None
+) -> int:
+    """Bytes that the arrays of M members will take, see `Replay`.
+
+    Args:
+        plan, spec: of the replay; members: M; num_envs: N.
+        fields: as for `keeps_fields`.
+    """
+    slots = slots_of(plan, spec, num_envs)
+    slot = 4 * (spec.action_width + 2)
+    if keeps_fields(plan, spec, fields, bool(spec.masked)):
+        slot += fields or 0
+    else:
+        slot += observation_bytes(spec) + (spec.choices if spec.masked else 0)
+    levels, nodes = tree_levels(num_envs * slots)
+    tree = 4 * (2 * nodes - int(levels[1])) if plan.alpha else 0
+    return members * (num_envs * (slots * slot + 16) + tree)

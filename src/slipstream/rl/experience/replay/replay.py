@@ -1,0 +1,331 @@
+"""The replay of M members, for whoever writes it, draws from it, saves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.memory import zeros
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals, VectorEnv
+from slipstream.rl.experience.replay.chunks import Chunks, Made
+from slipstream.rl.experience.replay.compiled import loops
+from slipstream.rl.experience.replay.gather import Batch
+from slipstream.rl.experience.replay.kernel_fields import KernelFields
+from slipstream.rl.experience.replay.plan import ReplayPlan, keeps_fields, slots_of
+from slipstream.rl.experience.replay.reflection import NOTHING, signs_of
+from slipstream.rl.experience.replay.ring import ENDING, GOES_ON, NONE, TRUNCATED, Ring, move_on
+from slipstream.rl.experience.replay.storage import DenseRows, Pixels, ReplayLoops, Storage
+from slipstream.rl.experience.replay.tree import tree_levels
+from slipstream.rl.experience.rollout import Rollout
+
+_SOUGHT = 64  # draws that look for their transitions at once
+
+
+class Sample(NamedTuple):
+    """Batches of g members, and where they came from.
+
+    Attributes:
+        index: int64 [g, B]; weight: float32 [g, B], of importance.
+        batch: a Batch whose arrays have a leading [g].
+    """
+
+    index: NDArray[np.int64]  # type: ignore[assignment]  # hides tuple.index
+    weight: NDArray[np.float32]
+    batch: Batch
+
+
+class Replay:
+    """M members with N copies each; every copy has a ring of its own.
+
+    Args:
+        plan: what is kept.
+        spec: of the environments.
+        members: M; num_envs: N.
+        choices: that the environment's action mask covers, 0 without.
+        envs: the copies that are written, in slices: what kernels can show again is not kept.
+
+    Attributes:
+        ring: what compiled loops take.
+        storage: of the observations.
+        signs: what reflects batches; empty where they stay as they are.
+        slots: S of each ring.
+    """
+
+    def __init__(
+        self,
+        plan: ReplayPlan,
+        spec: Spec,
+        members: int,
+        num_envs: int,
+        choices: int = 0,
+        envs: Sequence[VectorEnv] = (),
+    ) -> None:
+        plan.check(num_envs)
+        self.plan, self.spec, self.members, self.num_envs = plan, spec, members, num_envs
+        copies, self.slots = members * num_envs, slots_of(plan, spec, num_envs)
+        self.storage = choose_storage(plan, spec, copies, self.slots, envs, choices > 0)
+        self.signs = signs_of(spec) if plan.reflect else NOTHING
+        levels, nodes = tree_levels(num_envs * self.slots)
+        if plan.alpha == 0.0:
+            nodes = 0
+        tree = zeros((members, nodes))  # every sum's parts are one cache line
+        block = (copies, self.slots)
+        width = self.storage.width + spec.action_width + 2
+        masks = (*block, choices) if choices and self.storage.masks else (0, 0, 0)
+        self.ring = Ring(
+            rows=zeros((*block, width)),
+            mask=zeros(masks, np.bool_),
+            head=np.zeros(copies, np.int64),
+            written=np.zeros(copies, np.int64),
+            span=np.ones(members, np.int64),
+            held=np.zeros(members, np.int64),
+            steps=np.zeros(members, np.int64),
+            tree=tree,
+            least=np.full((members, max(0, nodes - int(levels[1]))), np.inf, np.float32),
+            levels=levels,
+            target=np.zeros(_SOUGHT),
+            peak=np.ones(members),
+            width=self.storage.width,
+            copies=num_envs,
+            alpha=plan.alpha,
+        )
+        self._loops = loops()
+        self._choices = choices
+        self._samples: dict[tuple[int, int], Sample] = {}
+        self._nothing = np.zeros((copies, 0), np.bool_)
+        self._chunks = [self._make_chunks(m) for m in range(members)]
+
+    def _make_chunks(self, m: int) -> Chunks:
+        ring, own = self.ring, self._copies(m)
+        arrays = [ring.rows[own].view(np.uint8)]
+        if ring.mask.size:
+            arrays.append(ring.mask[own].view(np.uint8))
+        if self.storage.raw is not None:
+            arrays.append(self.storage.raw[own])
+        leaves = self.num_envs * self.slots if ring.tree.shape[1] else 0
+        return Chunks(arrays, ring.tree[m, :leaves])
+
+    @property
+    def loops(self) -> ReplayLoops | None:
+        """For compiled loops that write, or draw batches; None where images are kept."""
+        return self.storage.loops
+
+    @property
+    def held(self) -> NDArray[np.int64]:
+        """Transitions of each member that can be drawn, int64 [M]."""
+        held: NDArray[np.int64] = self.ring.held
+        return held
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Environment steps of each member so far, int64 [M]."""
+        steps: NDArray[np.int64] = self.ring.steps
+        return steps
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all members."""
+        arrays = [value for value in self.ring if isinstance(value, np.ndarray)]
+        beside = 0 if self.storage.raw is None else self.storage.raw.nbytes
+        return sum(array.nbytes for array in arrays) + beside
+
+    # Written.
+
+    def begin(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
+        """Takes the first observations [E, *shape], and what is allowed, bool [E, choices]."""
+        self.storage.begin(self.ring, obs, self._allowed(mask))
+
+    def write(self, rollout: Rollout, t: int, finals: Finals, final_of: NDArray[np.int64]) -> None:
+        """Takes step t of every copy.
+
+        Args:
+            rollout: where it was written; t: row.
+            finals: observations before the reset, of those that were cut short.
+            final_of: int64 [E], which of them belongs to a copy; -1 for none.
+        """
+        mask = self._allowed(None if rollout.mask is None else rollout.mask[t + 1])
+        self.storage.write(self.ring, rollout, t, mask, finals, final_of)
+
+    def _allowed(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+        """What the ring keeps of a mask: [E, 0] where it keeps none."""
+        return self._nothing if mask is None or not self.ring.mask.size else mask
+
+    # Drawn.
+
+    def make_batch(self, rows: int, members: int | None = None) -> Batch:
+        """Memory for B transitions; of several members with a leading axis."""
+        lead = (rows,) if members is None else (members, rows)
+        spec = self.spec
+        shape = spec.observation_shape
+        if spec.observation_dtype != np.uint8:
+            shape = (int(np.prod(shape, dtype=np.int64)),)
+        masks = (*lead, self._choices) if self._choices else (*lead[:-1], 0, 0)
+        return Batch(
+            obs=np.zeros((*lead, *shape), spec.observation_dtype),
+            mask=np.ones(masks, np.bool_),
+            action=np.zeros((*lead, spec.action_width), np.float32),
+            reward=np.zeros(lead, np.float32),
+            discount=np.zeros(lead, np.float32),
+            obs_next=np.zeros((*lead, *shape), spec.observation_dtype),
+            mask_next=np.ones(masks, np.bool_),
+        )
+
+    def fill(
+        self,
+        m: int,
+        key: np.uint64,
+        n_step: int,
+        gamma: float,
+        beta: float,
+        index: NDArray[np.int64],
+        weight: NDArray[np.float32],
+        batch: Batch,
+    ) -> None:
+        """Draws a batch of member m; see `draw` and `gather`.
+
+        Args:
+            m: member; its `held` must be above 0.
+            key: of the random stream, another one at every call.
+            n_step, gamma: rewards that are summed, and their discount.
+            beta: how much of the bias of priorities is undone.
+            index, weight: int64 and float32 [B], written.
+            batch: of `make_batch`, written.
+        """
+        self._loops["draw"](self.ring, m, key, beta, index, weight)
+        self.storage.gather(self.ring, m, index, n_step, gamma, batch)
+        if len(self.signs.obs):
+            self._loops["reflect"](self.signs, key, batch)
+
+    def sample(
+        self,
+        members: NDArray[np.int64],
+        keys: NDArray[np.uint64],
+        rows: int,
+        n_step: int,
+        gamma: NDArray[np.float64],
+        beta: float | NDArray[np.float64] = 1.0,
+    ) -> Sample:
+        """Batches of B rows of some members, one after another; overwritten by the next of as many.
+
+        Args:
+            members: int64 [g]; keys: uint64 [g]; gamma, beta: float64 [g], or one beta.
+            rows: B; n_step: as for `fill`.
+        """
+        size = (len(members), rows)
+        if size not in self._samples:
+            weight, index = np.zeros(size, np.float32), np.zeros(size, np.int64)
+            self._samples[size] = Sample(index, weight, self.make_batch(rows, len(members)))
+        sample, betas = self._samples[size], np.broadcast_to(beta, len(members))
+        for i, m in enumerate(members.tolist()):
+            own = Batch(*(column[i] for column in sample.batch))
+            self.fill(
+                *(m, keys[i], n_step, float(gamma[i]), float(betas[i])),
+                *(sample.index[i], sample.weight[i], own),
+            )
+        return sample
+
+    def reprioritise(self, m: int, index: NDArray[np.int64], error: NDArray[np.float32]) -> None:
+        """Sets the priorities of member m's transitions by their errors, both [B]."""
+        self._loops["new_priorities"](self.ring, m, index, error)
+
+    # Saved.
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """The small part: `written` [E], `steps` and `peak` [M]."""
+        ring = self.ring
+        return {name: getattr(ring, name).copy() for name in ("written", "steps", "peak")}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from `state_dict()`; there are no transitions until `load_bulk` brings them."""
+        ring = self.ring
+        for name in ("written", "steps", "peak"):
+            getattr(ring, name)[:] = state[name]
+        ring.head[:] = ring.written % self.slots
+        used = np.minimum(ring.written + 1, self.slots).reshape(self.members, -1)
+        ring.span[:] = used.max(1)
+        ring.held[:] = 0
+        ring.rows[..., ENDING] = NONE
+        ring.tree[:] = 0.0
+
+    def bulk(self, member: int) -> Mapping[str, Made]:
+        """The large part of a member's: what makes each chunk, by its name; see `chunks.py`."""
+        return self._chunks[member].save(self.ring.written[self._copies(member)])
+
+    def load_bulk(self, member: int, chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
+        """Goes on from chunks of `bulk(member)`; where some are missing, their slots are empty."""
+        ring, copies = self.ring, self._copies(member)
+        self._chunks[member].load(ring.written[copies], chunks)
+        real = ring.rows[copies, :, ENDING] != NONE
+        ring.held[member] = real.sum()
+        if ring.tree.shape[1]:
+            leaves = ring.tree[member, : real.size]
+            leaves[~real.ravel()] = 0.0
+            leaves[real.ravel() & (leaves == 0.0)] = ring.peak[member]
+            self._loops["rebuild"](ring.tree[member], ring.least[member], ring.levels)
+
+    def go_on(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
+        """Looks at the copies as they stand; where one is elsewhere, its episode was cut short.
+
+        Args:
+            obs: [E, *shape]; mask: bool [E, choices] or None.
+        """
+        copies = np.flatnonzero(self.storage.elsewhere(self.ring, obs)).tolist()
+        for e in copies:
+            self._break_off(e)
+        if copies:
+            self.begin(obs, mask)
+
+    def forget(self, m: int) -> None:
+        """Drops all that member m has; `begin` must follow. Steps go on counting."""
+        ring, own = self.ring, self._copies(m)
+        ring.rows[own, :, ENDING] = NONE
+        ring.head[own] = ring.written[own] = 0
+        ring.span[m], ring.held[m], ring.peak[m] = 1, 0, 1.0
+        ring.tree[m] = 0.0
+        ring.least[m] = np.inf
+        self._chunks[m] = self._make_chunks(m)
+
+    def _break_off(self, e: int) -> None:
+        """What the head of copy e shows becomes a final observation, where a step led to it."""
+        ring, m = self.ring, e // self.num_envs
+        before = ring.rows[e, (ring.head[e] - 1) % self.slots]
+        if before[ENDING] == GOES_ON:
+            before[ENDING] = TRUNCATED
+            self._chunks[m].forget(int(ring.written[e]) - 1)
+            move_on(ring, e, m)
+
+    def _copies(self, member: int) -> slice:
+        return slice(member * self.num_envs, (member + 1) * self.num_envs)
+
+
+def choose_storage(
+    plan: ReplayPlan,
+    spec: Spec,
+    copies: int,
+    slots: int,
+    envs: Sequence[VectorEnv],
+    masked: bool,
+) -> Storage:
+    """Where observations are kept, see `ReplayPlan.storage`.
+
+    Raises:
+        ConfigError: fields were asked for, and there is no kernel that can show them.
+    """
+    fits = len(envs) > 0 and KernelFields.fits(envs)
+    fields = KernelFields.bytes_of(envs) if fits else None
+    if plan.storage == "fields" and fields is None:
+        raise ConfigError(
+            "A replay can keep fields in place of observations where they are a kernel's, of one "
+            "player, whose `observe` reads its record field by field; this environment is not. "
+            "Leave the storage at auto, or choose dense."
+        )
+    if keeps_fields(plan, spec, fields, masked):
+        return KernelFields(envs, slots)
+    if spec.observation_dtype == np.uint8:
+        return Pixels(spec, copies, slots)
+    return DenseRows(spec)

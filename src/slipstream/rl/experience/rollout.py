@@ -1,0 +1,102 @@
+"""A block of consecutive experience from one policy version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.kernels.fused import RolloutRows
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals, StepOut
+
+
+class Rollout:
+    """T steps of E = M * N environments, member after member: environment e = m * N + n.
+
+    The environments write their observation, reward and flags straight into these rows, the policy
+    its actions; nothing is copied between the two.
+
+    Args:
+        spec: of the environment.
+        horizon: T, steps.
+        members: M.
+        num_envs: N, environments of one member.
+        mask_width: choices covered by the environment's action mask, 0 where it has none.
+
+    Attributes:
+        obs: [T + 1, E, *shape], float32 or uint8; row T is what the next rollout begins with.
+        actions: [T, E, K], the policy's own (a Gaussian's before clipping), as log_prob needs it.
+        log_prob: float32 [T, E], of those actions when they were taken.
+        reward: float32 [T, E], unscaled.
+        terminated, truncated, valid: bool [T, E].
+        mask: bool [T + 1, E, mask_width] of allowed choices, or None.
+        final_obs, final_index: observations [n, *shape] before the reset of truncated rows, and
+            their (t, e), int64 [n, 2].
+    """
+
+    def __init__(
+        self, spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0
+    ) -> None:
+        self.horizon, self.members, self.num_envs = horizon, members, num_envs
+        t, e = horizon, members * num_envs
+        shape, numbers = spec.observation_shape, spec.action_width
+        self.obs: NDArray[Any] = np.zeros((t + 1, e, *shape), spec.observation_dtype)
+        self.actions: NDArray[Any] = np.zeros((t, e, numbers), spec.action_dtype)
+        self.log_prob = np.zeros((t, e), np.float32)
+        self.reward = np.zeros((t, e), np.float32)
+        self.terminated = np.zeros((t, e), np.bool_)
+        self.truncated = np.zeros((t, e), np.bool_)
+        self.valid = np.ones((t, e), np.bool_)
+        self.mask = np.ones((t + 1, e, mask_width), np.bool_) if mask_width else None
+        self.final_obs = self.obs[0, :0]
+        self.final_index = np.zeros((0, 2), np.int64)
+
+    @property
+    def steps(self) -> int:
+        """Environment steps held, T * E."""
+        return self.horizon * self.members * self.num_envs
+
+    @property
+    def rows(self) -> RolloutRows:
+        """The rows as loops fill them that act and step at once."""
+        mask = np.zeros((0, 0), np.bool_) if self.mask is None else self.mask
+        flat = self.obs.reshape(*self.obs.shape[:2], -1)
+        kept = (self.actions, self.log_prob, self.reward, self.terminated, self.truncated)
+        return RolloutRows(self.obs, flat, mask, *kept)
+
+    def step_out(self, t: int, lo: int = 0, hi: int | None = None) -> StepOut:
+        """Where step t of environments lo..hi writes: its observation goes to row t + 1."""
+        return StepOut(
+            self.obs[t + 1, lo:hi],
+            self.reward[t, lo:hi],
+            self.terminated[t, lo:hi],
+            self.truncated[t, lo:hi],
+            self.valid[t, lo:hi],
+            None if self.mask is None else self.mask[t + 1, lo:hi],
+        )
+
+    def set_finals(self, *finals: Finals) -> None:
+        """Keeps truncated rows' final observations, of the environments that filled this block."""
+        self.final_obs = np.concatenate([part.obs for part in finals])
+        index = np.concatenate([part.index for part in finals])
+        self.final_index = np.ascontiguousarray(index, np.int64)
+
+    def carry_over(self) -> None:
+        """Begins the next block with the last observation, and forgets final observations."""
+        self.obs[0] = self.obs[self.horizon]
+        if self.mask is not None:
+            self.mask[0] = self.mask[self.horizon]
+        self.final_obs, self.final_index = self.final_obs[:0], self.final_index[:0]
+
+
+def rollout_bytes(
+    spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0
+) -> int:
+    """Bytes that a `Rollout` of this size allocates (final observations apart)."""
+    e = members * num_envs
+    numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
+    obs = numbers * spec.observation_dtype.itemsize + mask_width
+    step = spec.action_width * spec.action_dtype.itemsize + 4 + 4 + 3
+    return (horizon + 1) * e * obs + horizon * e * step

@@ -1,0 +1,264 @@
+"""Fully connected layers of one member on a block of rows, forward and backward.
+
+Plain loops that `compiled.py` compiles. A network is a table, int64 [L, 7] with a line for each
+layer, and lies in the member's row of weights. Rows pass in blocks (`block_rows`), so that what a
+block leaves on its way stays in the processor's nearest memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slipstream.jit.gemm.matrices import matrix
+from slipstream.jit.gemm.products import (
+    add_transposed_product,
+    fused,
+    gated_product,
+    head_product,
+    layer_product,
+    transpose,
+)
+
+BLOCK = 64  # rows
+# Outputs of a layer, from which on its weights are read once for so many times BLOCK rows: weights
+# that no near memory holds are read from far, and gradients are read and written there.
+_WIDE = ((512, 4), (128, 2))
+
+_FEW = 4  # at most a quarter of the outputs true: those alone are made, and their gradients
+
+# Columns of a table.
+INPUTS = 0
+OUTPUTS = 1
+WEIGHT = 2  # where the matrix [inputs, outputs] begins in the member's weights
+BIAS = 3  # where the bias begins, or -1 for none
+PLACE = 4  # numbers of a row that the outputs of the layers below take
+# Inputs and outputs without padding: what is 0 on both sides no sum needs to pass through.
+TRUE_INPUTS = 5
+TRUE_OUTPUTS = 6
+LINE = 7  # numbers of a layer
+
+# x P(x^2) / Q(x^2) fitted to tanh x for |x| <= 9.1, beyond which float32 knows 1 only; all terms
+# are positive. Error below 3e-7.
+_LIMIT = np.float32(9.1)
+_P1 = np.float32(0.133774995803833)
+_P2 = np.float32(0.0034912892151623964)
+_P3 = np.float32(2.053404023172334e-05)
+_P4 = np.float32(1.3242739349550448e-08)
+_Q1 = np.float32(0.46710819005966187)
+_Q2 = np.float32(0.02586091309785843)
+_Q3 = np.float32(0.0003278417279943824)
+_Q4 = np.float32(7.732424478490429e-07)
+_ONE = np.float32(1.0)
+_ZERO = np.float32(0.0)
+_ENDLESS = np.float32(-np.inf)
+
+
+def block_rows(widths: Sequence[int], rows: int) -> int:
+    """Rows that pass at once in an update of `rows`, by a network with such hidden layers."""
+    times = next((times for least, times in _WIDE if max(widths) >= least), 1)
+    return min(rows, times * BLOCK)
+
+
+def hyperbolic_tangent(x: Any) -> Any:
+    """tanh of a float32, from arithmetic alone: a processor does many at once."""
+    near = _within(x, _LIMIT)
+    s = near * near
+    p = fused(s, fused(s, fused(s, fused(s, _P4, _P3), _P2), _P1), _ONE)
+    q = fused(s, fused(s, fused(s, fused(s, _Q4, _Q3), _Q2), _Q1), _ONE)
+    return _within(near * p / q, _ONE)
+
+
+def _within(x: Any, limit: Any) -> Any:
+    """x, at most `limit` from 0; NaN stays NaN, so that a sick member is noticed."""
+    low = -limit if x < -limit else x
+    return limit if low > limit else low
+
+
+def layer(weights: Any, table: Any, i: int, relu: bool, x: Any, y: Any) -> None:
+    """y = activation(x weight + bias); the last layer is linear."""
+    inputs, outputs, at, bias = (
+        table[i, TRUE_INPUTS],
+        table[i, OUTPUTS],
+        table[i, WEIGHT],
+        table[i, BIAS],
+    )
+    last, true = i == len(table) - 1, table[i, TRUE_OUTPUTS]
+    if last and i > 0 and true <= outputs // _FEW:
+        head = matrix(weights, at, table[i, INPUTS], outputs)
+        head_product(x, head, weights[bias : bias + true], y)
+        return
+    start = weights[bias : bias + outputs] if bias >= 0 else weights[:0]
+    floor = _ZERO if relu and not last else _ENDLESS
+    layer_product(x, matrix(weights, at, inputs, outputs), start, floor, y)
+    if last or relu:
+        return
+    for r in range(y.shape[0]):
+        row = y[r]
+        for j in range(outputs):
+            row[j] = hyperbolic_tangent(row[j])
+
+
+def forward(weights: Any, table: Any, relu: bool, x: Any, space: Any) -> None:
+    """All layers.
+
+    Args:
+        weights: float32 [P] of one member; table: int64 [L, 7]; relu: else tanh.
+        x: float32 [b, inputs], of one block.
+        space: float32 [>= b * all outputs]; layer i's outputs [b, outputs] are left at b * PLACE.
+    """
+    b = x.shape[0]
+    y = matrix(space, 0, b, table[0, OUTPUTS])
+    layer(weights, table, 0, relu, x, y)
+    for i in range(1, len(table)):
+        at, width = table[i, PLACE], table[i, OUTPUTS]
+        above = matrix(space, b * at, b, width)
+        layer(weights, table, i, relu, y, above)
+        y = above
+
+
+def turn(weights: Any, table: Any, turned: Any) -> None:
+    """Writes the transposed matrices of all layers but the first, where the matrices lie."""
+    for i in range(1, len(table)):
+        turn_rows(weights, table, i, table[i, INPUTS], turned)
+
+
+def turn_rows(weights: Any, table: Any, i: int, rows: int, turned: Any) -> None:
+    """Writes the first rows of layer i's matrix as columns, [outputs, rows], where it lies.
+
+    Rows and outputs are multiples of COLUMNS.
+    """
+    outputs, at = table[i, OUTPUTS], table[i, WEIGHT]
+    transpose(matrix(weights, at, rows, outputs), matrix(turned, at, outputs, rows))
+
+
+def backward(
+    turned: Any, gradient: Any, table: Any, relu: bool, x: Any, space: Any, d_space: Any
+) -> None:
+    """Adds a block's gradients, given those of the last outputs in their place of d_space.
+
+    Args:
+        turned: float32 [P], of `turn`; gradient: float32 [P], added to.
+        x, space: of `forward`; d_space: like space, overwritten below the last layer.
+    """
+    b = x.shape[0]
+    last = len(table) - 1
+    place, width = table[last, PLACE], table[last, OUTPUTS]
+    d = matrix(d_space, b * place, b, width)
+    for i in range(last, 0, -1):
+        inputs, outputs, at, bias = (
+            table[i, INPUTS], table[i, OUTPUTS], table[i, WEIGHT], table[i, BIAS],
+        )  # fmt: skip
+        place = table[i - 1, PLACE]
+        below = matrix(space, b * place, b, inputs)
+        d_below = matrix(d_space, b * place, b, inputs)
+        of_weight, true = matrix(gradient, at, inputs, outputs), table[i, TRUE_OUTPUTS]
+        if true <= min(b, outputs // _FEW):
+            add_columns(below, d, of_weight, matrix(d_space, b * place, true, inputs))
+        else:
+            add_transposed_product(below, d, of_weight)
+        of_bias = gradient[bias : bias + outputs]
+        for r in range(b):
+            for j in range(outputs):
+                of_bias[j] += d[r, j]
+        to_below(relu, d, matrix(turned, at, true, inputs), below, d_below)
+        d = d_below
+    inputs, outputs, at = table[0, INPUTS], table[0, OUTPUTS], table[0, WEIGHT]
+    add_transposed_product(x, d, matrix(gradient, at, inputs, outputs))
+
+
+def add_columns(a: Any, b: Any, c: Any, columns: Any) -> None:
+    """`add_transposed_product` for the first n columns of b [K, C] and c [R, C] alone.
+
+    A product is the faster the wider it is, and its sums are the same transposed.
+
+    Args:
+        columns: float32 [n, R], overwritten.
+    """
+    for j in range(len(columns)):
+        for i in range(len(c)):
+            columns[j, i] = c[i, j]
+    add_transposed_product(b, a, columns)
+    for j in range(len(columns)):
+        for i in range(len(c)):
+            c[i, j] = columns[j, i]
+
+
+def input_gradient(turned: Any, table: Any, relu: bool, space: Any, d_space: Any, d_x: Any) -> None:
+    """Gradients of a block for its inputs, and none for weights.
+
+    Args:
+        turned: float32 [P], of `turn`, and of `turn_rows` for the first layer and C rows.
+        space: of `forward`; d_space: as for `backward`.
+        d_x: float32 [b, C], written: d loss / d x for the first C inputs.
+    """
+    b, columns = d_x.shape
+    last = len(table) - 1
+    place, width = table[last, PLACE], table[last, OUTPUTS]
+    d = matrix(d_space, b * place, b, width)
+    for i in range(last, 0, -1):
+        inputs, outputs, at = table[i, INPUTS], table[i, TRUE_OUTPUTS], table[i, WEIGHT]
+        place = table[i - 1, PLACE]
+        d_below = matrix(d_space, b * place, b, inputs)
+        below = matrix(space, b * place, b, inputs)
+        to_below(relu, d, matrix(turned, at, outputs, inputs), below, d_below)
+        d = d_below
+    outputs, at = table[0, OUTPUTS], table[0, WEIGHT]
+    first = matrix(turned, at, outputs, columns)
+    layer_product(d, first, turned[:0], _ENDLESS, d_x)
+
+
+def keep_rows(table: Any, b: int, kept: Any, space: Any) -> None:
+    """Leaves in `space` what `forward` would have left there for some of the rows alone.
+
+    Args:
+        b: rows that passed; kept: int64 [n], which of them count, ascending.
+    """
+    n = len(kept)
+    if n == b:
+        return
+    for i in range(len(table)):
+        place, width = table[i, PLACE], table[i, OUTPUTS]
+        y, to = matrix(space, b * place, b, width), matrix(space, n * place, n, width)
+        for r in range(n):  # forward in memory: nothing is overwritten before it was moved
+            line, source = to[r], y[kept[r]]
+            for j in range(len(line)):
+                line[j] = source[j]
+
+
+def to_below(relu: bool, d: Any, matrix: Any, y: Any, d_y: Any) -> None:
+    """Derivatives d [b, >= C] of a layer's outputs back to what the layer below activated.
+
+    Args:
+        matrix: float32 [C, B], transposed; y: float32 [b, B], of the layer below.
+        d_y: float32 [b, B], written.
+    """
+    if relu:
+        gated_product(d, matrix, y, d_y)
+        return
+    layer_product(d, matrix, y[0, :0], _ENDLESS, d_y)
+    for r in range(y.shape[0]):
+        line, to = y[r], d_y[r]
+        for j in range(len(line)):
+            to[j] *= _ONE - line[j] * line[j]
+
+
+def forward_members(weights: Any, table: Any, relu: bool, x: Any, space: Any, out: Any) -> None:
+    """Last outputs of every member.
+
+    Args:
+        weights: float32 [M, P]; x: float32 [M, R, inputs], rows may lie apart.
+        space: float32 [BLOCK * all outputs], overwritten.
+        out: float32 [M, R, outputs], written.
+    """
+    last, width = len(table) - 1, out.shape[2]
+    for m in range(out.shape[0]):
+        for first in range(0, out.shape[1], BLOCK):
+            rows = min(BLOCK, out.shape[1] - first)
+            forward(weights[m], table, relu, x[m, first : first + rows], space)
+            y = space[rows * table[last, PLACE] :]
+            for r in range(rows):
+                for j in range(width):
+                    out[m, first + r, j] = y[r * width + j]

@@ -1,0 +1,352 @@
+"""Networks of a whole population: every weight has a leading member axis."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.memory import zeros
+from slipstream.core.random import word
+from slipstream.jit import draws
+from slipstream.jit.gemm.products import COLUMNS
+from slipstream.rl.nets.compiled import loops
+from slipstream.rl.nets.layers import BLOCK, INPUTS, OUTPUTS, WEIGHT
+from slipstream.rl.nets.parameters import Views, places
+
+_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+_LEFT_OUT: ContextVar[bool] = ContextVar("left out", default=False)
+
+
+@contextmanager
+def left_out() -> Iterator[None]:
+    """What is made within it begins with zeros: a state with all weights is restored into it.
+
+    Drawing and decomposing them is most of the time in which members that go on are assembled.
+    """
+    before = _LEFT_OUT.set(True)
+    try:
+        yield
+    finally:
+        _LEFT_OUT.reset(before)
+
+
+def orthogonal(
+    weight: NDArray[np.float32],
+    shape: tuple[int, int],
+    gain: float,
+    seeds: Sequence[int],
+    layer: int,
+) -> None:
+    """Fills weight [M, >= in, >= out] with orthogonal matrices of `shape`; padding stays 0.
+
+    Q of the QR decomposition of a normal matrix, signs taken from R (Saxe, McClelland, Ganguli
+    2014, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks").
+
+    Args:
+        weight: written in place.
+        shape: true (in, out) of one member's matrix.
+        gain: factor.
+        seeds: [M]; a member's matrix follows from its seed and `layer` alone.
+        layer: number of the matrix within the network.
+    """
+    if _LEFT_OUT.get():
+        return
+    rows, columns = max(shape), min(shape)
+    normal = np.zeros((len(seeds), rows * columns), np.float32)
+    draws.fill_normal(draws.member_keys(seeds, draws.INIT, layer), 0, normal)
+    for m in range(len(seeds)):
+        q, r = np.linalg.qr(normal[m].reshape(rows, columns).astype(np.float64))
+        q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
+        weight[m, : shape[0], : shape[1]] = gain * (q if shape[0] >= shape[1] else q.T)
+
+
+def fan_in_uniform(
+    weight: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    shape: tuple[int, int],
+    seeds: Sequence[int],
+    layer: int,
+) -> None:
+    """Fills weight [M, >= in, >= out] and bias [M, >= out] from U(-1/sqrt(in), 1/sqrt(in)).
+
+    What PyTorch's linear layers start with (LeCun, Bottou, Orr, Mueller 1998, "Efficient backprop",
+    section 4.6, with a third of its variance), and with them the published value-based agents.
+
+    Args:
+        weight, bias: written in place; padding stays 0.
+        shape, seeds, layer: as for `orthogonal`.
+    """
+    if _LEFT_OUT.get():
+        return
+    rows, columns = shape
+    keys = draws.member_keys(seeds, draws.INIT, layer)
+    with np.errstate(over="ignore"):
+        bits = word(keys[:, None], np.arange((rows + 1) * columns, dtype=np.uint64)[None])
+    unit = (bits >> np.uint64(11)).astype(np.float64) * _TO_UNIT
+    numbers = ((2.0 * unit - 1.0) / np.sqrt(rows)).reshape(len(keys), rows + 1, columns)
+    weight[:, :rows, :columns] = numbers[:, :rows]
+    bias[:, :columns] = numbers[:, rows]
+
+
+_ZERO = np.float32(0.0)
+
+
+def blocks(shape: tuple[int, ...], stream: int, choices: int) -> NDArray[np.float32]:
+    """1 where the last matrix, padded to `shape`, may be other than 0."""
+    allowed = np.zeros(shape, np.float32)
+    allowed[:stream, choices] = 1.0
+    allowed[stream : 2 * stream, :choices] = 1.0
+    return allowed
+
+
+def clear_across(gradient: Any, table: Any, stream: int, choices: int) -> None:
+    """Sets the gradient of the last matrix to 0 where it leads from one stream to the other.
+
+    Args:
+        gradient: float32 [P] of one member; table: as in `layers.py`.
+    """
+    last = len(table) - 1
+    inputs, outputs, at = table[last, INPUTS], table[last, OUTPUTS], table[last, WEIGHT]
+    matrix = gradient[at : at + inputs * outputs].reshape(inputs, outputs)
+    for i in range(inputs):
+        if i < stream:
+            for j in range(outputs):
+                if j != choices:
+                    matrix[i, j] = _ZERO
+        else:
+            matrix[i, choices] = _ZERO
+
+
+def join_streams(row: Any, choices: int, values: Any) -> None:
+    """Q of one row of outputs: advantages [choices], then the value.
+
+    Args:
+        row: float32 [> choices]; values: float64 [choices], written.
+    """
+    mean = 0.0
+    for j in range(choices):
+        mean += float(row[j])
+    mean /= choices
+    for j in range(choices):
+        values[j] = float(row[choices]) + (float(row[j]) - mean)
+
+
+Activation = Literal["tanh", "relu"]
+Shapes = dict[str, tuple[int, ...]]
+Array: TypeAlias = NDArray[np.float32]
+
+
+def input_width(numbers: int) -> int:
+    """Columns of a network's input: the numbers, a column of ones for the bias, padding with 0."""
+    return padded(numbers + 1)
+
+
+def padded(width: int) -> int:
+    """`width` rounded up to a multiple of what products of matrices take.
+
+    Padding weights start at 0 and have gradient 0: they stay 0.
+    """
+    return -(-width // COLUMNS) * COLUMNS
+
+
+@dataclass(frozen=True)
+class _Layer:
+    weight: str
+    bias: str
+    inputs: int
+    outputs: int
+    gain: float
+
+
+class Mlp:
+    """Fully connected layers; `layers.py` calculates them.
+
+    The first layer has no bias of its own: it is the weight of the input's column of ones.
+
+    Args:
+        name: prefix of the parameters' names.
+        sizes: true widths (inputs, hidden..., outputs).
+        activation: between layers; the last one is linear.
+        output_gain: gain of the last layer's orthogonal start; None: all layers start with
+            `fan_in_uniform`.
+        stream: of a dueling network the width of each stream, see `join_streams`; else 0.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sizes: Sequence[int],
+        activation: Activation,
+        output_gain: float | None,
+        stream: int = 0,
+    ) -> None:
+        self.stream, self._orthogonal = stream, output_gain is not None
+        gain = 5.0 / 3.0 if activation == "tanh" else math.sqrt(2.0)
+        last = len(sizes) - 2
+        self.layers = [
+            _Layer(
+                f"{name}.{i}.weight",
+                f"{name}.{i}.bias",
+                a,
+                b,
+                output_gain if i == last and output_gain is not None else gain,
+            )
+            for i, (a, b) in enumerate(itertools.pairwise(sizes))
+        ]
+
+    def shapes(self) -> Shapes:
+        """Padded shapes of one member's tensors."""
+        shapes: Shapes = {}
+        for i, layer in enumerate(self.layers):
+            inputs = padded(layer.inputs) if i else input_width(layer.inputs)
+            shapes[layer.weight] = (inputs, padded(layer.outputs))
+            if i:
+                shapes[layer.bias] = (1, padded(layer.outputs))
+        return shapes
+
+    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int], first: int) -> None:
+        """First weights; `first` numbers this network's first matrix.
+
+        Orthogonal with biases of 0; or from the fan-in, biases too.
+        """
+        for i, layer in enumerate(self.layers):
+            shape, weight = (layer.inputs, layer.outputs), weights[layer.weight]
+            if self._orthogonal:
+                orthogonal(weight, shape, layer.gain, seeds, first + i)
+                continue
+            # the first layer's bias is the weight of the input's column of ones
+            bias = weights[layer.bias][:, 0] if i else weight[:, layer.inputs]
+            if self.stream and i == len(self.layers) - 1:
+                shape = (self.stream, layer.outputs)
+                both = np.zeros_like(weight)
+                fan_in_uniform(both, bias, shape, seeds, first + i)
+                both[:, self.stream : layer.inputs] = both[:, : self.stream]
+                weight[:] = both * blocks(weight.shape[1:], self.stream, layer.outputs - 1)
+            else:
+                fan_in_uniform(weight, bias, shape, seeds, first + i)
+
+    def table(self, offsets: Mapping[str, int]) -> NDArray[np.int64]:
+        """The table that `layers.py` reads, given where the tensors begin in a member's row."""
+        lines: list[tuple[int, ...]] = []
+        place = 0
+        for layer, (inputs, outputs) in zip(
+            self.layers, (s for name, s in self.shapes().items() if "weight" in name), strict=True
+        ):
+            bias = offsets.get(layer.bias, -1)
+            true = (layer.inputs + (not lines), layer.outputs)  # the first has a column of ones
+            lines.append((inputs, outputs, offsets[layer.weight], bias, place, *true))
+            place += outputs
+        return np.array(lines, np.int64)
+
+
+class Workspace:
+    """Buffers of one thread for one shape [M, R].
+
+    Attributes:
+        head, value: outputs [M, R, padded].
+        block: what passes through an `Mlp` at once, of one member.
+    """
+
+    def __init__(self, members: int, rows: int, head_width: int, block: int) -> None:
+        self.head: Array = zeros((members, rows, padded(head_width)))
+        self.value: Array = zeros((members, rows, padded(1)))
+        self.block: Array = zeros((block,))
+
+
+class Network(Protocol):
+    """An actor and a critic for one kind of observation."""
+
+    def shapes(self) -> Shapes:
+        """Shapes of one member's tensors by name."""
+
+    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
+        """First weights, member m's from seeds[m] alone."""
+
+    def workspace(self, members: int, rows: int) -> Workspace:
+        """Buffers for M members and R rows each."""
+
+    def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+        """Actor's head [M, R, padded head width] of x [M, R, ...]."""
+
+    def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+        """Critic's output [M, R, padded]: the value in column 0."""
+
+
+class MlpNetwork:
+    """A fully connected actor, and beside it a critic where the policy has one.
+
+    Args:
+        inputs: D numbers of an observation.
+        widths: hidden layers of each.
+        head_width: outputs of the actor.
+        activation: between layers.
+        critic: whether there is one. The heads of agents that learn from values alone have none;
+            they start with `fan_in_uniform`, as those agents' papers and libraries do.
+        dueling: the actor's outputs are advantages and, after them, the state's value; see
+            `join_streams`.
+
+    Attributes:
+        mlps: actor, and critic.
+        tables: int64 [1 or 2, L, 7], of actor and critic, as `layers.py` reads them.
+        stream: width of each stream of a dueling network, else 0.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        widths: Sequence[int],
+        head_width: int,
+        activation: Activation,
+        *,
+        critic: bool = True,
+        dueling: bool = False,
+    ) -> None:
+        self.activation = activation
+        self.stream, hidden = 0, tuple(widths)
+        if dueling:
+            self.stream, hidden = widths[-1], (*widths[:-1], 2 * widths[-1])
+        self.head_width = head_width + dueling
+        sizes, gain = (inputs, *hidden, self.head_width), 0.01 if critic else None
+        self.mlps = [Mlp("actor", sizes, activation, gain, self.stream)]
+        if critic:
+            self.mlps.append(Mlp("critic", (inputs, *widths, 1), activation, 1.0))
+        offsets, _ = places(self.shapes())
+        self.tables = np.stack([mlp.table(offsets) for mlp in self.mlps])
+
+    def shapes(self) -> Shapes:
+        return {name: shape for mlp in self.mlps for name, shape in mlp.shapes().items()}
+
+    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
+        first = 0
+        for mlp in self.mlps:
+            mlp.initialise(weights, seeds, first)
+            first += len(mlp.layers)
+
+    def workspace(self, members: int, rows: int) -> Workspace:
+        return Workspace(members, rows, self.head_width, self.numbers(BLOCK))
+
+    def numbers(self, rows: int) -> int:
+        """Numbers that the outputs of all layers of one network take, for so many rows."""
+        return rows * int(self.tables[:, :, OUTPUTS].sum(1).max())
+
+    def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+        return self._outputs(weights, 0, x, space.block, space.head)
+
+    def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+        assert len(self.mlps) > 1, "this policy has no critic"
+        return self._outputs(weights, 1, x, space.block, space.value)
+
+    def _outputs(
+        self, weights: Views, which: int, x: NDArray[Any], block: Array, out: Array
+    ) -> Array:
+        relu = self.activation == "relu"
+        loops()["forward_members"](weights.flat, self.tables[which], relu, x, block, out)
+        return out

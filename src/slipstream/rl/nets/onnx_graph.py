@@ -1,0 +1,206 @@
+"""A policy as an ONNX model: scaling, masks and the mapping of actions are nodes of its graph.
+
+Its inputs are rows, as the policy's description has them (docs/policies.md): the environment's own
+observations where these are one array, else their numbers one after another. Its outputs are the
+most likely actions, as the environment takes them, and the network's own numbers, for those who
+draw.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.extras import require
+from slipstream.core.storage.files import write_bytes
+from slipstream.core.version import __version__
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import pack
+
+OLDEST, OPSET = 13, 17  # the first that has all operators, and what is written unless told
+TOLERANCE = 1e-5  # of outputs and actions, in parts of the largest where that is above 1
+_TIES = 1e-3  # share of rows
+_FILES = "An ONNX file"
+
+
+class _Graph:
+    """Nodes as they are added, each with one output; arrays become constants."""
+
+    def __init__(self, helper: Any, tensor: Any) -> None:
+        self._helper, self._tensor = helper, tensor
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def __call__(self, kind: str, *inputs: Any, name: str = "", **attributes: Any) -> str:
+        """Adds a node of names and arrays; its output's name."""
+        names = []
+        for one in inputs:
+            names.append(one if isinstance(one, str) else f"constant_{len(self.constants)}")
+            if not isinstance(one, str):
+                self.constants.append(self._tensor(np.asarray(one, order="C"), names[-1]))
+        name = name or f"{kind.lower()}_{len(self.nodes)}"
+        self.nodes.append(self._helper.make_node(kind, names, [name], **attributes))
+        return name
+
+    def columns(self, x: str, lo: int, hi: int, name: str = "") -> str:
+        """Columns lo..hi-1 of x."""
+        return self("Slice", x, *(np.array([n]) for n in (lo, hi, 1)), name=name)
+
+
+def model_of(policy: Policy, opset: int = OPSET) -> Any:
+    """The ONNX model of a policy of one member; `mask` is an input where one is needed.
+
+    Args:
+        policy: that was read from a file.
+        opset: version of ONNX's operators.
+
+    Raises:
+        ConfigError: the installed onnx has no such opset, or operators are missing in it.
+        ResourceError: onnx is not installed.
+    """
+    onnx = require("onnx", _FILES, "onnx")
+    helper, newest = onnx.helper, onnx.defs.onnx_opset_version()
+    if not OLDEST <= opset <= newest:
+        raise ConfigError(
+            f"ONNX's opset {opset} is not written here: {OLDEST} is the first that has all "
+            f"operators of a policy, and {newest} the last that the installed onnx knows. Leave "
+            f"out --opset for {OPSET}, or name one that your reader knows."
+        )
+    graph, (tensors, own) = _Graph(helper, onnx.numpy_helper.from_array), pack(policy)
+    floats, bytes_, truth = (
+        helper.np_dtype_to_tensor_dtype(np.dtype(one)) for one in ("f4", "u1", "?")
+    )
+    actions, taken, rows = policy.actions, own["native"]["action"], own["observation"]
+    kind = bytes_ if rows["dtype"] == "uint8" else floats
+    inputs = [helper.make_tensor_value_info("observation", kind, ["N", *rows["shape"]])]
+    x = graph("Cast", "observation", to=floats) if kind == bytes_ else "observation"
+    layers = (_images if policy.is_image else _rows)(graph, x, tensors, policy)
+    x = graph.columns(layers, 0, actions.head_width, "outputs")
+    if actions.sizes:
+        if own["native"]["masked"]:
+            choices = ["N", sum(actions.sizes)]
+            inputs.append(helper.make_tensor_value_info("mask", truth, choices))
+            x = graph("Where", "mask", x, np.array(-np.inf, np.float32))
+        ends = itertools.accumulate(actions.sizes)
+        parts = [graph.columns(x, end - n, end) for n, end in zip(actions.sizes, ends, strict=True)]
+        x = graph("Concat", *(graph("ArgMax", part, axis=1) for part in parts), axis=1)
+        x = graph("Add", x, np.ravel(np.array(taken.get("start", 0), np.int64)))
+    else:
+        _, _, half, middle, low, high = actions.arrays
+        x = graph.columns(x, 0, actions.width)
+        x = graph("Tanh", x) if actions.squashed else x
+        x = graph("Add", graph("Mul", x, half), middle)
+        x = graph("Min", graph("Max", x, low), high)
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(taken.get("dtype", "int64")))
+    shape = list(np.shape(taken["sizes"])) if taken["kind"] == "choice" else taken["shape"]
+    graph("Reshape", graph("Cast", x, to=dtype), np.array([-1, *shape]), name="action")
+    outputs = [
+        helper.make_tensor_value_info("action", dtype, ["N", *shape]),
+        helper.make_tensor_value_info("outputs", floats, ["N", actions.head_width]),
+    ]
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
+        opset_imports=opsets,
+        ir_version=helper.find_min_ir_version_for(opsets),
+        producer_name="slipstream",
+        producer_version=__version__,
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _rows(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: Policy) -> str:
+    """The last layer's outputs for rows of numbers."""
+    x = graph("Sub", graph("Flatten", x, axis=1), tensors["observation.mean"])
+    x = graph("Mul", x, tensors["observation.inverse_std"])
+    assert policy.scale is not None
+    limit = policy.scale.limit[0]
+    if np.isfinite(limit).all() and len(set(limit.tolist())) == 1:
+        x = graph("Clip", x, -limit[0], limit[0])
+    elif np.isfinite(limit).any():
+        x = graph("Min", graph("Max", x, -limit), limit)
+    for i in range(len(policy.widths) + 1):
+        x = graph("Relu" if policy.activation == "relu" else "Tanh", x) if i else x
+        x = graph("Gemm", x, *(tensors[f"weights.actor.{i}.{k}"] for k in ("weight", "bias")))
+    return x
+
+
+def _images(graph: _Graph, x: str, tensors: Mapping[str, NDArray[Any]], policy: Policy) -> str:
+    """The same for images."""
+    network: Any = policy.network  # whose module needs torch
+    x = graph("Div", x, np.array(255.0, np.float32))
+    for name, *_, stride in network.layers:
+        own = (tensors[f"weights.{name}.{k}"] for k in ("weight", "bias"))
+        x = graph("Relu", graph("Conv", x, *own, strides=[stride, stride]))
+    x = graph("Flatten", x, axis=1)
+    for name in ("dense", "actor"):
+        x = graph("Gemm", x, *(tensors[f"weights.{name}.{k}"] for k in ("weight", "bias")))
+        x = graph("Relu", x) if name == "dense" else x
+    return x
+
+
+def write_onnx(
+    policy: Policy, rows: NDArray[Any], mask: NDArray[np.bool_] | None, file: Path, opset: int
+) -> dict[str, Any]:
+    """Writes a policy's model once it has acted as the policy does on recorded rows.
+
+    Args:
+        policy: of one member, that was read from a file.
+        rows: [n, *shape], not scaled; mask: bool [n, choices] or None.
+        file, opset: see `model_of`.
+
+    Returns:
+        What the file says of that comparison, too: what ran the model, rows, differences.
+
+    Raises:
+        ResourceError: they act differently; nothing is written.
+    """
+    model = model_of(policy, opset)
+    feeds = {"observation": rows} | ({} if mask is None else {"mask": mask})
+    ran, (found, outputs) = _run(model.SerializeToString(), feeds)
+    own = policy.actor(len(rows)).head(rows)[0, : len(rows), : policy.actions.head_width]
+    acted = policy.native.actions(policy.act_rows(rows, mask=mask), (len(rows),))
+    facts: dict[str, Any] = {"ran_by": ran, "inputs": list(feeds), "observations": len(rows)}
+    facts["tolerance"] = TOLERANCE
+    largest = float(np.abs(outputs - own).max() / max(1.0, np.abs(own).max()))
+    if policy.actions.sizes:  # two outputs that are equal but for rounding may change their order
+        other = float(np.mean((found != acted).reshape(len(rows), -1).any(1)))
+        fine = other <= _TIES
+        facts["other_choices"] = other
+    else:
+        extent = np.maximum(policy.actions.arrays[2], 1.0)
+        largest = max(largest, float((np.abs(found - acted).reshape(len(rows), -1) / extent).max()))
+        fine = True
+    facts["largest_difference"] = largest
+    if not (fine and largest <= TOLERANCE):
+        raise ResourceError(
+            f"The ONNX file would not act as the policy does: {json.dumps(facts)}. Nothing was "
+            "written. Try another --opset, or another version of the library that ran it."
+        )
+    told = {"opset": opset, "policy": pack(policy)[1], "parity": facts}
+    props = {name: json.dumps(value) for name, value in told.items()}
+    require("onnx.helper", _FILES, "onnx").set_model_props(model, props)
+    write_bytes(file, model.SerializeToString())
+    return facts
+
+
+def _run(content: bytes, feeds: Mapping[str, NDArray[Any]]) -> tuple[str, list[NDArray[Any]]]:
+    """Actions and outputs of a model, and by what: onnxruntime, else onnx itself, which is slow."""
+    try:
+        library = require("onnxruntime", _FILES, "onnx")
+    except ResourceError:
+        library = require("onnx", _FILES, "onnx")
+        reference = require("onnx.reference", _FILES, "onnx").ReferenceEvaluator
+        session, name = reference(library.load_from_string(content)), "the reference of onnx"
+    else:
+        session = library.InferenceSession(content, providers=["CPUExecutionProvider"])
+        name = "onnxruntime"
+    return f"{name} {library.__version__}", session.run(["action", "outputs"], feeds)

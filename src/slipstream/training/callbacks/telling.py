@@ -1,0 +1,186 @@
+"""Telling: a training's events as a `Status` and as lines, for terminals and logbooks alike."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Protocol
+
+from slipstream.core.storage import lines
+from slipstream.core.storage.lines import spread, summary
+from slipstream.core.storage.status import Status
+from slipstream.core.text import plural
+from slipstream.training.callbacks import events as on
+from slipstream.training.callbacks.events import Progress
+from slipstream.training.callbacks.recent_episodes import PREFIX
+
+_SHOWN = 2  # of an environment's own metrics; the tables have all
+_RECENT_SECONDS = 5.0  # what steps/s is the mean of
+
+
+class Voice(Protocol):
+    """A terminal, or a logbook; see `ConsoleListener` and `Logbook`."""
+
+    @property
+    def due(self) -> bool: ...
+    def show(self, status: Status, at_once: bool = False) -> None: ...
+    def say(self, line: str, style: str = "") -> None: ...
+    def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None: ...
+
+
+class Telling:
+    """A listener that makes a status and lines of a training's events.
+
+    Args:
+        voice: who shows and writes them.
+        clock: seconds; replaced in tests.
+    """
+
+    def __init__(self, voice: Voice, clock: Callable[[], float] = time.monotonic) -> None:
+        self._voice, self._clock = voice, clock
+        self._members = 1
+        self._episodes: int | None = None  # of each member, where they end the run
+        self._ended = 0  # episodes of all members
+        self._marks: list[tuple[float, int]] = []  # seconds and steps of all members, lately
+        self._status = Status("run")
+
+    def __call__(self, event: on.Event) -> None:
+        """Listens."""
+        voice, progress = self._voice, event.progress
+        steps = progress.steps * self._members
+        if isinstance(event, on.Updated):
+            self._mark(steps)
+            self._ended = int(sum(event.metrics.get("episodes", ())))
+            compiled = self._status.phase == "compiling"  # until now
+            if voice.due or progress.finished or compiled:
+                self._show(progress, compiled, **self._news(event))
+        elif isinstance(event, on.Entered):
+            self._show(progress, phase=event.phase)
+        elif isinstance(event, on.Started):
+            self._members, self._episodes = event.members, event.episodes
+            self._ended = event.ended
+            for note in event.notes:
+                voice.say(f"Note: {note}", "yellow")
+            for line in started_lines(event):
+                voice.say(line)
+            self._mark(progress.steps * event.members)
+            first = {"score": event.best} if event.best > -math.inf else {}
+            self._show(progress, phase="compiling", notes=event.notes, best=first)
+        elif isinstance(event, on.Evaluated):
+            better = [s for s, best in zip(event.scores, event.best, strict=False) if best]
+            known = self._status.best.get("score", -math.inf)
+            best = {"score": max(known, *map(float, better))} if better else self._status.best
+            told = {"split": event.split, "scores": event.scores, "best": event.best}
+            voice.note("validated", evaluation_line(event), "", steps=steps, **told)
+            self._show(progress, False, phase="training", best=best)
+        elif isinstance(event, on.Checkpointed):
+            voice.note("checkpoint", steps=steps, folder=event.path.name)
+            self._show(progress, False, phase="training")
+        elif isinstance(event, on.Failed):
+            line = f"Member {event.member} stopped: {event.reason}."
+            voice.note("member failed", line, "red", steps=steps, member=event.member)
+        elif isinstance(event, on.Finished):
+            self._show(progress, False, phase="training", running=(), eta=None)
+            voice.note("finished", finished_line(progress, self._members), steps=steps)
+            members, columns = event.result.get("members", ()), ("best_score", "test_score")
+            found = {name: [one.get(name) for one in members] for name in columns}
+            voice.note("result", "", "", **found)
+
+    def _show(self, progress: Progress, at_once: bool = True, **changes: Any) -> None:
+        done = progress.steps * self._members  # the last rollout may end beyond the budget
+        of = max(done, progress.budget * self._members)
+        if self._episodes is not None:
+            done = min(self._ended, of := self._episodes * self._members)
+            changes |= {"unit": "episodes"}
+        changes |= {"done": done, "of": of, "phases": phases_of(progress)}
+        self._status = replace(self._status, **changes)
+        self._voice.show(self._status, at_once)
+
+    def _mark(self, steps: int) -> None:
+        self._marks.append((self._clock(), steps))
+        while len(self._marks) > 2 and self._marks[1][0] < self._marks[-1][0] - _RECENT_SECONDS:
+            self._marks.pop(0)
+
+    def _news(self, event: on.Updated) -> dict[str, Any]:
+        (t0, s0), (t1, s1) = self._marks[0], self._marks[-1]
+        own = [name for name in event.metrics if name.startswith(PREFIX)][:_SHOWN]
+        found = {name: summary(event.metrics.get(name, ())) for name in ("score", *own)}
+        return {
+            "phase": "training",
+            "rate": (s1 - s0) / (t1 - t0) if t1 > t0 else None,
+            "eta": event.eta,
+            "scores": {name: one for name, one in found.items() if one},
+            "running": [{"member": member} for member in event.members],
+            "machine": asdict(event.machine) if event.machine else {},
+            "nodes": tuple(event.nodes),
+        }
+
+
+def phases_of(progress: Progress) -> dict[str, float]:
+    """Seconds by what they were spent on; `other` is compiling and writing."""
+    names = ("env", "policy", "update", "validate")
+    seconds: dict[str, float] = {name: getattr(progress, f"seconds_{name}") for name in names}
+    return {**seconds, "other": max(0.0, progress.wall - sum(seconds.values()))}
+
+
+def started_lines(event: on.Started) -> tuple[str, str]:
+    """What begins, in words."""
+    progress, each = event.progress, "" if event.members == 1 else " each"
+    long = (
+        f"{progress.budget:,} steps" if event.episodes is None else f"{event.episodes:,} episodes"
+    )
+    begins = f"Resuming at {progress.steps:,} steps:" if event.resumed else "Training"
+    return (
+        f"{begins} {plural(event.members, 'member')}, {long}{each}, "
+        f"{plural(event.shards, 'shard')}, {event.device}",
+        vectorized_line(event.num_envs, event.backend) + (each and ", for each member"),
+    )
+
+
+def vectorized_line(num_envs: int, backend: str) -> str:
+    """``Using Vectorized Environments: 8 parallel envs (compiled)``."""
+    return f"Using Vectorized Environments: {num_envs} parallel envs ({backend})"
+
+
+def evaluation_line(event: on.Evaluated) -> str:
+    """A split's score at a step, and whether it is the best so far."""
+    score = f"{split_name(event.split)} score {spread(event.scores)}"
+    better, of = sum(event.best), len(event.scores)
+    best = ("  best" if of == 1 else f"  best for {better} of {of}") if better else ""
+    return f"{event.progress.steps:>12,} steps  {score}{best}"
+
+
+def finished_line(progress: Progress, members: int) -> str:
+    """What the whole training took."""
+    steps = progress.steps * members
+    speed = lines.short(steps / max(progress.wall, 1e-9))
+    shares = lines.phases_part(phases_of(progress))
+    return f"{steps:,} steps in {lines.clock(progress.wall)} ({speed} steps/s; {shares})"
+
+
+def result_lines(result: Mapping[str, Any]) -> list[str]:
+    """`result.json` in words: the best score of every member and what the unseen split says."""
+    members, episodes = result.get("members") or [], result.get("test_episodes")
+    columns = ("best_score", "test_score", "last_score", "test_error")
+    best, test, last, error = (
+        [one[name] for one in members if one.get(name) is not None] for name in columns
+    )
+    failed = [str(one.get("member")) for one in members if one.get("failed")]
+    where = f"On {episodes:,} fresh episodes" if episodes else "On the test split"
+    most = "" if len(members) == 1 else " at most"
+    wide = f" (standard error{most} {lines.number(max(error))})" if error else ""
+    score = f"{split_name(str(result.get('chosen_on')))} score ({result.get('score_is')})"
+    told = [
+        f"Best {score}: {spread(best)}" if members else "",
+        f"{where} those policies score {spread(test)}{wide}" if test else "",
+        f"The last policies score {spread(last)} there" if last else "",
+        f"Failed members: {', '.join(failed)}" if failed else "",
+    ]
+    return [line for line in told if line]
+
+
+def split_name(split: str) -> str:
+    """What people call a split; a game without splits is simply evaluated."""
+    return "evaluation" if split == "train" else split

@@ -1,0 +1,244 @@
+"""Curricula: phases of other settings of the same environment, and weights that change in time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from slipstream.core.bounds import Count, Natural
+from slipstream.core.config import Config, put
+from slipstream.core.errors import ConfigError
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+
+
+class Anneal(Config):
+    """A number of the environment that changes within a phase, by a member's own episodes."""
+
+    start: float = Field(description="held for the first `hold` episodes")
+    final: float = Field(description="reached over the next `over` episodes, linearly, and kept")
+    hold: Natural = Field(0, description="episodes of the phase")
+    over: Natural = Field(0, description="episodes")
+
+    def share(self, episodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How much of the way from start to final is done after that many episodes, [m]."""
+        past = (episodes - self.hold).astype(np.float64)
+        return np.clip(past / self.over, 0.0, 1.0) if self.over else (past >= 0).astype(np.float64)
+
+
+class Phase(Config):
+    """Settings of the environment for some time."""
+
+    name: str = Field("", description="in tables")
+    episodes: Count | None = Field(None, description="of a member, that end it")
+    steps: Count | None = Field(None, description="of a member, that end it instead")
+    env: dict[str, Any] = Field(default_factory=dict, description="laid over the section `env`")
+    anneal: dict[str, Anneal] = Field(
+        default_factory=dict, description="numbers of `env` by dotted name, such as reward.touch"
+    )
+    clear_replay: bool = Field(False, description="forgets what was kept before this phase")
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Phase:
+        if self.episodes is not None and self.steps is not None:
+            raise ValueError("a phase ends after `episodes` or after `steps`: give one of them")
+        return self
+
+
+class CurriculumConfig(Config):
+    """What is trained on, phase after phase; evaluations stay with the section `env`."""
+
+    phases: tuple[Phase, ...] = Field((), description="one after another")
+
+    @property
+    def episodes(self) -> int | None:
+        """Of a member, in all phases; None where not every phase ends after some."""
+        each = [phase.episodes for phase in self.phases if phase.episodes is not None]
+        return sum(each) if each and len(each) == len(self.phases) else None
+
+    @model_validator(mode="after")
+    def _all_but_the_last_end(self) -> CurriculumConfig:
+        for i, phase in enumerate(self.phases[:-1]):
+            if phase.episodes is None and phase.steps is None:
+                raise ValueError(
+                    f"phase {i + 1} has no end and is not the last: give it `episodes` or `steps`"
+                )
+        return self
+
+
+NO_CURRICULUM = CurriculumConfig(phases=())
+
+
+@dataclass(frozen=True)
+class _Records:
+    """A phase as Params records.
+
+    Attributes:
+        first: where every annealed number has its start.
+        moves: of each annealed number, what is added to first's fields where it is final.
+    """
+
+    first: Any
+    moves: Mapping[str, Mapping[str, float]]
+
+
+class Curriculum:
+    """Which phase each of m members is in, and their Params.
+
+    A phase changes between iterations only: a member's copies begin new episodes then, and the
+    episodes that this cuts are counted nowhere.
+
+    Args:
+        config: the phases.
+        environment: what the section `env` makes, a kernel.
+        settings: of that section.
+        members: m.
+
+    Attributes:
+        phase: int64 [m], the number of phases where all are done.
+    """
+
+    def __init__(
+        self,
+        config: CurriculumConfig,
+        environment: Environment,
+        settings: Mapping[str, Any],
+        members: int,
+    ) -> None:
+        self.config = config
+        self._records = [_records(environment, settings, phase) for phase in config.phases]
+        self.phase = np.zeros(members, np.int64)
+        self._episodes = np.zeros(members, np.int64)  # at the phase's begin
+        self._steps = np.zeros(members, np.int64)
+
+    def among(self, members: int) -> Curriculum:
+        """The same phases at their beginning, of another number of members."""
+        made = copy.copy(self)
+        made.phase, made._episodes, made._steps = np.zeros((3, members), np.int64)
+        return made
+
+    def advance(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ends the phases that have reached their length.
+
+        Args:
+            episodes, steps: int64 [m], of each member so far.
+
+        Returns:
+            Members that go on in another phase.
+        """
+        changed = []
+        for m in range(len(self.phase)):
+            number = int(self.phase[m])
+            if number == len(self.config.phases):
+                continue
+            phase = self.config.phases[number]
+            over = phase.episodes is not None and episodes[m] - self._episodes[m] >= phase.episodes
+            if over or (phase.steps is not None and steps[m] - self._steps[m] >= phase.steps):
+                self.phase[m] += 1
+                self._episodes[m], self._steps[m] = episodes[m], steps[m]
+                if self.phase[m] < len(self.config.phases):
+                    changed.append(m)
+        return np.array(changed, np.int64)
+
+    def clears(self, member: int) -> bool:
+        """Whether the member's phase begins without what was kept before."""
+        return self.config.phases[int(self.phase[member])].clear_replay
+
+    def params(self, member: int, episodes: int) -> Any:
+        """The Params record of a member after that many episodes."""
+        number = min(int(self.phase[member]), len(self._records) - 1)
+        records, phase = self._records[number], self.config.phases[number]
+        begun = self._episodes[member] if number == self.phase[member] else 0
+        values = records.first._asdict()
+        for name, anneal in phase.anneal.items():
+            share = float(anneal.share(np.array([episodes - begun]))[0])
+            for field, move in records.moves[name].items():
+                values[field] = values[field] + share * move
+        return type(records.first)(**values)
+
+    def get_state(self) -> dict[str, NDArray[np.int64]]:
+        """Where members stand, [m] by name."""
+        return {
+            "phase": self.phase.copy(),
+            "episodes": self._episodes.copy(),
+            "steps": self._steps.copy(),
+        }
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from `get_state()`."""
+        self.phase[:], self._episodes[:] = state["phase"], state["episodes"]
+        self._steps[:] = state["steps"]
+
+
+def check_curriculum(
+    config: CurriculumConfig, environment: Environment, settings: Mapping[str, Any]
+) -> None:
+    """Refuses phases that cannot be trained in.
+
+    Raises:
+        ConfigError: the environment is no kernel's game, or a phase changes what is seen or done.
+    """
+    Curriculum(config, environment, settings, 1)
+
+
+def _records(environment: Environment, settings: Mapping[str, Any], phase: Phase) -> _Records:
+    rules = environment.part(KernelEnvironment)
+    if rules is None or rules.spec.market is not None:
+        raise ConfigError(
+            f"`curriculum` is for kernels that are games, and {environment.name} is none: leave "
+            "the section out."
+        )
+    starts = {name: anneal.start for name, anneal in phase.anneal.items()}
+    first = _params(rules, settings, phase, starts)
+    moves = {}
+    for name, anneal in phase.anneal.items():
+        final = _params(rules, settings, phase, {**starts, name: anneal.final})
+        before, after = first._asdict(), final._asdict()
+        moves[name] = {f: after[f] - before[f] for f in before if after[f] != before[f]}
+        if anneal.start != anneal.final and not moves[name]:
+            raise ConfigError(f"`curriculum`: `anneal.{name}` changes nothing in this environment.")
+        if any(not isinstance(before[f], float) for f in moves[name]):
+            raise ConfigError(
+                f"`curriculum`: `anneal.{name}` is no number that can change bit by bit; put it "
+                "into the `env` of a phase."
+            )
+    return _Records(first, moves)
+
+
+def _params(
+    environment: KernelEnvironment,
+    settings: Mapping[str, Any],
+    phase: Phase,
+    numbers: Mapping[str, float],
+) -> Any:
+    changed = {**settings, **phase.env}  # a weight that a mapping leaves out is gone
+    try:
+        for path, value in numbers.items():
+            put(changed, path, value)
+        made = environment.kind.load(changed)
+    except ConfigError as error:
+        raise ConfigError(f"`curriculum`, phase `{phase.name}`: {error}") from error
+    same = made.spec.players == environment.spec.players
+    same = same and made.spec.observation == environment.spec.observation
+    same = same and made.spec.max_episode_steps == environment.spec.max_episode_steps
+    if not (same and made.spec.action == environment.spec.action):
+        raise ConfigError(
+            f"`curriculum`, phase `{phase.name}` changes what is seen, what is done or the time "
+            "limit: phases may change rules, opponents and rewards, not spaces, limits or how many "
+            "players there are."
+        )
+    return made.loaded.params["train"][0]
+
+
+def write_params(envs: Sequence[Any], row: int, record: Any) -> None:
+    """Lets the copies that read this row of the Params table go on with another record."""
+    for env in envs:
+        game = getattr(env, "game", env)  # of copies whose other seat somebody has
+        for name in record._fields:
+            game.params[name][row] = getattr(record, name)

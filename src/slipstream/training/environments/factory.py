@@ -1,0 +1,82 @@
+"""The one place where environments are made: from a name and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slipstream.core.errors import ConfigError
+from slipstream.core.plugins import merged
+from slipstream.training.environments.environment import Environment, EnvironmentKind, PriceWindow
+from slipstream.training.environments.kernel_environment import KernelKind, environment_of
+from slipstream.training.environments.players import Players
+
+
+def kind_of(name: str) -> EnvironmentKind:
+    """What a name means; nothing is loaded, and the name may turn out to be none.
+
+    Args:
+        name: a kernel's name, a path ending in ``.py``, ``gym:ID``, ``vec:MODULE:FUNCTION``
+            or what `register` returned, ``object:NAME``.
+    """
+    prefix, colon, _ = name.partition(":")
+    make = merged("environments").get(prefix + colon) if colon else None
+    found: EnvironmentKind = KernelKind(name) if make is None else make(name)
+    return found
+
+
+def players_of(name: str) -> type[Players] | None:
+    """Load a kernel for the class of its environments as players; None if it is no game."""
+    kind = kind_of(name)
+    kernel = kind.kernel if kind.known else None
+    found = None if kernel is None else environment_of(kernel)
+    return found if found is not None and issubclass(found, Players) else None
+
+
+def make_environment(name: str, settings: Mapping[str, Any]) -> Environment:
+    """Loads what the `env` section names; for kernels the only place that reads data.
+
+    Args:
+        name: as for `kind_of`.
+        settings: the section's other keys: the kernel's own Config, or a Gymnasium environment's
+            ``kwargs``.
+    """
+    return kind_of(name).load(settings)
+
+
+def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
+    """The same, to be trained on; see `trainable`."""
+    return trainable(make_environment(name, settings))
+
+
+def trainable(environment: Environment) -> Environment:
+    """The same environment, if agents can be trained on it.
+
+    Raises:
+        ConfigError: it has more players than one.
+    """
+    players = environment.spec.players
+    if players > 1:
+        raise ConfigError(
+            f"`{environment.name}` has {players} players, and an agent is trained in one seat. Say "
+            "who acts in the other one: `env.self_play: {}` is its own past, "
+            "`env.self_play: {opponents: {random: 1}}` anything allowed (docs/self-play.md); or "
+            "step all of them with slipstream.make_vec."
+        )
+    return environment
+
+
+def chosen_environment(name: str, settings: Mapping[str, Any], window: PriceWindow) -> Environment:
+    """A run's environment; with one window of (other) prices where that names any.
+
+    Raises:
+        ConfigError: the environment has no prices to choose from.
+    """
+    if window.asked:
+        return kind_of(name).load_window(settings, window)
+    return resolve_environment(name, settings)
+
+
+def carried_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's training window decided for its policies, from the run's provenance."""
+    return dict((provenance.get("environment") or {}).get("carried") or {})

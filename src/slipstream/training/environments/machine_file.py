@@ -1,0 +1,251 @@
+"""The machine file: what `slipstream tune-machine` measured, which `backend: auto` goes by.
+
+One file an environment, in `machine/` of the cache folder, with an entry for each machine that it
+was measured on: a folder may be shared. It says how copies are stepped and never how many there
+are, so no result depends on it. What is damaged, of another machine or of another state of the
+environment is passed over, with a sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from slipstream.core.capacity import total_memory, usable_cores
+from slipstream.core.errors import ResourceError
+from slipstream.core.reader import read_json
+from slipstream.core.storage.files import disk_errors, write_sealed
+from slipstream.core.storage.lock import take_lock
+from slipstream.core.storage.provenance import processor
+from slipstream.jit.cache import private_folder
+from slipstream.training.environments.environment import Environment, Part, Stepping
+
+_FORMAT = 1
+_NEAR = 2.0  # times as many copies, or as few, that a measurement still speaks for
+_SHAPE: dict[str, Any] = {
+    "format": int,
+    "environment": {},
+    "machines": [
+        {"machine": {}, "source": str, "version": str, "measured": str, "copies": {}},
+    ],
+}
+
+
+class Way(NamedTuple):
+    """How copies are stepped: a backend, and its worker processes, or threads where compiled."""
+
+    backend: str
+    workers: int
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which environment was measured.
+
+    Attributes:
+        name: as in a config.
+        settings: what it was made with, plain values.
+        source: hash of its rules, as far as they can be found; empty where not.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    source: str
+
+
+@dataclass(frozen=True)
+class FastestWays:
+    """What was found fastest.
+
+    Attributes:
+        date: when, ``2026-11-22``.
+        ways: by number of copies.
+    """
+
+    date: str
+    ways: Mapping[int, Way]
+
+    def near(self, copies: int) -> Way | None:
+        """For so many copies, or for the nearest number within a factor of 2; None beyond."""
+
+        def apart(other: int) -> float:
+            return max(copies, other) / min(copies, other)
+
+        nearest = min(self.ways, key=apart, default=0)
+        return self.ways[nearest] if nearest and apart(nearest) <= _NEAR else None
+
+
+@dataclass(frozen=True)
+class Tunable(Environment, Part):
+    """An environment whose copies can be stepped in several ways, with equal results.
+
+    Attributes:
+        measured: how copies of a lone member are stepped fastest here, where the machine file says.
+        step_seconds: of one copy of foreign rules, as measured here; `backend: auto` goes by it.
+            None: its first steps are still to be taken.
+    """
+
+    measured: FastestWays | None = field(default=None, kw_only=True)
+    step_seconds: float | None = field(default=None, kw_only=True)
+
+    @property
+    @abstractmethod
+    def identity(self) -> Identity | None:
+        """What a machine file is kept under; None if stepping leaves no choice."""
+
+    def way(self, copies: int) -> Way | None:
+        """How so many copies of a lone member are stepped, if that was measured."""
+        found = None if self.measured is None else self.measured.near(copies)
+        return found if found is not None and found.backend in self.kind.backends else None
+
+    def tried(self, stepping: Stepping | None = None) -> Self:
+        """This environment, once rules of somebody else's have taken their first steps.
+
+        Copies that fail are dealt with as the fault policy of `stepping` says.
+
+        Args:
+            stepping: its own unless given.
+
+        Raises:
+            KernelError: they break at once.
+        """
+        return self
+
+    def endangers(self, copies: int) -> bool:
+        """Whether rules that nobody checked would be stepped by this process itself: `auto`."""
+        return False
+
+
+def recall(identity: Identity) -> tuple[FastestWays | None, str | None]:
+    """What was measured of an environment on this machine, or a sentence why that is passed over.
+
+    Both are None where it was never measured.
+    """
+    again = f"run `slipstream tune-machine {shlex.quote(identity.name)}`"
+    try:
+        path = _path(identity)
+        found = read_json(path, ResourceError, f"Delete it, or {again}.", _SHAPE)
+        if found is None:
+            return None, None
+        if found["format"] != _FORMAT:
+            return None, (
+                f"{path} has format {found['format']}, and this version of slipstream reads "
+                f"{_FORMAT}: it is passed over; {again} to write it anew."
+            )
+        entries, here = found["machines"], this_machine()
+        mine = next((one for one in entries if one["machine"] == here), None)
+        if mine is None:
+            others = "; ".join(sorted({_described(one["machine"]) for one in entries}))
+            return None, (
+                f"{path} was measured on another machine, or with other cores or memory "
+                f"({others}), than there are here ({_described(here)}), and is passed over; "
+                f"{again} to measure these."
+            )
+        if mine["source"] != identity.source or mine["version"] != _version():
+            return None, (
+                f"{path} is of {mine['measured']}, and {identity.name} or slipstream has changed "
+                f"since: it is passed over; {again} to measure anew."
+            )
+        return FastestWays(mine["measured"], _ways(mine["copies"], path, again)), None
+    except ResourceError as error:
+        return None, f"{error} Until then `auto` goes by the time that a step takes."
+
+
+def remember(identity: Identity, measured: FastestWays) -> Path:
+    """Writes down what was measured here, in place of what was; returns the file.
+
+    Raises:
+        ResourceError: it cannot be written.
+        ConfigError: another process keeps its folder locked.
+    """
+    path, machine = _path(identity), this_machine()
+    entry = {
+        "machine": machine,
+        "source": identity.source,
+        "version": _version(),
+        "measured": measured.date,
+        "copies": {str(copies): way._asdict() for copies, way in measured.ways.items()},
+    }
+    about = {"name": identity.name, "settings": identity.settings}
+    refusal = (
+        f"Another process is writing into {path.parent}, and {path.name} was not written. Run "
+        f"`slipstream tune-machine {shlex.quote(identity.name)}` again when it has ended."
+    )
+    with take_lock(path.parent, refusal):  # a process beside this one may add its machine's entry
+        others = [one for one in _entries(path) if one["machine"] != machine]
+        write_sealed(
+            path, {"format": _FORMAT, "environment": about, "machines": [*others, entry]}
+        )  # fmt: skip
+    return path
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """What is written; none of a file that is damaged or of another format: it is written anew."""
+    try:
+        found = read_json(path, ResourceError, "", _SHAPE)
+    except ResourceError:
+        return []
+    return list(found["machines"]) if found is not None and found["format"] == _FORMAT else []
+
+
+def this_machine() -> dict[str, Any]:
+    """What a measurement speaks for: processor, cores that this process may use, memory."""
+    return {
+        "processor": processor(),
+        "cores": usable_cores(),
+        "memory_gib": round(total_memory() / 2**30),
+    }
+
+
+def _described(machine: Mapping[str, Any]) -> str:
+    """``AMD EPYC, 2 cores, 24 GiB``."""
+    processor, cores, memory = (machine.get(key) for key in ("processor", "cores", "memory_gib"))
+    return f"{processor}, {cores} {'core' if cores == 1 else 'cores'}, {memory} GiB"
+
+
+def _folder() -> Path:
+    """`$SLIPSTREAM_MACHINE`, else `machine` in the cache folder.
+
+    Raises:
+        ResourceError: it cannot be made.
+    """
+    given = os.environ.get("SLIPSTREAM_MACHINE")
+    if not given:
+        return private_folder("machine")
+    folder = Path(given)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _path(identity: Identity) -> Path:
+    about = json.dumps([identity.name, identity.settings], sort_keys=True, default=str)
+    name = hashlib.sha256(about.encode()).hexdigest()[:20]
+    return _folder() / f"{name}.json"
+
+
+def _ways(copies: Mapping[str, Any], path: Path, again: str) -> dict[int, Way]:
+    """By copies.
+
+    Raises:
+        ResourceError: what is written is no such thing.
+    """
+    try:
+        ways = {int(n): Way(str(one["backend"]), int(one["workers"])) for n, one in copies.items()}
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ResourceError(f"{path} cannot be read: {error!r}. Delete it, or {again}.") from error
+    if any(n < 1 or way.workers < 1 for n, way in ways.items()):
+        raise ResourceError(f"{path} cannot be read: a number below 1. Delete it, or {again}.")
+    return ways
+
+
+def _version() -> str:
+    return metadata.version("slipstream")

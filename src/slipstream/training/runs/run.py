@@ -1,0 +1,473 @@
+"""Run: one directory that holds everything about one training of M members."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from slipstream.core.arguments import checked
+from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
+from slipstream.core.reader import is_there, read_json
+from slipstream.core.storage import checkpoint, files, provenance, register
+from slipstream.core.storage.bulk import drop_chunks
+from slipstream.core.storage.interruption import forget_stop
+from slipstream.core.storage.lock import LOCK, take_lock
+from slipstream.core.storage.logbook import Logbook
+from slipstream.core.storage.status import EVENTS, LOG, RUN, STATUS, read_status
+from slipstream.core.storage.table import read
+from slipstream.core.text import Summarised, to_stderr
+from slipstream.rl.best_policies import BEST, BestPolicies
+from slipstream.training.callbacks.events import Event
+from slipstream.training.callbacks.metrics import EVALUATIONS, METRICS, TableWriter
+from slipstream.training.callbacks.periodic import PeriodicPolicies
+from slipstream.training.callbacks.telling import Telling
+from slipstream.training.callbacks.tensorboard import TensorBoardWriter, hyper_parameters
+from slipstream.training.runs.state_version import SHAPE, check_state_version, state_version
+from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.target import read_config
+from slipstream.training.settings.trust import check_trust, enter
+
+CONFIG, PROVENANCE, CHECKPOINTS = "config.yaml", "provenance.json", "checkpoints"
+RESULT, TENSORBOARD, REPORT = "result.json", "tensorboard", "report.html"
+EPISODES = "episodes.csv"  # of the report, a row each
+
+
+_SHAPES: dict[str, Any] = {
+    RESULT: {
+        **{"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
+        **{"updates_per_step?": (int, float), "update_rows?": int},
+    },
+    PROVENANCE: {
+        "test_reads?": int,
+        "environment?": {},
+        "notes?": [str],
+        "device?": str,
+        "copies?": [{"steps": int, "num_envs": int}],
+    },
+}
+_PROGRESS = {
+    **dict.fromkeys(("budget", "steps", "iterations", "updates"), int),
+    **dict.fromkeys(("seconds_env", "seconds_policy", "seconds_update"), (int, float)),
+    **dict.fromkeys(("seconds_validate", "wall"), (int, float)),
+}
+
+
+def _to_stderr(message: str) -> None:
+    with suppress(OSError):  # nobody reads it: what is said matters less than what is done
+        to_stderr(message)
+
+
+class Run(Summarised):
+    """A run directory.
+
+    ::
+
+        config.yaml       resolved config, `slipstream train` reproduces the run from it
+        provenance.json   command, code, libraries, machine, data hashes, notes
+        metrics.csv       one row per member and iteration
+        evaluations.csv   one row per member and evaluation
+        tensorboard/      curves under SB3's names and the settings, one folder a member
+        checkpoints/      step-*/ with the whole state, to resume from; bulk/ with its large parts
+        best/             member-*/ with the policy that validation chose
+        result.json       written at the end
+        status.json       where it stands, for other processes; see `logbook`
+        events.jsonl      what happened when, for machines
+        log.txt           the same for people, and all that was said; log.txt.1 what was before it
+        stop.json         a request to end
+
+    Attributes:
+        path: the directory, absolute.
+        listener: writes tables, curves and the logbook; the trainer's first listener.
+        logbook: what other processes are told; a trainer keeps it.
+        best: the policies that validation chose, by member.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: RunConfig | None = None,
+        say: Callable[[str], None] = _to_stderr,
+        trust: bool = False,
+    ) -> None:
+        self.path, self._say = path, say
+        self._config, self._trust = config, trust
+        self.logbook = Logbook(path, "run", say)
+        self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
+        self._policies: PeriodicPolicies | None = None
+        self._log = Telling(self.logbook)
+        self._lock: TextIO | None = None
+        self.chunks: dict[str, str] = {}  # files in `bulk` of the checkpoint in use, and sha256
+        self.best = BestPolicies(path, self.say)
+
+    def say(self, sentence: str) -> None:
+        """Tells what had to be passed over; in a session, the log too."""
+        self._say(sentence)
+        self.logbook.say(sentence)
+
+    @classmethod
+    def create(
+        cls,
+        config: RunConfig,
+        out: str | Path | None = None,
+        say: Callable[[str], None] = _to_stderr,
+        overwrite: bool = False,
+        **facts: Any,
+    ) -> Run:
+        """Makes a new directory: `out`, else `training.out`, else one named by the time.
+
+        The config is written last: with it the directory is a run. What a kill left without it is
+        taken over.
+
+        Args:
+            config: resolved.
+            out: where.
+            say: see `Run`.
+            overwrite: a run that is there already is removed first.
+            facts: JSON-able, added to `provenance.json`.
+
+        Raises:
+            ConfigError: there is a run or anything else already.
+        """
+        path = free_path(config, out, overwrite)
+        run = cls(path, config.with_training(out=str(path)), say)
+        try:
+            if is_there(path / CONFIG):
+                run.lock()  # refused while a process trains it
+                files.remove(path)
+                run.close()
+            with files.disk_errors(path):
+                files.make_folder(path)
+                run.lock()
+                (path / CHECKPOINTS).mkdir(exist_ok=True)
+                run.best.folder.mkdir(exist_ok=True)
+            files.write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
+            files.write_text(path / CONFIG, run.config.to_yaml())
+            enter(path, "run", config.short_name, run.config.as_mapping(), run.say)
+        finally:
+            run.close()
+        return run
+
+    @classmethod
+    @checked
+    def open(
+        cls, path: str | Path, say: Callable[[str], None] = _to_stderr, trust: bool = False
+    ) -> Run:
+        """An existing run directory; nothing that its config names is imported yet.
+
+        Args:
+            path: the directory, or the name of one that a command of this user made.
+            say: see `Run`.
+            trust: code that the config names may run, whoever made the run.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        folder = Path(path).expanduser().absolute()
+        if not is_there(folder):
+            folder = register.place_of(path, RUN) or folder
+        if not is_there(folder / CONFIG):
+            name = shlex.quote(str(path))
+            if is_there(folder / CHECKPOINTS) and holds_no_run(folder):
+                raise CheckpointError(
+                    f"{folder} has no {CONFIG}: its training was ended before it began. Give the "
+                    f"same `slipstream train` command again, with --out {name}."
+                )
+            study = f"It is a study's: `slipstream study status {name}` says where that stands."
+            given = "Give the directory that `slipstream train` printed."
+            raise CheckpointError(
+                f"{folder} is not a run directory: it has no {CONFIG}. "
+                f"{study if is_there(folder / 'study.yaml') else given}"
+            )
+        return cls(folder, None, say, trust)
+
+    @property
+    def config(self) -> RunConfig:
+        """Resolved; reading it imports what it names.
+
+        Raises:
+            TrustError: that is code of somebody else's.
+        """
+        if self._config is None:
+            values = read_config(self.path / CONFIG)
+            check_trust(self.path, values, self._trust)
+            self._config = RunConfig.from_mapping(values)
+        return self._config
+
+    def summary(self) -> dict[str, object]:
+        """Where it is, where it stands, and what its chosen policy scores."""
+        result = self.result or {}
+        status = read_status(self.path)
+        state = "complete" if result else "new" if status is None else status.judged()
+        members = len(result.get("members", ()))
+        return {
+            "folder": self.path,
+            "state": state,
+            "members": members or None,
+            "score": None if self.score is None else f"{self.score:.6g}",
+            "score is": result.get("score_is"),
+            "report": self.path / "report.html" if is_there(self.path / "report.html") else None,
+        }
+
+    @property
+    def score(self) -> float | None:
+        """What the policy that validation chose scores on data that chose nothing.
+
+        Those are fresh episodes, or the test split; without either, the validation that chose it.
+        Of several members the one whose validation was best. None before the training's end.
+        """
+        members = [one for one in (self.result or {}).get("members", ()) if "best_score" in one]
+        known = [one for one in members if one["best_score"] is not None]
+        if not known:
+            return None
+        best = max(known, key=lambda one: float(one["best_score"]))
+        found = best.get("test_score")
+        return float(best["best_score"] if found is None else found)
+
+    @property
+    def members(self) -> list[int]:
+        """Members that were ever validated, as their best policies lie there."""
+        return self.best.members
+
+    def listener(self, event: Event) -> None:
+        """Writes the event down."""
+        if not self._writers:
+            self.lock()
+            self._writers = (
+                TableWriter(self.path, self.say),
+                TensorBoardWriter(self.path / TENSORBOARD, hyper_parameters(self.config)),
+            )
+            every = self.config.training.policy_every_episodes
+            if every is not None:
+                phases = len(self.config.curriculum.phases)
+                self._policies = PeriodicPolicies(self.path, every, phases, self.metrics)
+        for writer in self._writers:
+            writer(event)
+        if self._policies is not None:
+            self._policies(event)
+        self._log(event)
+
+    def close(self) -> None:
+        """Closes what is open; the tables are on disk already, the last points of curves follow."""
+        self._close_writers()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _close_writers(self) -> None:
+        for writer in self._writers:
+            with suppress(ResourceError):  # said before: the disk was full
+                writer.close()
+
+    def discard_if_unused(self) -> None:
+        """Removes the directory when training ended before its first iteration: nothing is lost."""
+        if not is_there(self.path / METRICS) and not checkpoint.checkpoints(
+            self.path / CHECKPOINTS
+        ):
+            self.close()
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def lock(self) -> None:
+        """Makes this process the only one that trains this run, until `close` or its death.
+
+        What a killed process left half written is removed.
+
+        Raises:
+            ConfigError: another process trains it.
+        """
+        if self._lock is None:
+            refusal = (
+                f"Another process is training {self.path}: wait for it, or stop it first, with "
+                f"`slipstream stop {shlex.quote(str(self.path))}`."
+            )
+            self._lock = take_lock(self.path, refusal)
+            files.sweep(self.path)
+            forget_stop(self.path)  # it was for the process before
+            for leftover in self.best.folder.glob(".member-*"):
+                files.remove(leftover)
+
+    def save_checkpoint(
+        self,
+        tensors: Mapping[str, Any],
+        progress: Mapping[str, Any],
+        bulk: Sequence[Mapping[str, str]] = (),
+    ) -> Path:
+        """Writes the whole state, then deletes the oldest beyond `training.keep_last`.
+
+        The rows up to here are on the disk before: who goes on from it finds them.
+
+        Args:
+            tensors: the state, NumPy arrays or CPU tensors.
+            progress: `Progress.as_dict()`; its `steps` names the folder.
+            bulk: of each shard the chunks that belong to it, see `bulk.py`.
+        """
+        for writer in self._writers:
+            writer.sync()
+        steps = int(progress["steps"])
+        folder = self.path / CHECKPOINTS / checkpoint.folder_name(steps)
+        facts: dict[str, Any] = {"config": self.config.hash, "state": state_version(self.config)}
+        self.chunks = {file: digest for shard in bulk for file, digest in shard.items()}
+        facts |= {"steps": steps, "progress": dict(progress), "bulk": self.chunks}
+        checkpoint.save(folder, tensors, facts)
+        checkpoint.rotate(folder.parent, self.config.training.keep_last)
+        if self.chunks:
+            kept = map(checkpoint.read_manifest, checkpoint.checkpoints(folder.parent))
+            drop_chunks(self.bulk, {file for one in kept for file in one.get("bulk", {})})
+        return folder
+
+    @property
+    def bulk(self) -> Path:
+        """Where chunks of the agent's state are that checkpoints share."""
+        return self.path / "bulk"
+
+    def load_checkpoint(self) -> tuple[checkpoint.Tensors, dict[str, Any]] | None:
+        """Tensors and progress of the newest valid checkpoint; None before the first one.
+
+        Raises:
+            CheckpointError: there are some and none is valid.
+            VersionError: another version wrote them.
+        """
+        read = f"slipstream evaluate {shlex.quote(str(self.path))}"
+        again = f"slipstream train {shlex.quote(str(self.path / CONFIG))} --out NEW_DIRECTORY"
+
+        def check(manifest: Mapping[str, Any]) -> None:
+            check_state_version(manifest, self.config, f"{self.path}", read, again)
+            budget, most = manifest["progress"]["budget"], self.config.training.total_steps
+            if budget > max(most, manifest["progress"]["steps"]):  # a curriculum ends at its steps
+                raise CheckpointError(
+                    f"A checkpoint of {self.path} has a budget of {budget:,} steps, and the run's "
+                    f"config {most:,}: the checkpoint is not the run's. Use another one, or "
+                    f"train again with `{again}`."
+                )
+
+        shape = {"progress": _PROGRESS, "bulk?": {}, "state": SHAPE}
+        found = checkpoint.load_newest(
+            self.path / CHECKPOINTS, self.say, self.config.hash, shape, check
+        )
+        if found is None:
+            return None
+        folder, tensors, manifest = found
+        if folder != checkpoint.checkpoints(folder.parent)[-1]:
+            self.say(f"Going on from {folder}, the newest checkpoint that is whole.")
+        self.chunks = manifest.get("bulk", {})
+        return tensors, manifest["progress"]
+
+    def save_result(self, result: Mapping[str, Any]) -> None:
+        """Writes `result.json`: the run is complete, and its tables and curves are whole."""
+        self._close_writers()
+        files.write_sealed(self.path / RESULT, result)
+
+    @property
+    def reported(self) -> bool:
+        """Whether a report was written since the run is complete."""
+        return files.not_older(self.path / REPORT, self.path / RESULT)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What `result.json` says; None before the end."""
+        return _read_json(self.path / RESULT)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What `provenance.json` says."""
+        return _read_json(self.path / PROVENANCE) or {}
+
+    @property
+    def copies(self) -> list[dict[str, int]]:
+        """From which step on there were how many copies per member: ``steps`` and ``num_envs``."""
+        first = [{"steps": 0, "num_envs": self.config.num_envs}]
+        return self.provenance.get("copies") or first
+
+    @property
+    def test_reads(self) -> int:
+        """How often the test split was scored: by the end of training, and by every evaluation."""
+        return max(0, int(self.provenance.get("test_reads", 0)))
+
+    def count_test_read(self) -> int:
+        """Writes down one more look at the test split, where that can be written; their number."""
+        reads = self.test_reads + 1
+        with suppress(ResourceError):  # a directory that may only be read is still evaluated
+            self.record(test_reads=reads)
+        return reads
+
+    def record(self, **facts: Any) -> None:
+        """Adds JSON-able facts to `provenance.json`: data hashes, notes."""
+        files.write_sealed(self.path / PROVENANCE, {**self.provenance, **facts})
+
+    def metrics(self) -> dict[str, list[float | str | None]]:
+        """Columns of `metrics.csv`."""
+        return read(self.path / METRICS, numbers=("member", "steps", "score"))
+
+    def taken(self) -> dict[str, float | None]:
+        """Means over its rows of what it took of the machine; None where nobody measured."""
+        columns = self.metrics()
+        found: dict[str, float | None] = {}
+        for name in ("cpu_percent", "memory_gib", "gpu_percent", "vram_gib"):
+            known = [value for value in columns.get(name, ()) if isinstance(value, float)]
+            found[name] = sum(known) / len(known) if known else None
+        return found
+
+    def evaluations(self) -> dict[str, list[float | str | None]]:
+        """Columns of `evaluations.csv`."""
+        return read(self.path / EVALUATIONS, numbers=("member", "steps", "score"), names=("split",))
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    remedy = "Restore it, or delete it: `slipstream resume` then goes on without what it said."
+    return read_json(path, CheckpointError, remedy, _SHAPES[path.name])
+
+
+def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool = False) -> Path:
+    """The absolute path of a new run: `out`, else `training.out`, else a name by the time.
+
+    Args:
+        config, out: see above.
+        overwrite: a run may be there already; anything else may not.
+
+    Raises:
+        ConfigError: there is something already.
+    """
+    wanted = out if out is not None else config.training.out
+    if not wanted:
+        return _fresh_name(config.short_name)
+    path = Path(wanted).expanduser().absolute()
+    if is_there(path) and not path.is_dir():
+        raise ConfigError(
+            f"{path} is a file, and a run is written into a directory of its own: name one that "
+            "does not exist with --out."
+        )
+    if overwrite and is_there(path / CONFIG) and is_there(path / PROVENANCE):
+        return path
+    if is_there(path) and not holds_no_run(path):
+        held = "holds a run" if is_there(path / CONFIG) else "is not empty"
+        raise ConfigError(
+            f"{path} {held} already and is not overwritten. Go on with it by `slipstream resume "
+            f"{shlex.quote(str(path))}`, or name another directory with --out."
+        )
+    return path
+
+
+def holds_no_run(path: Path) -> bool:
+    """Whether a directory is empty, or holds no more than a run that was killed as it began."""
+    with files.disk_errors(path):
+        names = {one.name for one in path.iterdir() if not files.is_partial(one)}
+        begun = not any(
+            any((path / name).iterdir()) for name in (CHECKPOINTS, BEST) if (path / name).is_dir()
+        )
+    return begun and names <= {CHECKPOINTS, BEST, PROVENANCE, LOCK, STATUS, EVENTS, LOG}
+
+
+def _fresh_name(name: str) -> Path:
+    """``runs/<env>-<date>-<time>``, numbered where two begin in one second."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    base = Path(os.getcwd()) / "runs" / f"{name}-{stamp}"
+    path, number = base, 2
+    while path.exists():
+        path = base.with_name(f"{base.name}-{number}")
+        number += 1
+    return path

@@ -1,0 +1,134 @@
+"""Trust: whose code a stored config names, and whether this user's own command ran it before.
+
+A config may name a ``.py`` file or a module, which run when the folder is opened. A folder that a
+command of this user made, whose files are still what that command ran, opens without a word; any
+other one says what would run, and waits for `--trust`. A folder is known by the `id` in its
+provenance (`core/storage/register.py`), never by its place, and what may run by the register's own
+hashes, never by the folder's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from slipstream.core.errors import TrustError
+from slipstream.core.extras import search_working_folder
+from slipstream.core.reader import UnreadableError
+from slipstream.core.storage import register
+from slipstream.core.storage.files import sha256
+from slipstream.kernels.discover import import_file
+from slipstream.kernels.sources import is_own, source_files
+from slipstream.training.environments.factory import kind_of
+
+_WRAPPERS = ("wrappers", "training_wrappers")  # keys of the section `env`
+_HOW = (
+    "Read them, and give `--trust` (in Python `trust=True`) if you would run them; "
+    "`slipstream.load_policy` runs nothing."
+)
+
+
+def enter(
+    folder: Path, kind: str, name: str, values: Mapping[str, Any], say: Callable[[str], None]
+) -> None:
+    """Writes into the register that a command of this user made a folder, and what it ran for it.
+
+    Args:
+        folder, kind, name, say: see `register.enter`.
+        values: sections of its config, whose environment and agent were loaded.
+    """
+    named, files = dict(_named(values)), dict[str, str]()
+    for what, module in named.items():
+        own = import_file(Path(what), "") if module is None else sys.modules.get(module)
+        if own is not None and own.__file__ is not None and is_own(Path(own.__file__)):
+            paths = {str(path.resolve()) for path in source_files(own).values() if is_own(path)}
+            files |= {path: sha256(Path(path)) for path in paths}
+    register.enter(folder, kind, name, say, tuple(named), files)
+
+
+def check_trust(
+    folder: Path, values: Mapping[str, Any], trust: bool, number: str | None = None
+) -> None:
+    """Refuses a folder whose config would run code that no command of this user ran for it.
+
+    Args:
+        folder: of a run, a study or a policy.
+        values: sections of its config, of which nothing was imported yet.
+        trust: all of it may run.
+        number: the folder's `id`; from its provenance unless given.
+
+    Raises:
+        TrustError: says what would run.
+    """
+    named = dict(_named(values))
+    if trust or not named:
+        return
+    number = number or register.id_of(folder)
+    entry = None if number is None else register.known(number, folder)
+    places = {what: what if module is None else _place(module) for what, module in named.items()}
+    if entry is None:
+        why = "No command of yours made it, as far as your register knows"
+    else:
+        strange = [what for what in named if not _ran(what, places[what], entry)]
+        changed = [path for path, digest in entry.files.items() if not _is(path, digest)]
+        if not strange and not changed:
+            return
+        why = f"Not what your command ran for it: {', '.join(dict.fromkeys(strange + changed))}"
+    told = "; ".join(
+        what if where in (what, None) else f"{what} ({where})" for what, where in places.items()
+    )
+    raise TrustError(f"Opening {folder} runs code that its config names: {told}. {why}. {_HOW}")
+
+
+def names_code(setting: str) -> bool:
+    """Whether a setting by its dotted name could name code, or hold one that could."""
+    section, _, key = setting.partition(".")
+    return section in ("env", "agent") and key.partition(".")[0] in ("", "name", *_WRAPPERS)
+
+
+def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """What a config names as code: a file's absolute path and None, or words and their module."""
+    env, agent = values.get("env"), values.get("agent")
+    name = env.get("name") if isinstance(env, Mapping) else env
+    if isinstance(name, str):
+        yield from kind_of(name).code.items()
+    name = agent.get("name") if isinstance(agent, Mapping) else agent
+    if isinstance(name, str) and name.endswith(".py"):
+        yield str(Path(name).expanduser().resolve()), None
+    lists = [env.get(key) for key in _WRAPPERS] if isinstance(env, Mapping) else []
+    for one in (one for own in lists if isinstance(own, (list, tuple)) for one in own):
+        name = one.get("name") if isinstance(one, Mapping) else one
+        if isinstance(name, str):
+            yield f"wrapper {name}", name.partition(":")[0]
+
+
+def _ran(what: str, place: str | None, entry: register.Registered) -> bool:
+    """Whether the user's command ran what a config names, where it is found now."""
+    installed = place is not None and not is_own(Path(place))
+    return what in entry.references and (installed or place in entry.files)
+
+
+def _is(path: str, digest: str) -> bool:
+    try:
+        return sha256(Path(path)) == digest
+    except (OSError, UnreadableError):
+        return False
+
+
+def _place(module: str) -> str | None:
+    """The file that importing a module would run; nothing is imported."""
+    search_working_folder()
+    loaded = getattr(sys.modules.get(module), "__file__", None)
+    if loaded is not None:
+        return str(Path(loaded).resolve())
+    name, inside, spec = "", None, None
+    for part in module.split("."):
+        name = f"{name}.{part}".lstrip(".")
+        found = (finder.find_spec(name, inside) for finder in sys.meta_path)
+        spec = next((one for one in found if one is not None), None)
+        if spec is None:
+            return None
+        inside = spec.submodule_search_locations
+    return None if spec is None or spec.origin is None else str(Path(spec.origin).resolve())

@@ -1,1 +1,0 @@
-"""Many copies of one environment stepped together."""

@@ -1,1 +1,0 @@
-"""Copies of somebody else's environments."""

@@ -1,1 +1,0 @@
-"""One kernel's copies: records stepped by one compiled loop."""
