@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from slipstream.core.process import JOB_VARIABLE
 from slipstream.core.storage.lock import is_locked, take_lock
 from slipstream.core.storage.status import read_status
-from slipstream.jobs import VARIABLE
 from slipstream.jobs.background import make_room
 from slipstream.jobs.queue import own_queue
 
@@ -138,7 +138,7 @@ def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended
     monkeypatch.setattr("slipstream.core.storage.lock._PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr("slipstream.cli.faults.complain", say)
     with own_queue() as queue:
-        monkeypatch.setenv(VARIABLE, f"{queue.folder}:1")
+        monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:1")
         assert slipstream(*queue.job(1).command).code == 2
         assert not is_locked(tmp_path / "a b") and not queue.job(1).ended
         assert queue.job(1).reason == "waits for another process"
@@ -147,7 +147,7 @@ def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended
 
 def test_a_table_of_jobs_that_is_lost_is_said_in_words(slipstream, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    monkeypatch.setenv(VARIABLE, f"{tmp_path}/file:1")
+    monkeypatch.setenv(JOB_VARIABLE, f"{tmp_path}/file:1")
     told = slipstream("train", *SHORT)
     assert told.code == 2 and f"got '{tmp_path}/file:1'" in told.err
     assert "unset SLIPSTREAM_JOB" in told.err

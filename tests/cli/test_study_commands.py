@@ -18,10 +18,10 @@ import optuna
 import pytest
 
 import slipstream as package
+from slipstream.core.process import JOB_VARIABLE
 from slipstream.core.storage.lines import progress_parts
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status import LOG, read_events, read_status
-from slipstream.jobs import VARIABLE
 from slipstream.jobs.queue import STOPPED, JobQueue
 from slipstream.report.study import page as page_module
 from slipstream.rl.agents.ppo.ppo import PPO
@@ -368,7 +368,7 @@ def test_hours_that_end_in_a_later_phase_stop_the_study_there(
     place = {"python": sys.executable, "cwd": str(tmp_path), "variables": {}}
     with JobQueue(tmp_path / "queue") as queue:
         job = queue.add("study", tmp_path / "studies" / "one", ["tune"], ["resume"], place)
-        monkeypatch.setenv(VARIABLE, f"{queue.folder}:{job.id}")
+        monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:{job.id}")
         done = tune(slipstream, "--hours", "1")
         assert queue.job(job.id).wanted == STOPPED  # its supervisor begins it no more
     assert done.code == 130

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.jobs import VARIABLE
+from slipstream.core.process import JOB_VARIABLE
 from slipstream.jobs.overview import state_of
 from slipstream.jobs.process import as_job
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, JobQueue
@@ -111,7 +111,7 @@ def test_a_full_disk_is_a_paragraph_and_costs_no_job(queue, tmp_path):
 
 @pytest.mark.parametrize("given", ["x", "", ":1", "{}:x", "{}:1", "/nowhere:1"])
 def test_a_variable_that_names_no_job_is_a_paragraph(tmp_path, monkeypatch, given):
-    monkeypatch.setenv(VARIABLE, given.format(tmp_path))
+    monkeypatch.setenv(JOB_VARIABLE, given.format(tmp_path))
     with pytest.raises(ConfigError, match=r"must be FOLDER:ID .*unset SLIPSTREAM_JOB"), as_job():
         pass
     assert list(tmp_path.iterdir()) == []

@@ -22,12 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.core.errors import ConfigError
+from slipstream.core.process import JOB_VARIABLE, OVER
 from slipstream.core.reader import read_json
 from slipstream.core.storage.interruption import asked_to_stop
 from slipstream.core.storage.lock import take_lock
 from slipstream.core.storage.register import enter
 from slipstream.core.storage.status import Status
-from slipstream.jobs import OVER, VARIABLE
 from slipstream.jobs import supervisor as supervising
 from slipstream.jobs.overview import overview, state_of
 from slipstream.jobs.process import as_job
@@ -164,7 +164,7 @@ def test_a_job_that_finds_its_folder_taken_once_it_has_begun_waits(
     queue.begin(job, 2, 0)
     (queue.folder / "1.txt").write_text("Another process is training it.")
     for held, ended in ((True, ""), (False, "failed")):
-        monkeypatch.setenv(VARIABLE, f"{queue.folder}:{job.id}")
+        monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:{job.id}")
         with as_job() as end, take_lock(folder, "") if held else nullcontext():
             end(2)
         now = queue.job(job.id)
@@ -177,7 +177,7 @@ def test_a_job_whose_time_budget_ended_is_stopped_until_it_is_retried(
 ):
     job, sentence = added("a", "true"), "The time budget ended during: search."
     (queue.folder / "1.txt").write_text(f"Something else.\n{sentence}\n")
-    monkeypatch.setenv(VARIABLE, f"{queue.folder}:{job.id}")
+    monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:{job.id}")
     with as_job() as end:
         end(OVER)
     now = queue.job(job.id)

@@ -21,9 +21,8 @@ from slipstream.cli.detached import set_aside_and_detach
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
 from slipstream.core.plugins import merged
-from slipstream.core.process import KEPT
+from slipstream.core.process import BUSY, JOB_VARIABLE, KEPT, OVER
 from slipstream.core.text import to_stderr
-from slipstream.jobs import BUSY, OVER, VARIABLE
 
 # What pip is to be told about a module; others are packages of the same name.
 _PIP_WORDS = {
@@ -126,7 +125,7 @@ def _on_command_line() -> Iterator[None]:
 
 def _as_job() -> AbstractContextManager[Callable[[int], None]]:
     """What is told the exit code where a queue's supervisor started this process."""
-    if VARIABLE not in os.environ:
+    if JOB_VARIABLE not in os.environ:
         return nullcontext(lambda code: None)
     from slipstream.jobs.process import as_job
 

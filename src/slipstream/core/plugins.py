@@ -19,6 +19,7 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
     init           (environment, folder) -> sections of a config for `slipstream init` and the lines
                    above them; None for environments of other applications.
     folders        File that only such a folder has -> module that is a `FolderKind`.
+    formats        Modules with `recognises` and `sections_of` for configs of other projects.
     callbacks      Functions that are called with every event of a run, as its listeners are, and
                    with the other events that `notify` is called with.
 

@@ -31,6 +31,13 @@ hand, `BEAT` the number of calls begun and ended, odd during a call."""
 PULSES: list[Any] = []
 """Free pulses of this process, if its parent watches it."""
 
+JOB_VARIABLE = "SLIPSTREAM_JOB"
+"""Environment variable of a job's process: ``FOLDER:ID``, its queue and its number there."""
+BUSY = 75
+"""Exit code for a queue, in place of 2: another process works in the job's folder."""
+OVER = 76
+"""Exit code for a queue, in place of 130: the job's time budget ended."""
+
 _PR_SET_PDEATHSIG = 1  # Linux: what a process gets when the one that forked it is gone
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
+from slipstream.core.process import BUSY, JOB_VARIABLE, OVER
 from slipstream.core.reader import UnreadableError, is_there, open_regular
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.files import disk_errors
 from slipstream.core.storage.lock import is_locked
 from slipstream.core.storage.status import AUDIT, DEPLOYMENT, LEDGER, MARKS, Status, read_status
-from slipstream.jobs import BUSY, OVER, VARIABLE
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob
 from slipstream.studies.record.ledger import outcomes_in
 from slipstream.training.runs.run import CHECKPOINTS
@@ -158,12 +158,12 @@ def as_job() -> Iterator[Callable[[int], None]]:
     Yields:
         To be called with the exit code.
     """
-    given = os.environ.pop(VARIABLE)  # processes of this are no jobs
+    given = os.environ.pop(JOB_VARIABLE)  # processes of this are no jobs
     path, _, number = given.rpartition(":")
     if not (number.isdecimal() and is_there(Path(path) / TABLE)):
         raise ConfigError(
-            f"{VARIABLE} must be FOLDER:ID of a job in a queue, got {given!r}. A supervisor sets "
-            f"it for its jobs: unset it (`unset {VARIABLE}`)."
+            f"{JOB_VARIABLE} must be FOLDER:ID of a job in a queue, got {given!r}. A supervisor "
+            f"sets it for its jobs: unset it (`unset {JOB_VARIABLE}`)."
         )
     with JobQueue(Path(path)) as queue:
         job = queue.job(int(number))

@@ -19,11 +19,10 @@ import psutil
 
 from slipstream.core.capacity import free_memory, total_memory
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.core.process import ending
+from slipstream.core.process import JOB_VARIABLE, ending
 from slipstream.core.storage.files import disk_errors
 from slipstream.core.storage.interruption import Interruption, ask_to_stop, asked_to_stop
 from slipstream.core.storage.lock import is_held, is_locked, take_lock
-from slipstream.jobs import VARIABLE
 from slipstream.jobs.process import (
     begun,
     last_words,
@@ -156,7 +155,7 @@ class Supervisor:
                 return False
             self._queue.begin(job, tries, there)  # on the disk first: a death is never uncounted
             goes_on = begun(job)
-            key = {VARIABLE: f"{self._queue.folder.absolute()}:{job.id}"}
+            key = {JOB_VARIABLE: f"{self._queue.folder.absolute()}:{job.id}"}
             where = {**job.place, "variables": {**job.place["variables"], **key}}
             command = job.again if goes_on else job.command
             bound = cores if self._bindable else ()

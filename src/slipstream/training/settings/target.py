@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from slipstream.core.config import put
 from slipstream.core.errors import ConfigError
 from slipstream.core.field_names import setting_of_agent
+from slipstream.core.plugins import offered
 from slipstream.core.reader import is_there, read_text
 from slipstream.core.storage import json_file, yaml_file
 from slipstream.core.text import did_you_mean
@@ -21,8 +22,6 @@ SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
 CONFIGS = (".yaml", ".yml", ".json")
 STUDY = "study"  # a sixth section, which `slipstream tune` reads and a run passes over
 CRYPTO = "crypto"  # what Cappuccino's command calls a portfolio of coins
-# Modules that read other projects' files, looked up by name: nobody imports the adapters.
-_FORMATS = ("slipstream.compat.hockey_project.config", "slipstream.compat.intraday.config")
 
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
@@ -61,8 +60,8 @@ def read_sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _format_of(values: Mapping[str, Any]) -> ModuleType | None:
     """The module that reads the sections of another project; None where they are ours."""
-    modules = map(importlib.import_module, _FORMATS)
-    return next((one for one in modules if one.recognises(values)), None)
+    names = (name for names in offered("formats") for name in names)
+    return next((m for m in map(importlib.import_module, names) if m.recognises(values)), None)
 
 
 def parsed(path: Path) -> dict[str, Any]:
