@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -106,8 +106,7 @@ class ForeignEnv(VectorEnv):
         if spec is None:
             first = shown_env(env, kwargs)
             try:
-                make = partial(shown_env, env, kwargs)
-                spec = foreign_spec(first, name_of(env), metrics, make)
+                spec = foreign_spec(first, name_of(env), metrics)
             finally:
                 if apart:
                     shut(first, name)
@@ -463,19 +462,13 @@ def shown_env(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
     return with_mask_apart(make_gymnasium(env, kwargs))
 
 
-def foreign_spec(
-    env: Any,
-    name: str,
-    metrics: Sequence[str] = (),
-    make: Callable[[], Any] | None = None,
-) -> Spec:
+def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> Spec:
     """What an environment shows and takes, as rows.
 
     Args:
         env: a Gymnasium environment.
         name: of it, for messages, without ``gym:``.
         metrics: names of numbers that its episodes report.
-        make: makes another one like it, to see whether its infos have masks.
 
     Raises:
         ConfigError: there is no row for one of its spaces.
@@ -494,7 +487,7 @@ def foreign_spec(
         action=action,
         metrics=tuple(map(Metric, metrics)),
         max_episode_steps=limit,
-        masked=offers_mask(env, make),
+        masked=offers_mask(env),
         native_observation=native,
         native_action=acted,
     )

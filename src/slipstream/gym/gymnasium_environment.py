@@ -327,7 +327,7 @@ class GymnasiumKind(EnvironmentKind):
                 finally:
                     shut(another, name)
             make = partial(shown_env, made, kwargs)
-            spec = foreign_spec(shown, name_of(made), names, make)
+            spec = foreign_spec(shown, name_of(made), names)
             if training:
                 _check_training(shown_env(self.maker(wrappers, training), kwargs), name, spec)
             return self.loaded(

@@ -445,14 +445,18 @@ def shut(env: Any, name: str) -> None:
         _failed_closes[name] = _CLOSE_AGAIN_SECONDS if overdue else _CLOSE_SECONDS
 
 
-def ask_in_fork(make: Callable[[], Any], ask: Callable[[Any], bool]) -> bool | None:
-    """Ask something of an environment that a forked process makes and closes.
+def ask_in_fork(
+    make: Callable[[], Any], ask: Callable[[Any], bool], closes: bool = True
+) -> bool | None:
+    """Ask something of an environment in a forked process.
 
     Its code may hang or end the process, which leads a session, so that all it starts is killed.
 
     Args:
-        make: makes an environment, which shares nothing with those of this process.
+        make: makes the environment, or returns one of this process.
         ask: what is asked; returns false without an answer.
+        closes: the environment is closed there. One of this process is not, because `close` may
+            end a server or delete a file that it needs.
 
     Returns:
         The answer; None if it raises, ends the process or takes too long.
@@ -475,7 +479,8 @@ def ask_in_fork(make: Callable[[], Any], ask: Callable[[Any], bool]) -> bool | N
             try:
                 os.write(mouth, b"1" if ask(env) else b"0")
             finally:
-                env.close()
+                if closes:
+                    env.close()
         finally:
             os._exit(0)
     os.close(mouth)

@@ -76,19 +76,16 @@ def method_of(env: Any) -> Callable[[], Any] | None:
     return None
 
 
-def offers_mask(env: Any, make: Callable[[], Any] | None) -> bool | None:
+def offers_mask(env: Any) -> bool | None:
     """Return true if an environment has an action mask; None if its first info cannot be read.
 
-    Args:
-        env: the environment; make: makes another one like it, for a first `reset` elsewhere.
+    A forked process calls `reset`, because that may hang or end the process.
     """
     if not chooses(env.action_space):
         return False
     if method_of(env) is not None:
         return True
-    if make is None:
-        return None
-    return ask_in_fork(make, lambda other: in_info(other.reset(seed=0)[1]) is not None)
+    return ask_in_fork(lambda: env, lambda e: in_info(e.reset(seed=0)[1]) is not None, closes=False)
 
 
 def in_info(info: Any) -> Any:
