@@ -24,6 +24,15 @@ def test_a_class_of_another_system_is_answered_with_a_line_that_works(name, tmp_
         made.close()
 
 
+@pytest.mark.parametrize("name", slipstream._OLDER)
+def test_a_class_of_an_older_system_is_answered_with_an_import_that_works(name):
+    if name in ("TrainerAgent", "TrainerCore", "EnvBuilder"):
+        pytest.importorskip("torch")
+    with pytest.raises(ImportError) as caught:
+        getattr(slipstream, name)
+    exec(str(caught.value).partition("Write: ")[2].partition(" (docs")[0])
+
+
 def test_other_names_are_no_attributes():
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         slipstream.Nothing  # noqa: B018

@@ -56,7 +56,7 @@ _HOME = {
     "train_single_run": "slipstream.compat.hockey_project.single_run",
 }
 
-# Names of older systems, and the file of `adapters` that has each.
+# Names of older systems, and the module of `compat` that has each.
 _OLDER = {
     **dict.fromkeys(("TrainerAgent", "TrainerCore", "EnvBuilder"), "intraday"),
     **dict.fromkeys(
@@ -120,8 +120,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _OLDER:
         raise ImportError(
-            f"slipstream has {name} in an adapter. Write: from slipstream.adapters.{_OLDER[name]} "
-            f"import {name} (docs/migrating.md)."
+            f"slipstream has {name} for an older system. Write: from "
+            f"slipstream.compat.{_OLDER[name]} import {name} (docs/migrating.md)."
         )
     if name in _INSTEAD:
         raise ImportError(f"slipstream has no class {name}. Write: {_INSTEAD[name]}")

@@ -1,5 +1,9 @@
 """Plugins are found in folders and by entry points; a broken one is reported and left out."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from slipstream.core import plugins
@@ -50,3 +54,51 @@ def test_a_broken_one_is_reported_and_left_out(install, capsys):
     assert "plugin broken of the package my-broken" in said
     assert "No module named 'that_is_not_there'" in said
     assert "pip uninstall my-broken" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("kernels = ['walk']", "`kernels` must map names"),
+        ("commands = {'x': None}", "`commands` must map names to modules"),
+        ("callbacks = [7]", "`callbacks` must be a list"),
+        ("pages = 7", "`pages` must be a function, got 7"),
+    ],
+)
+def test_one_that_does_not_fit_is_reported_and_left_out(install, capsys, text, reason):
+    ours = len(plugins.plugins())
+    sys.modules.pop("unfit", None)
+    install("unfit", text)
+    assert len(plugins.plugins()) == ours
+    said = capsys.readouterr().err
+    assert "plugin unfit of the package my-unfit" in said and reason in said
+
+
+def test_what_one_prints_is_no_output(install, capsys):
+    install("loud", "print('hello')")
+    plugins.plugins()
+    told = capsys.readouterr()
+    assert told.out == "" and told.err == "hello\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "has no attribute 'app'"),
+        ("raise SystemExit('no licence')", "SystemExit: no licence"),
+        ("import typer\napp = typer.Typer()\n@app.command()\ndef train(): ...", "command train"),
+    ],
+)
+def test_commands_that_do_not_fit_are_left_out(install, tmp_path, text, reason):
+    install("more", "commands = {'more': 'more_commands'}")
+    (tmp_path / "more_commands.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", "from slipstream.cli import main; main(['train', '--help'])"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and "--total-steps" in done.stdout
+    assert "The commands more of a plugin" in done.stderr and reason in done.stderr

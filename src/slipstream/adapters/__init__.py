@@ -1,6 +1,6 @@
 """Faces: slipstream's copies as other libraries expect environments, and theirs as ours.
 
-Nothing in slipstream imports this folder; its files are looked up by name (docs/faces.md). A face
+Only `compat` imports this folder; its files are looked up by name (docs/faces.md). A face
 is one file with a `make_vec`, and a line of `FACES` in `api/environment.py`:
 
     gymnasium_vector    Gymnasium's `VectorEnv`; for ``gym:ID`` it is `gymnasium_foreign`
@@ -18,7 +18,4 @@ What they stand on, and what has no `make_vec`:
     ids                 importing it registers the built-in environments with Gymnasium
     knows_wrappers      answers SB3's question for wrappers, in a copy's own process
     hockey_player       a trained policy as a player of the original hockey environment
-    hockey_project/     config files, calls and vector environments of the hockey project
-    cappuccino/         environment classes of Cappuccino and FinRL_Crypto, and their pickled arrays
-    intraday/           config files and calls of IntradayJules, on our trainer
 """

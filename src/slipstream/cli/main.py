@@ -56,14 +56,50 @@ _NAMES = {
     found.name: f"{commands.__name__}.{found.name}"
     for found in pkgutil.iter_modules(commands.__path__)
 }
-_MODULES = []
-for _, _name in sorted({**merged("commands"), **_NAMES}.items()):
-    try:
-        _MODULES.append(importlib.import_module(_name))
-    except Exception as _error:
-        if _name.startswith("slipstream."):
+_OFFERED = merged("commands")
+_OWN = {name: module for name, module in _OFFERED.items() if module.startswith("slipstream.")}
+
+
+def _load_commands() -> Iterator[Any]:
+    """Yield modules of commands; one of another package that fits badly is reported, left out."""
+    own = {**_OWN, **_NAMES}
+    loaded = {module: importlib.import_module(module) for module in own.values()}
+    taken = set[str]()
+    if len(_OFFERED) > len(_OWN):  # asking for names takes a tenth of a second
+        taken = {name for module in loaded.values() for name in _command_names(module.app)}
+    for key, name in sorted({**_OFFERED, **own}.items()):
+        if name in loaded:
+            yield loaded[name]
+            continue
+        try:
+            module = importlib.import_module(name)
+            give_cores(module.app)
+            words, names = set(getattr(module, "WORKS", ())), _command_names(module.app)
+            if not all(isinstance(word, str) for word in words):
+                raise TypeError(f"`WORKS` must list names of commands, got {words}")
+            if names & taken:
+                raise ValueError(f"there is already a command {', '.join(sorted(names & taken))}")
+        except KeyboardInterrupt:
             raise
-        to_stderr(f"The commands in {_name} are left out: {type(_error).__name__}: {_error}")
+        except BaseException as error:  # an import may end in SystemExit
+            reason = f"{type(error).__name__}: {error}"
+            to_stderr(
+                f"The commands {key} of a plugin, in the module {name}, are left out: {reason}. "
+                "Update or remove the package of that module."
+            )
+            continue
+        taken |= names
+        yield module
+
+
+def _command_names(commands: typer.Typer) -> set[str]:
+    """Return the names that a module's commands have on the command line."""
+    if isinstance(commands.info.name, str):
+        return {commands.info.name}
+    return set(typer.main.get_group(commands).commands)
+
+
+_MODULES = list(_load_commands())
 for _module in _MODULES:
     app.add_typer(_module.app)
 give_cores(app)

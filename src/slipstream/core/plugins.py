@@ -30,7 +30,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -86,15 +88,36 @@ def plugins() -> tuple[Any, ...]:
     found = []
     for entry in (*own, *others):
         try:
-            found.append(entry.load())
-        except Exception as error:
-            owner = getattr(entry.dist, "name", "slipstream")
+            with redirect_stdout(sys.stderr):  # what it prints is no output of a command
+                plugin = entry.load()
+            _check(plugin)
+            found.append(plugin)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an import may end in SystemExit
+            owner = getattr(entry.dist, "name", None) or entry.name
             to_stderr(
                 f"The plugin {entry.name} of the package {owner} cannot be imported and is left "
                 f"out: {type(error).__name__}: {error}. Update {owner}, or remove it: "
                 f"pip uninstall {owner}."
             )
     return tuple(found)
+
+
+def _check(plugin: Any) -> None:
+    """Raise a TypeError if an attribute does not have the type that the contract says."""
+    for name in ("kernels", "environments", "commands", "folders"):
+        value = getattr(plugin, name, {})
+        words = [*value, *value.values()] if isinstance(value, Mapping) else [value]
+        if not all(isinstance(word, str) for word in (value if name == "environments" else words)):
+            raise TypeError(f"`{name}` must map names to modules, got {value!r:.200}")
+    for name in ("kernel_class", "part", "pages", "init"):
+        if not callable(getattr(plugin, name, _check)):
+            raise TypeError(f"`{name}` must be a function, got {getattr(plugin, name)!r:.200}")
+    for name, fits in (("callbacks", callable), ("formats", str.isprintable)):
+        value = getattr(plugin, name, ())
+        if not (isinstance(value, list | tuple) and all(map(fits, value))):
+            raise TypeError(f"`{name}` must be a list, got {value!r:.200}")
 
 
 def offered(attribute: str) -> Iterator[Any]:
