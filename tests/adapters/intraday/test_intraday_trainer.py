@@ -167,7 +167,7 @@ def test_monitors_write_what_is_trained(prices, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["TrainerAgent", "VectorizedCryptoEnvAlpaca"])
 def test_old_imports_say_the_line_to_write(name):
-    with pytest.raises(ImportError, match=rf"from slipstream\.adapters\.\w+ import {name}"):
+    with pytest.raises(ImportError, match=rf"from slipstream\.compat\.\w+ import {name}"):
         exec(f"from slipstream import {name}")
 
 
