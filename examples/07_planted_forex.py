@@ -9,7 +9,7 @@ import tempfile
 import numpy as np
 
 import slipstream
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
 bars = int(sys.argv[2]) if len(sys.argv) > 2 else 60_000

@@ -20,7 +20,7 @@ import torch
 from benchmarks.ours.device import phases
 from slipstream.core.storage import checkpoint
 from slipstream.kernels.spec import Spec
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.agents.ppo import torch_form
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.torch_form import Coefficients, Rows, TorchPPO, learn

@@ -17,7 +17,7 @@ from benchmarks.ours.training import speed
 from benchmarks.suites.study import PLANTED_FEATURES
 from slipstream.core.errors import ResourceError
 from slipstream.core.extras import require
-from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic import PlantedCrypto
 from slipstream.studies.space.published import read_published, settings_of
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.processes.workers import make_shard

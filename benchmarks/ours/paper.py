@@ -13,7 +13,7 @@ from slipstream.markets.data.market import load_market
 from slipstream.markets.live.account import PaperAccount
 from slipstream.markets.live.feed import Told
 from slipstream.markets.live.store import Shape, moments_of
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
 from slipstream.training.environments.factory import make_environment

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from slipstream.markets.synthetic.forex import NOISE_COLUMNS, PlantedForex
+from slipstream.markets.synthetic import NOISE_COLUMNS, PlantedForex
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.processes.workers import make_shard
 from slipstream.training.settings.config import resolve

@@ -49,7 +49,7 @@ BESIDE = {
         "slipstream.core.fold_plan.FoldPlan",
         "slipstream.markets.folds.make_folds",
         "slipstream.markets.folds.fold_facts",
-        "slipstream.markets.synthetic.crypto.PlantedCrypto",
+        "slipstream.markets.synthetic.PlantedCrypto",
         "slipstream.markets.features.registry.Feature",
         "slipstream.markets.features.registry.window_rows",
     ),

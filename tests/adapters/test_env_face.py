@@ -12,8 +12,7 @@ from gymnasium.utils.env_checker import check_env
 from slipstream.adapters.errors import ActionError, ClosedError, UnreadyError
 from slipstream.adapters.gymnasium_env import EnvFace
 from slipstream.core.errors import ConfigError
-from slipstream.markets.synthetic.crypto import PlantedCrypto
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 
 # Advice that cannot be followed: observations of rules without bounds, a pendulum's torque in N m.
 ADVICE = ("infinity", "symmetric and normalized")

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app
 from benchmarks.ours.device import cappuccino, mean_trial, phases
 from benchmarks.ours.hardware import operations, products
-from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic import PlantedCrypto
 
 
 def test_phases_of_the_torch_form() -> None:

@@ -8,7 +8,7 @@ from slipstream.core.errors import KernelError
 from slipstream.kernels.classic.probes import NAMES
 from slipstream.kernels.contract import check_environment
 from slipstream.kernels.discover import list_kernels, load_kernel
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 
 KERNELS = Path(__file__).parents[1] / "vector" / "kernels"
 

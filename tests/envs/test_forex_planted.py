@@ -11,7 +11,7 @@ from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.vector_env import StepOut, member_indices
 from slipstream.markets.forex.record import CLOSE, OPEN
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 
 
 def test_the_optimal_policy_earns_what_the_chain_says(tmp_path: Path) -> None:

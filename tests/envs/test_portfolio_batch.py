@@ -19,7 +19,7 @@ from slipstream.kernels.records import Records
 from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.portfolio import kernel as portfolio
 from slipstream.markets.portfolio.config import UnitOrders
-from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic import PlantedCrypto
 
 BARS, START = 5000, 1_640_995_200 + 86_400 - 1500
 COINS = {"BTCUSD": 40_000.0, "LINKUSD": 15.0, "UNIUSD": 7.0}

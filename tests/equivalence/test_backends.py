@@ -9,7 +9,7 @@ from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import list_kernels, load_kernel
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import join_episodes, member_indices
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 
 # Configs of a kernel: together they take every branch that random actions reach.
 CONFIGS = {

@@ -10,8 +10,7 @@ import pytest
 from slipstream.cli import main
 from slipstream.core.storage import checkpoint
 from slipstream.kernels.discover import list_kernels
-from slipstream.markets.synthetic.crypto import PlantedCrypto
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve

@@ -11,7 +11,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.vector_env import join_finals, member_indices
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.experience.observed import observed_fields
 from slipstream.rl.experience.replay.kernel_fields import KernelFields, kept_of
 from slipstream.rl.experience.replay.plan import ReplayPlan, replay_bytes

@@ -31,8 +31,7 @@ from malformed import Case
 from prices import prices
 
 from environments import environments
-from slipstream.markets.synthetic.crypto import PlantedCrypto
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 
 SECONDS = 10.0  # of processor time; on a busy machine the clock may say more
 HERE = Path(__file__).parent

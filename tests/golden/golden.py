@@ -15,7 +15,6 @@ another one, compare two trees.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import platform
@@ -272,14 +271,10 @@ def hash_of(case: str) -> str:
 
 
 def _planted(market: str) -> Any:
-    """Return the planted market of that name, wherever the tree under test keeps it."""
-    for package in ("slipstream.markets.synthetic", "slipstream.markets.synthetic"):
-        if importlib.util.find_spec(package.rpartition(".")[0]) and importlib.util.find_spec(
-            package
-        ):
-            module = importlib.import_module(f"{package}.{market}")
-            return getattr(module, f"Planted{market.capitalize()}")()
-    raise SystemExit("this tree has no planted markets")
+    """Return the planted market of that name."""
+    from slipstream.markets import synthetic
+
+    return getattr(synthetic, f"Planted{market.capitalize()}")()
 
 
 def _trained(folder: Path, config: Mapping[str, Any], **training: Any) -> str:

@@ -8,10 +8,8 @@ import numpy as np
 
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.panel import load_panel
-from slipstream.markets.features.sets import FEATURE_SETS
-from slipstream.markets.synthetic.crypto import PlantedCrypto
-from slipstream.markets.synthetic.prices import BASIS_POINT, PlantedMarket
-from slipstream.markets.synthetic.reversion import PlantedReversion
+from slipstream.markets.features.registry import FEATURE_SETS
+from slipstream.markets.synthetic import BASIS_POINT, PlantedCrypto, PlantedMarket, PlantedReversion
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment

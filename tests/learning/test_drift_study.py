@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import slipstream
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 
 BARS, DEVIATION = 12_000, 5e-3  # hours, and of a day's return
 SHARPE = 6.0  # annual, of the drift of each pair: enough that every candidate's own bound holds

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.markets.forex import kernel as forex
-from slipstream.markets.synthetic.forex import (
+from slipstream.markets.synthetic import (
     NOISE_COLUMNS,
     PlantedForex,
 )

@@ -7,7 +7,7 @@ import pytest
 from planted_world import environment_of, settings_of, share_of_optimum
 
 import slipstream
-from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic import PlantedCrypto
 from slipstream.training.environments.evaluation import Evaluator
 
 SPACE = {

@@ -11,7 +11,7 @@ import pytest
 from live_markets import Make, table, week, write
 
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.features.streams import HistoryError, IndicatorStreams, outputs
+from slipstream.markets.features.indicators import HistoryError, IndicatorStreams, outputs
 from slipstream.markets.live import account
 from slipstream.markets.live.account import PaperAccount
 from slipstream.markets.live.deployment import Deployment

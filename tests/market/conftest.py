@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 
 sys.path.insert(0, str(Path(__file__).parent))  # for vendors
 

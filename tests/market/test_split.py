@@ -8,7 +8,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.market import market_of
 from slipstream.markets.folds import SplitConfig, split_times
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 
 SPLIT = SplitConfig()
 

@@ -14,7 +14,7 @@ from slipstream import portable
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.storage import checkpoint
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 
 
 def command(*words):

@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.nets.policy_file import pack
 from slipstream.training.environments import suggested
 from slipstream.training.environments.factory import resolve_environment

@@ -16,7 +16,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import CheckpointError
 from slipstream.core.storage import yaml_file
-from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic import PlantedCrypto
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan

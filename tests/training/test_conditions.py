@@ -10,8 +10,7 @@ import pytest
 import slipstream
 from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import ConfigError
-from slipstream.markets.synthetic.crypto import PlantedCrypto
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
 from slipstream.training.environments.factory import make_environment

@@ -21,8 +21,7 @@ from slipstream.markets.data.checks.discover import (
 )
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.symbols import FIAT, market_kind, parse
-from slipstream.markets.features.registry import warm_up_rows
-from slipstream.markets.features.sets import expand
+from slipstream.markets.features.registry import expand, warm_up_rows
 from slipstream.training.environments.factory import kind_of
 
 _MANY = 20_000  # bars of which any split holds what an observation remembers

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from slipstream.cli.main import main
-from slipstream.markets.synthetic.crypto import PlantedCrypto
+from slipstream.markets.synthetic import PlantedCrypto
 
 LINE = (
     "tune crypto --n-trials 500 --study-name cappuccino_5m_vectorized --timeframe 5m "

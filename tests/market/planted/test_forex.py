@@ -8,7 +8,7 @@ import pytest
 from slipstream.markets.data.checks.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
-from slipstream.markets.synthetic.forex import LEVELS, PlantedForex, transition
+from slipstream.markets.synthetic import LEVELS, PlantedForex, transition
 
 MARKET = PlantedForex()
 

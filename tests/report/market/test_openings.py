@@ -14,8 +14,7 @@ import pytest
 from slipstream.markets.data.calendar import in_weekend
 from slipstream.markets.report import openings
 from slipstream.markets.report.openings import PriceRegister, PriceSeries, open_days, price_series
-from slipstream.markets.synthetic.crypto import PlantedCrypto
-from slipstream.markets.synthetic.prices import is_planted
+from slipstream.markets.synthetic import PlantedCrypto, is_planted
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.holdout import HoldoutRegister, Opening, register_of
 

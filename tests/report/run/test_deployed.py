@@ -14,7 +14,7 @@ import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.storage import checkpoint
-from slipstream.markets.synthetic.forex import PlantedForex
+from slipstream.markets.synthetic import PlantedForex
 from slipstream.report.run import report
 from slipstream.report.run.evaluation import evaluate_deployed
 from slipstream.rl.nets.policy import Policy

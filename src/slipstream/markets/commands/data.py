@@ -153,7 +153,7 @@ def planted_forex(
 ) -> None:
     """Writes prices with a planted edge whose best return is known exactly."""
     from slipstream.core.storage.files import disk_errors
-    from slipstream.markets.synthetic.forex import PlantedForex
+    from slipstream.markets.synthetic import PlantedForex
 
     with disk_errors(folder):
         (file,) = PlantedForex().write(folder, bars, seed)
@@ -173,7 +173,7 @@ def planted_crypto(
     """Writes prices of seven assets with a planted edge whose best return is known exactly."""
     from slipstream.core.errors import ConfigError
     from slipstream.core.storage.files import disk_errors
-    from slipstream.markets.synthetic.crypto import PlantedCrypto
+    from slipstream.markets.synthetic import PlantedCrypto
 
     market = PlantedCrypto(strength=strength * 1e-4)
     if bars * market.strength > _MOST_GROWTH:
@@ -204,7 +204,7 @@ def planted_reversion(
     from dataclasses import replace
 
     from slipstream.core.storage.files import disk_errors
-    from slipstream.markets.synthetic.reversion import PlantedReversion
+    from slipstream.markets.synthetic import PlantedReversion
 
     market = PlantedReversion(share=share)
     with disk_errors(folder):

@@ -13,12 +13,12 @@ from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.registry import (
     column_of,
+    expand,
     longest_memory,
     require_finite,
     resolve,
     warm_up_rows,
 )
-from slipstream.markets.features.sets import expand
 
 _FEWEST = 200  # rows from which a column that never changes counts as dead
 # 0 for ever where every bar opens at the close before it, as in planted markets and at some

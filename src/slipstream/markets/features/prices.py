@@ -1,12 +1,20 @@
-"""Features of prices and volume in plain NumPy."""
+"""Features of prices, volume and time in plain NumPy, and the rolling windows below them.
+
+Windows are summed afresh at every row, so that no row depends on where the file begins.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from slipstream.core.days import NEW_YORK
 from slipstream.markets.data.bars import Bars, FloatArray
-from slipstream.markets.features import windows
+from slipstream.markets.data.calendar import minutes_since_midnight, weekday
 
 
 def log_return(bars: Bars, n: int) -> FloatArray:
@@ -57,13 +65,13 @@ def close_location(bars: Bars, n: int) -> FloatArray:
 def volatility(bars: Bars, n: int) -> FloatArray:
     """Sample standard deviation of the last n one-bar log returns, per bar (not annualised)."""
     result = np.full(len(bars), np.nan)
-    result[1:] = windows.rolling(log_return(bars, 1)[1:], n, windows.deviation)
+    result[1:] = rolling(log_return(bars, 1)[1:], n, partial(np.std, ddof=1))
     return result
 
 
 def log_volume_score(bars: Bars, n: int) -> FloatArray:
     """log(1 + volume) in deviations from its mean over n bars; 0 while volume is constant."""
-    return windows.last_score(np.log1p(bars.volume), n)
+    return last_score(np.log1p(bars.volume), n)
 
 
 def range_breakout_volume(bars: Bars, n: int) -> FloatArray:
@@ -81,7 +89,7 @@ def range_breakout_volume(bars: Bars, n: int) -> FloatArray:
     bottom = sliding_window_view(bars.low[:-1], length).min(axis=1)
     close = bars.close[length:]
     side = (close > top).astype(np.float64) - (close < bottom)
-    usual = windows.rolling(bars.volume, length, windows.mean)[length:]
+    usual = rolling(bars.volume, length, np.mean)[length:]
     silent = usual == 0.0
     result[length:] = side * np.where(
         silent, 0.0, bars.volume[length:] / np.where(silent, 1.0, usual)
@@ -95,10 +103,10 @@ def vwap(bars: Bars, n: int) -> FloatArray:
     Where the whole window has no volume, it is the plain mean of the typical price.
     """
     typical = (bars.high + bars.low + bars.close) / 3.0
-    volume = windows.rolling(bars.volume, n, windows.total)
+    volume = rolling(bars.volume, n, np.sum)
     silent = volume == 0.0
-    weighted = windows.rolling(typical * bars.volume, n, windows.total)
-    plain = windows.rolling(typical, n, windows.mean)
+    weighted = rolling(typical * bars.volume, n, np.sum)
+    plain = rolling(typical, n, np.mean)
     return np.where(silent, plain, weighted / np.where(silent, 1.0, volume))
 
 
@@ -116,3 +124,114 @@ def _against_previous_close(price: FloatArray, close: FloatArray) -> FloatArray:
     result = np.full(len(close), np.nan)
     result[1:] = np.log(price[1:] / close[:-1])
     return result
+
+
+_Moments = tuple[int, FloatArray, FloatArray, FloatArray, FloatArray]
+
+_CHUNK_CELLS = 4_000_000  # bounds the memory of functions that copy their windows
+
+
+def rolling(values: FloatArray, n: int, reduce: Callable[..., Any]) -> FloatArray:
+    """`reduce` over the last n values at each row: [rows] -> [rows], NaN in the first n - 1 rows.
+
+    Args:
+        values: float64 [rows].
+        n: window length.
+        reduce: reduces ``[k, n]`` along an `axis`, as `np.mean` does.
+    """
+    result = np.full(len(values), np.nan)
+    if len(values) < n:
+        return result
+    windows = sliding_window_view(values, n)
+    chunk = max(_CHUNK_CELLS // n, 1)
+    for start in range(0, len(windows), chunk):
+        part = windows[start : start + chunk]
+        result[n - 1 + start : n - 1 + start + len(part)] = reduce(part, axis=1)
+    return result
+
+
+def last_score(values: FloatArray, n: int) -> FloatArray:
+    """Each value in deviations (ddof 1) from the mean of the last n; 0 in a constant window.
+
+    [rows] -> [rows], NaN in the first n - 1 rows. A window is put together from halves, quarters
+    and so on by the update of Chan, Golub and LeVeque (1979), which many windows share: log n
+    passes over the rows, and still nothing from before the window enters.
+    """
+    result = np.full(len(values), np.nan)
+    if len(values) < n:
+        return result
+    # Moments of the `size` values that end at each row; `whole` collects the binary digits of n.
+    size, mean, spread = 1, values, np.zeros(len(values))
+    top = bottom = values
+    whole: _Moments | None = None
+    while True:
+        part = (size, mean, spread, top, bottom)
+        if n & size:
+            whole = part if whole is None else _joined(part, whole)
+        if 2 * size > n:
+            break
+        size, mean, spread, top, bottom = _joined(part, part)
+    assert whole is not None
+    _, mean, spread, top, bottom = whole
+    now = values[len(values) - len(mean) :]
+    constant = top == bottom
+    deviation = np.sqrt(np.where(constant, 1.0, spread) / max(n - 1, 1))
+    result[n - 1 :] = np.where(constant, 0.0, (now - mean) / deviation)
+    return result
+
+
+def _joined(before: _Moments, after: _Moments) -> _Moments:
+    """Count, means, squared deviations, maxima, minima of neighbouring windows together.
+
+    Row k of the arrays belongs to the window that ends at row k + count - 1.
+    """
+    size, own = before[0], after[0]
+    rows = len(after[1]) - size
+    first, then = [part[:rows] for part in before[1:]], [part[size:] for part in after[1:]]
+    count = size + own
+    apart = then[0] - first[0]
+    return (
+        count,
+        first[0] + apart * (own / count),
+        first[1] + then[1] + apart**2 * (size * own / count),
+        np.maximum(first[2], then[2]),
+        np.minimum(first[3], then[3]),
+    )
+
+
+def hour_sin(bars: Bars, n: int) -> FloatArray:
+    """Sine of the time of day, UTC."""
+    return np.sin(_day_angle(bars, "UTC"))
+
+
+def hour_cos(bars: Bars, n: int) -> FloatArray:
+    """Cosine of the time of day, UTC."""
+    return np.cos(_day_angle(bars, "UTC"))
+
+
+def new_york_hour_sin(bars: Bars, n: int) -> FloatArray:
+    """Sine of the time of day in New York, which follows the sessions through summer time."""
+    return np.sin(_day_angle(bars, NEW_YORK))
+
+
+def new_york_hour_cos(bars: Bars, n: int) -> FloatArray:
+    """Cosine of the time of day in New York."""
+    return np.cos(_day_angle(bars, NEW_YORK))
+
+
+def day_of_week_sin(bars: Bars, n: int) -> FloatArray:
+    """Sine of the weekday, UTC, Monday at angle 0, seven days a turn."""
+    return np.sin(_week_angle(bars))
+
+
+def day_of_week_cos(bars: Bars, n: int) -> FloatArray:
+    """Cosine of the weekday, UTC."""
+    return np.cos(_week_angle(bars))
+
+
+def _day_angle(bars: Bars, zone: str) -> FloatArray:
+    return minutes_since_midnight(bars.time, zone).astype(np.float64) * (2.0 * np.pi / 1440.0)
+
+
+def _week_angle(bars: Bars) -> FloatArray:
+    return weekday(bars.time, "UTC").astype(np.float64) * (2.0 * np.pi / 7.0)

@@ -1,7 +1,8 @@
 """The registry of features: causal functions of bars with a declared warm-up; one line adds one.
 
-The functions themselves are in `prices`, `indicators` and `clocks`. `compute` makes the columns of
-one symbol, `panel.panel_features` those of several.
+The functions themselves are in `prices` and `indicators`. `compute` makes the columns of one
+symbol, `panel.panel_features` those of several. A set is one name for what a system shows of every
+asset of a portfolio.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.text import nearest, plural, stamp
 from slipstream.markets.data.bars import Bars, FloatArray
-from slipstream.markets.features import clocks, prices
 from slipstream.markets.features import indicators as ta
+from slipstream.markets.features import prices
 
 Compute = Callable[[Bars, int], FloatArray]
 
@@ -159,12 +160,12 @@ FEATURES: tuple[Feature, ...] = (
     Feature("ultosc", ta.ultimate_oscillator, ULTOSC_ROWS, "ultimate oscillator, 0 to 100"),
     Feature("obv", ta.on_balance_volume, 0, "on-balance volume", False, cumulative=True),
     Feature("ht_dcphase", ta.dominant_cycle_phase, PHASE_ROWS, "cycle phase, degrees"),
-    Feature("hour_sin", clocks.hour_sin, 0, "time of day, UTC"),
-    Feature("hour_cos", clocks.hour_cos, 0, "time of day, UTC"),
-    Feature("ny_hour_sin", clocks.new_york_hour_sin, 0, "time of day, New York"),
-    Feature("ny_hour_cos", clocks.new_york_hour_cos, 0, "time of day, New York"),
-    Feature("day_of_week_sin", clocks.day_of_week_sin, 0, "weekday, UTC"),
-    Feature("day_of_week_cos", clocks.day_of_week_cos, 0, "weekday, UTC"),
+    Feature("hour_sin", prices.hour_sin, 0, "time of day, UTC"),
+    Feature("hour_cos", prices.hour_cos, 0, "time of day, UTC"),
+    Feature("ny_hour_sin", prices.new_york_hour_sin, 0, "time of day, New York"),
+    Feature("ny_hour_cos", prices.new_york_hour_cos, 0, "time of day, New York"),
+    Feature("day_of_week_sin", prices.day_of_week_sin, 0, "weekday, UTC"),
+    Feature("day_of_week_cos", prices.day_of_week_cos, 0, "weekday, UTC"),
     Feature("open", lambda bars, n: bars.open, 0, "the open, mid", False),
     Feature("high", lambda bars, n: bars.high, 0, "the high, mid", False),
     Feature("low", lambda bars, n: bars.low, 0, "the low, mid", False),
@@ -375,3 +376,66 @@ def require_finite(bars: Bars, name: str, column: NDArray[np.float64], warm_up: 
             f"is {column[row]} in {int(bad.sum()):,} of them, the first at "
             f"{stamp(int(bars.time[row]))} UTC: mend the file, or leave the column out."
         )
+
+
+# The window of the volume's score is the longest memory: what a hole costs, and the embargo of
+# folds. What other windows leave of planted edges: the table of docs/portfolio.md.
+FEATURE_SETS: dict[str, tuple[str, ...]] = {
+    "portfolio": (
+        "log_open",
+        "log_high",
+        "log_low",
+        "log_return_1",
+        "volume_z_720",
+        "macd_rel",
+        "macd_signal_rel",
+        "macd_hist_rel",
+        "rsi_14",
+        "cci_14",
+        "dx_14",
+        "atr_regime_shift",
+        "range_breakout_volume",
+        "trend_reacceleration",
+    ),
+    # Raw levels, as Cappuccino has them.
+    "cappuccino": (
+        "open",
+        "high",
+        "low",
+        "close",
+        "volume",
+        "macd",
+        "macd_signal",
+        "macd_hist",
+        "rsi_14",
+        "cci_14",
+        "dx_14",
+        "atr_regime_shift",
+        "range_breakout_volume",
+        "trend_reacceleration",
+    ),
+    # What is left of FinRL_Crypto's list after the columns that it drops.
+    "finrl_crypto": ("close", "volume", "rsi_14", "dx_14", "ultosc", "obv", "ht_dcphase"),
+}
+
+
+def expand(names: Sequence[str], columns: Collection[str] = ()) -> tuple[str, ...]:
+    """Feature names with every name of a set replaced by the set's features.
+
+    Args:
+        names: features, sets of features, columns of the data; or one name.
+        columns: extra columns of the data, which come before sets of the same name.
+
+    Raises:
+        ConfigError: unknown or repeated name.
+    """
+    given = (names,) if isinstance(names, str) else names
+    every = [
+        feature
+        for name in given
+        for feature in ((name,) if name in columns else FEATURE_SETS.get(name, (name,)))
+    ]
+    require_distinct(every)
+    for name in every:
+        resolve(name, columns, FEATURE_SETS)
+    return tuple(every)

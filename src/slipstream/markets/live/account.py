@@ -22,7 +22,7 @@ from slipstream.core.storage.files import make_folder
 from slipstream.core.storage.lock import take_lock
 from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.features.streams import HistoryError
+from slipstream.markets.features.indicators import HistoryError
 from slipstream.markets.live.feed import Told
 from slipstream.markets.live.journal import Decision, Journal
 from slipstream.markets.live.passes import LONGEST_GAP, Kept, Pass, PriceReplay

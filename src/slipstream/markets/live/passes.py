@@ -17,7 +17,7 @@ from slipstream.core.errors import DataError
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.retake import Retaking
 from slipstream.markets.data.market import Market
-from slipstream.markets.features.streams import IndicatorStreams
+from slipstream.markets.features.indicators import IndicatorStreams
 from slipstream.markets.live.ranges import Outside, Ranges
 from slipstream.training.environments.environment import Environment, PriceWindow
 from slipstream.training.environments.episodes import Seen, episode_names

@@ -35,7 +35,7 @@ from slipstream.core.storage.database import (
 from slipstream.core.storage.register import state_folder
 from slipstream.core.text import date_text
 from slipstream.markets.market_pass import SymbolPass
-from slipstream.markets.synthetic.prices import is_planted
+from slipstream.markets.synthetic import is_planted
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import Timeline
 from slipstream.training.runs.holdout import (

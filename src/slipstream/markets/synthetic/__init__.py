@@ -1,1 +1,0 @@
-"""Planted markets: prices with an edge whose best return is known."""
