@@ -24,7 +24,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from slipstream.core.storage import repository
+from slipstream.core.storage import provenance
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -205,15 +205,15 @@ def no_waiting():
     asked about this checkout once, and a package's files about its version, not by each of some
     hundred runs; and they look at their memory without going through all pages of it, which are
     many here (`exact_memory` does)."""
-    ask = repository.describe
+    ask = provenance.describe_commit
     known = functools.cache(lambda: ask(ROOT))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(metadata, "version", functools.cache(metadata.version))
         patch.setattr(psutil.Process, "memory_full_info", psutil.Process.memory_info)
         patch.setattr(
-            repository,
-            "describe",
+            provenance,
+            "describe_commit",
             lambda folder: known() if folder.is_relative_to(ROOT) else ask(folder),
         )
         yield

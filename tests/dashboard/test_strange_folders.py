@@ -15,9 +15,9 @@ import pytest
 
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.errors import CheckpointError
-from slipstream.core.storage.lines import stamp
 from slipstream.core.storage.news import News, news_of
 from slipstream.core.storage.status import CURRENT, read_status
+from slipstream.core.text import log_time
 from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.pages import run_news
 from slipstream.markets.live.account import JOURNAL
@@ -125,7 +125,7 @@ def test_a_look_leaves_nothing_in_a_folder_and_needs_no_right_to_write(serving, 
     dash = serving(study.parent)
     assert len(dash.news("study", study)[0]["trials"][0]["rows"]) == 7
     row = dash.get("/api/overview/all")["events"][0][1][0]
-    assert row["spark"] and row["since"] == stamp(read_status(study).started)
+    assert row["spark"] and row["since"] == log_time(read_status(study).started)
     assert sorted(one.name for one in study.iterdir()) == before and study.stat().st_mtime == 1
     study.chmod(0o500)
     words = "from slipstream.studies.record.ledger import *; import sys\n"

@@ -9,7 +9,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.reader import SEAL, seal
-from slipstream.core.storage import lock
+from slipstream.core.storage import files
 from slipstream.rl.nets.policy_file import pack
 from slipstream.training import backend
 from slipstream.training.environments import machine_file
@@ -79,8 +79,11 @@ def test_another_format_is_passed_over_and_written_anew():
 
 
 def test_two_processes_do_not_write_at_once(folder, monkeypatch):
-    monkeypatch.setattr(lock, "_PATIENCE_SECONDS", 0.0)
-    with lock.take_lock(folder, ""), pytest.raises(ConfigError, match="Another process is writing"):
+    monkeypatch.setattr(files, "_PATIENCE_SECONDS", 0.0)
+    with (
+        files.take_lock(folder, ""),
+        pytest.raises(ConfigError, match="Another process is writing"),
+    ):
         remember(IDENTITY, FOUND)
     remember(IDENTITY, FOUND)
 

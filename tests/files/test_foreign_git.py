@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from slipstream.core.storage import provenance
-from slipstream.core.storage.repository import describe
+from slipstream.core.storage.provenance import describe_commit
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -33,7 +33,7 @@ def git(folder, *arguments):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    monkeypatch.setattr("slipstream.core.storage.repository._PATIENCE_SECONDS", 120.0)
+    monkeypatch.setattr("slipstream.core.storage.provenance._GIT_SECONDS", 120.0)
 
 
 @pytest.fixture
@@ -51,35 +51,35 @@ def repository(tmp_path):
 
 def test_commit_and_changes(repository):
     head = git(repository, "rev-parse", "HEAD")
-    assert describe(repository) == {"commit": head, "dirty": False}
-    assert describe(repository / "deep") == {"commit": head, "dirty": False}
+    assert describe_commit(repository) == {"commit": head, "dirty": False}
+    assert describe_commit(repository / "deep") == {"commit": head, "dirty": False}
     os.utime(repository / "prices.csv", (1, 1))  # touched, and the same
     (repository / "untracked").write_text("x")
-    assert describe(repository) == {"commit": head, "dirty": False}
+    assert describe_commit(repository) == {"commit": head, "dirty": False}
     (repository / "prices.csv").write_text("time,close\n")
-    assert describe(repository) == {"commit": head, "dirty": True}
+    assert describe_commit(repository) == {"commit": head, "dirty": True}
     git(repository, "add", "-A")  # in the index, and in no commit
-    assert describe(repository / "deep") == {"commit": head, "dirty": True}
+    assert describe_commit(repository / "deep") == {"commit": head, "dirty": True}
 
 
 def test_the_same_from_packed_references_a_detached_head_and_a_work_tree(repository, tmp_path):
     head = git(repository, "rev-parse", "HEAD")
     git(repository, "pack-refs", "--all")
     git(repository, "gc", "-q")
-    assert describe(repository) == {"commit": head, "dirty": False}
+    assert describe_commit(repository) == {"commit": head, "dirty": False}
     git(repository, "worktree", "add", "-q", "-b", "other", str(tmp_path / "tree"))
     (tmp_path / "tree" / "prices.csv").write_text("new\n")
     git(tmp_path / "tree", "commit", "-q", "-a", "-m", "second")
     second = git(tmp_path / "tree", "rev-parse", "HEAD")
-    assert describe(tmp_path / "tree") == {"commit": second, "dirty": False}
+    assert describe_commit(tmp_path / "tree") == {"commit": second, "dirty": False}
     git(repository, "checkout", "-q", "--detach", second)
-    assert describe(repository) == {"commit": second, "dirty": False}
+    assert describe_commit(repository) == {"commit": second, "dirty": False}
 
 
 def test_no_repository_and_none_yet(tmp_path):
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "-q")
-    assert describe(tmp_path / "empty") is None
+    assert describe_commit(tmp_path / "empty") is None
 
 
 TRAPS = {
@@ -130,8 +130,8 @@ def test_nothing_of_a_foreign_folder_is_executed(repository, tmp_path, kind, mon
 @pytest.mark.parametrize("harm", ["HEAD", "gitdir", "index", "loop", "upward", "objects"])
 def test_a_repository_that_is_none(repository, tmp_path, harm, monkeypatch):
     place = repository / ".git"
-    if harm == "HEAD":  # git waits for a writer, and describe stops waiting for git
-        monkeypatch.setattr("slipstream.core.storage.repository._PATIENCE_SECONDS", 0.5)
+    if harm == "HEAD":  # git waits for a writer, and describe_commit stops waiting for git
+        monkeypatch.setattr("slipstream.core.storage.provenance._GIT_SECONDS", 0.5)
         (place / "HEAD").unlink()
         os.mkfifo(place / "HEAD")
     elif harm == "gitdir":
@@ -146,5 +146,5 @@ def test_a_repository_that_is_none(repository, tmp_path, harm, monkeypatch):
         (place / "index").write_bytes(b"junk")
     else:
         shutil.rmtree(place / "objects")
-    found = describe(repository)
+    found = describe_commit(repository)
     assert found is None or (found["dirty"] is None and harm in ("index", "objects"))

@@ -15,11 +15,18 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.core.storage import lock
+from slipstream.core.storage import files
 from slipstream.core.storage.interruption import STOP, Interrupted, ask_to_stop, asked_to_stop
-from slipstream.core.storage.lines import run_lines
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import EVENTS, LOG, STATUS, Status, read_events, read_status
+from slipstream.core.storage.status import (
+    EVENTS,
+    LOG,
+    STATUS,
+    Status,
+    read_events,
+    read_status,
+    run_lines,
+)
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
@@ -126,7 +133,7 @@ def test_a_request_for_a_process_that_is_gone_stops_nobody(tmp_path):
 
 
 def test_a_second_owner_is_refused_and_changes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(files, "_PATIENCE_SECONDS", 0.0)
     run, told = begun(tmp_path), []
 
     def second(event):

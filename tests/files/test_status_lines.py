@@ -11,16 +11,17 @@ import pytest
 from rich.console import Console
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.storage.lines import (
-    clock,
+from slipstream.core.storage.status import (
+    STATUS,
+    Status,
     event_line,
     folded,
     folder_lines,
     progress_parts,
+    read_status,
     run_lines,
-    spread,
 )
-from slipstream.core.storage.status import STATUS, Status, read_status
+from slipstream.core.text import duration, mean_and_range
 from slipstream.training.callbacks.console import ConsoleListener
 
 
@@ -145,12 +146,12 @@ def test_numbers_that_no_clock_knows_are_no_obstacle(at):
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (3_723, "1:02:03"), (59.6, "1:00")])
 def test_clock(seconds, text):
-    assert clock(seconds) == text
+    assert duration(seconds) == text
 
 
 def test_a_spread_before_there_is_a_value():
-    assert spread([float("nan")]) == "-"
-    assert spread([1.0, 2.0, float("nan")]) == "1.5 (1 to 2)"
+    assert mean_and_range([float("nan")]) == "-"
+    assert mean_and_range([1.0, 2.0, float("nan")]) == "1.5 (1 to 2)"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.storage.lock import take_lock
+from slipstream.core.storage.files import take_lock
 from slipstream.core.storage.status import Status
 from slipstream.jobs import background
 from slipstream.jobs.background import in_background, make_room

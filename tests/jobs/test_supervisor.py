@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import JOB_VARIABLE, OVER
 from slipstream.core.reader import read_json
+from slipstream.core.storage.files import take_lock
 from slipstream.core.storage.interruption import asked_to_stop
-from slipstream.core.storage.lock import take_lock
 from slipstream.core.storage.register import enter
 from slipstream.core.storage.status import Status
 from slipstream.jobs import supervisor as supervising

@@ -49,7 +49,7 @@ def set_aside_and_detach(context: typer.Context, folder: Path, **changes: Any) -
         raise ConfigError("--log says where a command in the background prints: add --background.")
     if not (given["background"] or given.get("replace")):
         return False
-    from slipstream.core.output import tell
+    from slipstream.core.command import tell
     from slipstream.core.reader import is_there
     from slipstream.jobs.background import in_background, make_room
 

@@ -1,4 +1,4 @@
-"""Text for people: what comes from outside made safe, advice, fractions, summaries."""
+"""Text for people: what comes from outside made safe, advice, counts, numbers, times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import difflib
 import html
 import math
 import sys
+import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from slipstream.core.errors import ConfigError
@@ -132,3 +133,51 @@ class Summarised:
             for name, fact in self._told().items()
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def log_time(at: float) -> str:
+    """UTC seconds as every line begins with them."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+    except (OverflowError, ValueError, OSError):  # not written by us
+        return "at some time"
+
+
+def mean_low_high(values: Iterable[float]) -> tuple[float, float, float] | None:
+    """Mean, lowest and highest of the finite values; None before there is one."""
+    finite = [float(value) for value in values if math.isfinite(value)]
+    return (sum(finite) / len(finite), min(finite), max(finite)) if finite else None
+
+
+def mean_and_range(values: Iterable[float]) -> str:
+    """One value, or mean and range over members; ``-`` before there is one."""
+    return range_text(mean_low_high(values) or ())
+
+
+def four_digits(value: float) -> str:
+    """Four significant digits, all digits of large numbers."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
+def short(value: float) -> str:
+    """``950``, ``118 k``, ``1.24 M``."""
+    if value < 1_000:
+        return f"{value:.0f}"
+    return f"{value / 1e3:.0f} k" if value < 1e6 else f"{value / 1e6:.2f} M"
+
+
+def duration(seconds: float) -> str:
+    """``0:12`` or ``1:02:03``."""
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, rest_minutes = divmod(minutes, 60)
+    return f"{hours}:{rest_minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def range_text(found: Sequence[float]) -> str:
+    """Return mean and range of [mean, lowest, highest]; ``-`` of no numbers."""
+    if not found:
+        return "-"
+    mean, lowest, highest = (four_digits(one) for one in (found[0], min(found), max(found)))
+    return mean if lowest == highest else f"{mean} ({lowest} to {highest})"

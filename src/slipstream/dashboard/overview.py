@@ -15,9 +15,8 @@ import psutil
 
 from slipstream.core.capacity import free_memory, total_memory
 from slipstream.core.reader import UnreadableError, is_there
-from slipstream.core.storage.appended import Mark, inside, table
 from slipstream.core.storage.machine import Cards
-from slipstream.core.storage.news import MALFORMED
+from slipstream.core.storage.news import MALFORMED, Mark, inside, table
 from slipstream.core.storage.status import LEDGER, MARKS
 from slipstream.jobs.overview import OVER, JobLine, overview
 from slipstream.jobs.process import status_of

@@ -15,10 +15,9 @@ from slipstream.core.config import model_in
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.reader import UnreadableError, read_json
 from slipstream.core.storage import yaml_file
-from slipstream.core.storage.appended import Mark, appended, inside
 from slipstream.core.storage.checkpoint import checkpoints
 from slipstream.core.storage.database import ChangedError
-from slipstream.core.storage.news import MALFORMED, MOST_BYTES, News, small
+from slipstream.core.storage.news import MALFORMED, MOST_BYTES, Mark, News, appended, inside, small
 from slipstream.core.storage.status import LEDGER
 from slipstream.dashboard.overview import ledger_of
 from slipstream.kernels.discover import list_kernels

@@ -33,8 +33,7 @@ from starlette.types import ASGIApp
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.plugins import folder_kinds
 from slipstream.core.reader import UnreadableError, content
-from slipstream.core.storage.appended import inside
-from slipstream.core.storage.news import MALFORMED, News, news_of, news_of_several
+from slipstream.core.storage.news import MALFORMED, News, inside, news_of, news_of_several
 from slipstream.core.storage.status import RUN, STUDY
 from slipstream.dashboard import pages
 from slipstream.dashboard.feed import Look, PageFeed

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.core.options import Trust
-from slipstream.core.output import show_table
+from slipstream.core.command import Trust, show_table
 
 app = typer.Typer()
 

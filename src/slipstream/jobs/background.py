@@ -11,9 +11,8 @@ from pathlib import Path
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import is_there
-from slipstream.core.storage.files import disk_errors, make_folder, sync_folder
+from slipstream.core.storage.files import disk_errors, is_locked, make_folder, sync_folder
 from slipstream.core.storage.interruption import ask_to_stop
-from slipstream.core.storage.lock import is_locked
 from slipstream.core.storage.register import id_of, known, state_folder
 from slipstream.core.storage.status import LOG
 from slipstream.jobs.process import here, let_go, start, status_of

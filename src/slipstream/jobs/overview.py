@@ -10,9 +10,8 @@ from pathlib import Path
 
 from slipstream.core.reader import is_there
 from slipstream.core.storage import register
-from slipstream.core.storage.lines import clock, short, stamp
 from slipstream.core.storage.status import DEPLOYMENT, MARKS, Status
-from slipstream.core.text import plural
+from slipstream.core.text import duration, log_time, plural, short
 from slipstream.jobs.process import other_in, status_of
 from slipstream.jobs.queue import COMPLETE, STOPPED, JobQueue, QueuedJob
 from slipstream.jobs.supervisor import is_supervised
@@ -130,10 +129,10 @@ def _line(
         state=state,
         progress=_far(status) if status else "",
         rate=f"{short(now.rate)} steps/s" if now and now.rate is not None else "",
-        eta=clock(now.eta) if now and now.eta is not None else "",
+        eta=duration(now.eta) if now and now.eta is not None else "",
         cores=_cores(now) if now else "",
         memory=f"{memory / 2**30:.1f} GiB" if memory else "",
-        since=stamp(since),
+        since=log_time(since),
         folder=folder,
         reason=reason or (status.reason if status else ""),
     )

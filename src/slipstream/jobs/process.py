@@ -20,8 +20,7 @@ from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.process import BUSY, JOB_VARIABLE, OVER
 from slipstream.core.reader import UnreadableError, is_there, open_regular
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import disk_errors
-from slipstream.core.storage.lock import is_locked
+from slipstream.core.storage.files import disk_errors, is_locked
 from slipstream.core.storage.status import AUDIT, DEPLOYMENT, LEDGER, MARKS, Status, read_status
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob
 from slipstream.studies.record.ledger import outcomes_in

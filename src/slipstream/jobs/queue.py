@@ -23,8 +23,7 @@ from typing import Any, Self
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import database
-from slipstream.core.storage.files import disk_errors, make_folder
-from slipstream.core.storage.lock import is_held
+from slipstream.core.storage.files import disk_errors, is_held, make_folder
 from slipstream.core.storage.register import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"

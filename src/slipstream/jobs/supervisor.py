@@ -20,9 +20,8 @@ import psutil
 from slipstream.core.capacity import free_memory, total_memory
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.process import JOB_VARIABLE, ending
-from slipstream.core.storage.files import disk_errors
+from slipstream.core.storage.files import disk_errors, is_held, is_locked, take_lock
 from slipstream.core.storage.interruption import Interruption, ask_to_stop, asked_to_stop
-from slipstream.core.storage.lock import is_held, is_locked, take_lock
 from slipstream.jobs.process import (
     begun,
     last_words,

@@ -15,9 +15,8 @@ from typing import Any
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import read_json
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.appended import inside
 from slipstream.core.storage.database import ChangedError
-from slipstream.core.storage.news import MALFORMED, MOST_BYTES, POINTS, News, small
+from slipstream.core.storage.news import MALFORMED, MOST_BYTES, POINTS, News, inside, small
 from slipstream.core.storage.status import AUDIT, CURRENT, DEPLOYMENT
 from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.comparison import RERUN

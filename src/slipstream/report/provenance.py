@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.storage.machine import COLUMNS, WALL
-from slipstream.core.storage.repository import commit_words
+from slipstream.core.storage.provenance import commit_words
 from slipstream.core.storage.table import Columns
 from slipstream.report.canvas import BLUE, canvas
 from slipstream.report.inputs import RunEvaluation

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.storage.bulk import read_chunks, write_chunks
+from slipstream.core.storage.checkpoint import read_chunks, write_chunks
 from slipstream.core.storage.interruption import StoppedError
 from slipstream.jit.gate import RunTasks, in_sequence
 from slipstream.kernels.spec import Spec

@@ -8,7 +8,7 @@ import pytest
 from slipstream.compat.hockey_project.config import recognises, sections_of
 from slipstream.compat.hockey_project.single_run import CURRICULUM
 from slipstream.core.errors import ConfigError
-from slipstream.core.storage import json_file
+from slipstream.core.storage import yaml_file
 from slipstream.training.environments.curriculum import check_curriculum
 from slipstream.training.environments.factory import make_environment
 from slipstream.training.settings.config import resolve
@@ -420,7 +420,7 @@ def test_what_is_done_otherwise_than_a_file_says_is_said(tmp_path):
 
 
 def test_json_is_read_strictly(tmp_path):
-    assert json_file.parse('{"a": [1, 2.5e-4]}', "x") == {"a": [1, 2.5e-4]}
+    assert yaml_file.parse_json('{"a": [1, 2.5e-4]}', "x") == {"a": [1, 2.5e-4]}
     for text, match in (
         ('{"a": 1, "a": 2}', "twice"),
         ('{"a": NaN}', "NaN"),
@@ -428,7 +428,7 @@ def test_json_is_read_strictly(tmp_path):
         ("[" * 100_000, "cannot|can be used|JSON"),
     ):
         with pytest.raises(ConfigError, match=match):
-            json_file.parse(text, "x")
+            yaml_file.parse_json(text, "x")
     ours = tmp_path / "ours.json"
     ours.write_text('{"env": {"name": "cartpole"}, "training": {"total_steps": 1000}}')
     assert read_config(ours)["training"] == {"total_steps": 1000}

@@ -12,9 +12,8 @@ from dataclasses import replace
 import pytest
 import study_world
 
-from slipstream.core.storage.lines import progress_parts
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import Status
+from slipstream.core.storage.status import Status, progress_parts
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search import session as progress
 from slipstream.training.population import state, under_way

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.core.output import tell
+from slipstream.core.command import tell
 
 app = typer.Typer()
 

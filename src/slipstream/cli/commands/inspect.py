@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import Target
-from slipstream.core.options import Trust
-from slipstream.core.output import show_table, tell
+from slipstream.core.command import Trust, show_table, tell
 from slipstream.core.storage.status import MARKS, RUN, STUDY
 
 app = typer.Typer()

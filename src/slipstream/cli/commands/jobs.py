@@ -13,8 +13,8 @@ import typer
 
 from slipstream.cli.cores import first_cores
 from slipstream.cli.detached import command_line, memory_of
+from slipstream.core.command import tell, told_columns
 from slipstream.core.errors import ConfigError
-from slipstream.core.output import tell, told_columns
 from slipstream.core.plugins import folder_kinds
 
 app = typer.Typer(

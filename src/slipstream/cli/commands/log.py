@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import RunOrStudy
-from slipstream.core.output import tell
+from slipstream.core.command import tell
 
 app = typer.Typer()
 _MOST_BYTES = 1 << 23  # of a look: slipstream's own logs are half as long

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import RunOrStudy
-from slipstream.core.options import Trust
-from slipstream.core.output import show_table, tell
+from slipstream.core.command import Trust, show_table, tell
 
 app = typer.Typer()
 policies = typer.Typer(name="policy", help="Looks at saved policies.", no_args_is_help=True)

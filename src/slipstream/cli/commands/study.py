@@ -10,9 +10,8 @@ import typer
 
 from slipstream.cli.arguments import StudyName
 from slipstream.cli.commands.watch import watch
+from slipstream.core.command import Trust, tell
 from slipstream.core.errors import ConfigError
-from slipstream.core.options import Trust
-from slipstream.core.output import tell
 from slipstream.core.text import printable_lines
 
 app = typer.Typer(

@@ -12,8 +12,8 @@ import typer
 
 from slipstream.cli import arguments as arg
 from slipstream.cli.detached import Replace, set_aside_and_detach
+from slipstream.core.command import Background, LogFile, Trust
 from slipstream.core.errors import ConfigError
-from slipstream.core.options import Background, LogFile, Trust
 
 if TYPE_CHECKING:
     from slipstream.training.callbacks.console import ConsoleListener
@@ -123,7 +123,7 @@ def resume(
     said, and recorded in the run.
     """
     from slipstream import api
-    from slipstream.core.output import tell
+    from slipstream.core.command import tell
     from slipstream.core.plugins import folder_kinds
     from slipstream.studies.record.status import lookup
     from slipstream.training.runs.run import CONFIG, Run

@@ -11,7 +11,7 @@ import typer
 
 from slipstream.cli import arguments as arg
 from slipstream.cli.detached import Replace, set_aside_and_detach
-from slipstream.core.options import Background, LogFile
+from slipstream.core.command import Background, LogFile
 
 app = typer.Typer()
 WORKS = ("tune",)

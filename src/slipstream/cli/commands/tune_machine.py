@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli.arguments import Target
-from slipstream.core.output import tell
+from slipstream.core.command import tell
 
 if TYPE_CHECKING:
     from rich.table import Table

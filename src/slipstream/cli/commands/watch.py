@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import RunOrStudy, RunOrStudyOrNone
-from slipstream.core.output import tell, told_columns
+from slipstream.core.command import tell, told_columns
 
 app = typer.Typer()
 
@@ -78,8 +78,7 @@ def stop(name: RunOrStudy) -> None:
     from slipstream.cli.commands import jobs
     from slipstream.core.errors import CheckpointError
     from slipstream.core.reader import is_there
-    from slipstream.core.storage.lines import resume_command
-    from slipstream.core.storage.status import CURRENT, read_status
+    from slipstream.core.storage.status import CURRENT, read_status, resume_command
     from slipstream.jobs.queue import own_queue
     from slipstream.jobs.supervisor import stop as stop_job
     from slipstream.studies.record.status import lookup

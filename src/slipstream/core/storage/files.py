@@ -2,27 +2,30 @@
 
 Three ways to write, and no others: `write_bytes` replaces a file, `whole_folder` a folder, and
 `AppendedFile` grows one. What each keeps when the power fails stands at it. No durable file is
-written through a shared map: whose pages reach the disk when, nobody could say.
+written through a shared map: whose pages reach the disk when, nobody could say. `take_lock` lets
+one process at a time write in a folder.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import psutil
 
-from slipstream.core.errors import ResourceError
-from slipstream.core.reader import SEAL, regular_file, seal
+from slipstream.core.errors import BusyError, ResourceError
+from slipstream.core.reader import SEAL, is_there, regular_file, seal
 
 _INTACT = "What was written before it is intact; "
 _FULL = "The disk is full: {path} could not be written. " + _INTACT
@@ -43,6 +46,9 @@ _REMEDIES = {  # by what the system says; {path} is what was being written
 }
 _OTHER = "{path} may not be written ({reason}); choose another folder, or mend its permissions."
 _PARTIAL = ".partial"
+LOCK = ".lock"
+_PATIENCE_SECONDS = 10.0  # the workers of a process that was just killed need a moment to follow it
+_HELD = (errno.EAGAIN, errno.EACCES)
 
 
 @contextmanager
@@ -292,3 +298,59 @@ def _umask() -> int:
 
 
 _UMASK = _umask()
+
+
+def take_lock(
+    folder: Path, refusal: str, patience: float | None = None, name: str = LOCK
+) -> TextIO:
+    """Holds the folder's lock until the file that is returned is closed.
+
+    On a file system without locks nothing is held, and the file is returned all the same.
+
+    Args:
+        folder: to write in.
+        refusal: what to say of another process that holds it.
+        patience: seconds to wait for that one; ten unless given.
+        name: of the lock's file.
+
+    Raises:
+        BusyError: `refusal`; another process holds it.
+        ResourceError: the folder may not be written.
+    """
+    file = _open(folder / name, os.O_RDWR | os.O_CREAT)
+    deadline = time.monotonic() + (_PATIENCE_SECONDS if patience is None else patience)
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except OSError as error:
+            if error.errno not in _HELD:
+                return file
+            if time.monotonic() > deadline:
+                file.close()
+                raise BusyError(refusal) from None
+            time.sleep(0.05)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether some process holds the folder's lock now."""
+    return is_held(folder / LOCK)
+
+
+def is_held(path: Path) -> bool:
+    """Whether some process holds the lock of this file now."""
+    if not is_there(path):
+        return False
+    with _open(path, os.O_RDONLY) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # who asks beside this is no holder
+        except OSError as error:
+            return error.errno in _HELD
+    return False
+
+
+def _open(path: Path, flags: int) -> TextIO:
+    """Without waiting for anybody, whatever lies there."""
+    with disk_errors(path):
+        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+        return os.fdopen(handle, "r")

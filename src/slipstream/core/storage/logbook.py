@@ -24,9 +24,17 @@ from typing import Any
 from slipstream.core.errors import CheckpointError, ResourceError, SlipstreamError
 from slipstream.core.storage.files import AppendedFile, disk_errors, plain, write_json
 from slipstream.core.storage.interruption import Interrupted, StoppedError
-from slipstream.core.storage.lines import GAP, event_line, progress_parts, stamp
-from slipstream.core.storage.status import EVENTS, LOG, STATUS, Status, read_status
-from slipstream.core.text import printable
+from slipstream.core.storage.status import (
+    EVENTS,
+    GAP,
+    LOG,
+    STATUS,
+    Status,
+    event_line,
+    progress_parts,
+    read_status,
+)
+from slipstream.core.text import log_time, printable
 
 _SECONDS = 1.0  # between two writings of the status
 _LOG_SECONDS = 60.0
@@ -84,7 +92,7 @@ class Logbook:
     def say(self, line: str, style: str = "") -> None:
         """A sentence for whoever reads the log; nothing outside of a session."""
         if self._open:
-            self._log(f"{stamp(time.time())}  {printable(line.strip())}")
+            self._log(f"{log_time(time.time())}  {printable(line.strip())}")
 
     def __enter__(self) -> Logbook:
         before = self._before()
@@ -95,7 +103,7 @@ class Logbook:
         )
         if before is not None and before.state == "running":
             line = f"Process {before.pid} on {before.host} is gone; it last wrote "
-            line += f"{stamp(before.updated)}."
+            line += f"{log_time(before.updated)}."
             self.note("lost", line, pid=before.pid, host=before.host, last=before.updated)
         self.note("begun" if before is None else "resumed", pid=os.getpid(), host=platform.node())
         self._write()

@@ -1,11 +1,19 @@
-"""Where a run came from: command, code, libraries and machine, for whoever must trust it later."""
+"""Where a run came from: command, code, libraries and machine, for whoever must trust it later.
+
+The commit of a git repository is found without executing anything of the repository. Its settings
+can name programs that git runs (`core.fsmonitor`, hooks, filters, external diffs), and a folder of
+prices may belong to such a repository. `git rev-parse` runs none of them. `git status` would, so it
+gets an empty directory of ours as the repository and borrows only the objects and the index.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import shlex
+import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,7 +24,7 @@ from typing import Any
 import psutil
 
 from slipstream.core.capacity import total_memory
-from slipstream.core.storage import repository
+from slipstream.core.reader import is_there
 from slipstream.core.storage.machine import Cards
 
 LIBRARIES = (
@@ -39,6 +47,19 @@ _INSTRUCTION_SETS = (
     *("asimd", "sve"),
 )
 
+_GIT_SECONDS = 5.0
+_GIT_SETTINGS = "[core]\n\trepositoryformatversion = {}\n\tbare = false\n\tfsmonitor = false\n"
+_GIT_SHA256 = "[extensions]\n\tobjectformat = sha256\n"
+_GIT_PATHS = ("--git-path", "index", "--git-path", "objects")
+_GIT_VARIABLES = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+
 
 def describe() -> dict[str, Any]:
     """Everything that is known before the environment is loaded."""
@@ -48,8 +69,8 @@ def describe() -> dict[str, Any]:
         "folder": str(Path.cwd()),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "git": {
-            "folder": repository.describe(Path.cwd()),
-            "slipstream": repository.describe(Path(__file__).absolute().parent),
+            "folder": describe_commit(Path.cwd()),
+            "slipstream": describe_commit(Path(__file__).absolute().parent),
         },
         "versions": versions(),
         "machine": machine(),
@@ -83,26 +104,22 @@ def machine() -> dict[str, Any]:
 
 def processor() -> str:
     """Model name of the processor."""
-    try:
-        for line in (
-            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        ):
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return _cpu_facts("model name") or platform.processor() or platform.machine()
 
 
 def instruction_sets() -> list[str]:
     """Names of those that compiled loops and products choose by; empty where nobody tells."""
+    known = set(_cpu_facts("flags", "Features").split())
+    return [name for name in _INSTRUCTION_SETS if name in known]
+
+
+def _cpu_facts(*names: str) -> str:
+    """Return what Linux says of the first processor under one of these names."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    known = set(flags.partition(":")[2].split())
-    return [name for name in _INSTRUCTION_SETS if name in known]
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), "")
 
 
 def other_bits(before: Mapping[str, Any], what: str, libraries: Sequence[str]) -> str:
@@ -123,7 +140,7 @@ def other_bits(before: Mapping[str, Any], what: str, libraries: Sequence[str]) -
         if told.get(name) is not None and told[name] != here.get(name)
     ]
     old = ((before.get("git") or {}).get("slipstream") or {}).get("commit")
-    new = (repository.describe(Path(__file__).absolute().parent) or {}).get("commit")
+    new = (describe_commit(Path(__file__).absolute().parent) or {}).get("commit")
     if old and new and old != new:
         changed.append(f"slipstream's commit was {old[:9]} and is {new[:9]}")
     had, have = (before.get("machine") or {}).get("instruction_sets"), instruction_sets()
@@ -147,3 +164,63 @@ def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
         elif old != new:
             changed.append(key)
     return changed
+
+
+def commit_words(found: Mapping[str, Any] | None) -> str:
+    """What `describe_commit` found, in words; empty where there is no commit."""
+    found = found or {}
+    return str(found.get("commit", "")) + ", with local changes" * bool(found.get("dirty"))
+
+
+def describe_commit(folder: Path) -> dict[str, Any] | None:
+    """Return the commit of the repository that holds `folder`, and whether files differ from it.
+
+    The result is null without git or a commit. `dirty` is null if git cannot compare. Untracked
+    files and submodules are ignored.
+    """
+    root = next((p for p in (folder, *folder.parents) if is_there(p / ".git")), None)
+    # An explicit GIT_DIR makes git skip its check of who owns the repository.
+    found = root and _git("rev-parse", *_GIT_PATHS, "HEAD", root=root)
+    lines = (found or "").splitlines()
+    if not root or len(lines) != 3:
+        return None
+    return {"commit": lines[2], "dirty": _differs(root, root / lines[0], root / lines[1], lines[2])}
+
+
+def _differs(root: Path, index: Path, objects: Path, commit: str) -> bool | None:
+    """Return whether tracked files differ from the commit; None if git cannot compare."""
+    if not index.is_file():
+        return None
+    wide = len(commit) == 64
+    with tempfile.TemporaryDirectory(prefix="slipstream-") as place:
+        ours = Path(place)
+        (ours / "refs").mkdir()
+        (ours / "HEAD").write_text(commit + "\n")
+        (ours / "config").write_text(_GIT_SETTINGS.format(int(wide)) + _GIT_SHA256 * wide)
+        changed = _git(
+            *("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"),
+            root=root,
+            GIT_DIR=place,
+            GIT_WORK_TREE=str(root),
+            GIT_INDEX_FILE=str(index),
+            GIT_OBJECT_DIRECTORY=str(objects),
+        )
+    return None if changed is None else bool(changed)
+
+
+def _git(*arguments: str, root: Path, **variables: str) -> str | None:
+    """Return the output of git, independent of the user's settings; None if it fails."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=root,
+            env={**kept, **_GIT_VARIABLES, "GIT_DIR": str(root / ".git"), **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return os.fsdecode(done.stdout).strip()

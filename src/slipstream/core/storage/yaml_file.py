@@ -1,14 +1,16 @@
-"""YAML as slipstream reads it: safe, every key once, and no surprises from YAML 1.1.
+"""YAML and JSON that people write: safe, every key once, and no surprises from YAML 1.1.
 
 The scalars are those of YAML 1.2: ``1e-4`` is a number, ``17:00`` and ``2024-01-31`` are text, and
 only ``true`` and ``false`` are booleans (PyYAML's own rules read text, 1020, a date and ``no``).
+JSON has no NaN and no infinity.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -29,6 +31,7 @@ _SCALARS = (
 
 
 _DEEPEST, _MOST = 50, 200_000  # nested collections, and values: nobody writes more by hand
+_LONGEST = 10_000_000  # characters: nobody writes more by hand
 
 
 class _Loader(yaml.SafeLoader):
@@ -156,3 +159,37 @@ def _dump(values: Mapping[str, Any], allow_unicode: bool) -> str:
             default_flow_style=False,
         )
     )
+
+
+def parse_json(text: str, source: str) -> Any:
+    """Read one JSON document.
+
+    Args:
+        text: the document.
+        source: what messages call it.
+
+    Raises:
+        ConfigError: bad syntax or a repeated key.
+    """
+    if len(text) > _LONGEST:
+        raise ConfigError(f"{source} has more than {_LONGEST:,} characters: no config is so long.")
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"{source}, {place}: {error.msg}. Mend that line of the JSON.") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{source} is not JSON that can be used: {error}.") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f"the key `{key}` stands in it twice")
+        values[key] = value
+    return values
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number that a setting can have")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.core.output import tell
+from slipstream.core.command import tell
 
 _MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
 

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
+from slipstream.core.command import Background, LogFile, Trust, tell
 from slipstream.core.errors import ConfigError
-from slipstream.core.options import Background, LogFile, Trust
-from slipstream.core.output import tell
 
 app = typer.Typer()
 WORKS = ("deploy", "paper")

@@ -28,11 +28,11 @@ from slipstream.core.storage.files import (
     AppendedFile,
     make_folder,
     plain,
+    take_lock,
     write_bytes,
     write_json,
     write_text,
 )
-from slipstream.core.storage.lock import take_lock
 from slipstream.core.storage.status import AUDIT, CURRENT, DEPLOYMENT, DEPLOYMENTS, version_in_force
 from slipstream.core.text import printable
 from slipstream.markets.data.bars import Bars

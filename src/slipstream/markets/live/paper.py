@@ -12,9 +12,8 @@ from pathlib import Path
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import make_folder
+from slipstream.core.storage.files import is_locked, make_folder, take_lock
 from slipstream.core.storage.interruption import Interrupted, Interruption
-from slipstream.core.storage.lock import is_locked, take_lock
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status import DEPLOYMENT, Status
 from slipstream.core.text import printable, stamp

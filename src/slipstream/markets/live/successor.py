@@ -20,13 +20,12 @@ from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
 from slipstream.core.reader import is_there
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import AppendedFile, make_folder
+from slipstream.core.storage.files import AppendedFile, make_folder, take_lock
 from slipstream.core.storage.interruption import Interrupted, Interruption, forget_stop
-from slipstream.core.storage.lines import resume_command, stamp
-from slipstream.core.storage.lock import take_lock
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.register import id_of
-from slipstream.core.storage.status import DEPLOYMENT, LEDGER, LOG, Status
+from slipstream.core.storage.status import DEPLOYMENT, LEDGER, LOG, Status, resume_command
+from slipstream.core.text import log_time
 from slipstream.markets.live.account import BARS
 from slipstream.markets.live.deployment import Deployment, deploy
 from slipstream.markets.report.openings import opened_days, price_series
@@ -132,7 +131,7 @@ def look(studies: list[Path], pattern: str, found: Deployment, say: Say) -> None
     line = f"{stays}: {why}"
     say(line)
     with closing(AppendedFile(found.path / LOG)) as log:
-        log.write(f"{stamp(time.time())}  {line}\n".encode())
+        log.write(f"{log_time(time.time())}  {line}\n".encode())
 
 
 def _named(pattern: str) -> list[Path]:
@@ -189,11 +188,11 @@ def _better(new: DeployedPolicy, found: Deployment) -> str:
     except CheckpointError as error:
         raise ConfigError(f"nothing to compare it on: {error}") from None
     except SlipstreamError as error:
-        raise ConfigError(f"the account's bars of {stamp(end)} on: {error}") from None
+        raise ConfigError(f"the account's bars of {log_time(end)} on: {error}") from None
     days, *rows = np.intersect1d(each[0][0], each[1][0], return_indices=True)
     fresh = ~np.isin(days, list(each[0][2] | each[1][2]))
     excess = (each[1][1][rows[1]] - each[0][1][rows[0]])[fresh]
-    many = f"{len(excess)} days since {stamp(end)} that no opening saw"
+    many = f"{len(excess)} days since {log_time(end)} that no opening saw"
     bound = lower_bounds([excess[None, :]], each[1][3], LEVEL)
     ratio, lower = float(bound.ratio[0]), float(bound.lower[0])
     if np.isnan(lower):

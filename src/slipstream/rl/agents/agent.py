@@ -118,7 +118,7 @@ class Agent(AgentOptions, ABC):
         All weights are in it: a study's members that go on are made without first ones.
 
         It goes into every checkpoint, and over pipes. The bulk, a replay, does not: the process
-        that holds it writes it, in chunks (`core/storage/bulk.py`).
+        that holds it writes it, in chunks (`core/storage/checkpoint.py`).
         """
 
     @abstractmethod

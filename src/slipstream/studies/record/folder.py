@@ -19,9 +19,16 @@ from slipstream.core.errors import CheckpointError, ConfigError, DataError, Vers
 from slipstream.core.extras import pip_install
 from slipstream.core.reader import read_json
 from slipstream.core.storage import register, yaml_file
-from slipstream.core.storage.files import disk_errors, make_folder, not_older, write_sealed
+from slipstream.core.storage.files import (
+    LOCK,
+    disk_errors,
+    is_locked,
+    make_folder,
+    not_older,
+    take_lock,
+    write_sealed,
+)
 from slipstream.core.storage.interruption import STOP, ask_to_stop, forget_stop
-from slipstream.core.storage.lock import LOCK, is_locked, take_lock
 from slipstream.core.storage.status import EVENTS, LEDGER, LOG, STATUS, read_status
 from slipstream.core.text import Summarised
 from slipstream.studies.config import StudyConfig

@@ -14,10 +14,8 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import is_there
 from slipstream.core.storage import register
 from slipstream.core.storage.checkpoint import read_manifest
-from slipstream.core.storage.files import plain
+from slipstream.core.storage.files import is_locked, plain
 from slipstream.core.storage.interruption import ask_to_stop
-from slipstream.core.storage.lines import folder_lines, number, run_lines
-from slipstream.core.storage.lock import is_locked
 from slipstream.core.storage.status import (
     CURRENT,
     DEPLOYMENT,
@@ -25,11 +23,13 @@ from slipstream.core.storage.status import (
     MARKS,
     STUDY,
     Status,
+    folder_lines,
     read_status,
+    run_lines,
     version_in_force,
 )
 from slipstream.core.storage.table import csv_text
-from slipstream.core.text import printable
+from slipstream.core.text import four_digits, printable
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials, closest_of, counts_of
 from slipstream.training.settings.config import resolve
@@ -59,7 +59,7 @@ def status_lines(folder: StudyFolder) -> list[str]:
         for trial in ranked[:_SHOWN]:
             told = trial.ask.params.items()
             params = ", ".join(f"{name} {_short(value)}" for name, value in told)
-            lines.append(f"  trial {trial.number}: {number(trial.score or 0.0)}  {params}")
+            lines.append(f"  trial {trial.number}: {four_digits(trial.score or 0.0)}  {params}")
         for kind in ("violating", "failed"):
             mine = [trial for trial in trials if trial.standing == kind]
             lines += [f"  {kind}: trial {one.number}: {one.reason}" for one in mine[:_SHOWN]]

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
-from slipstream.core.storage import json_file, yaml_file
+from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean
 from slipstream.studies.space.published import SETTINGS, published, read_published
 from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
@@ -510,7 +510,8 @@ def _read(name: str) -> Any:
     """The mapping in a published space's file, or in a user's."""
     if name.endswith(CONFIGS):
         text = read_text(Path(name).expanduser(), "The search space")
-        return (json_file if name.endswith(".json") else yaml_file).parse(text, name)
+        parse = yaml_file.parse_json if name.endswith(".json") else yaml_file.parse
+        return parse(text, name)
     if name not in published():
         advice = did_you_mean(name, [DEFAULT, *published()])
         raise ConfigError(

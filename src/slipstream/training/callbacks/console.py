@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from slipstream.core.storage.lines import folded, progress_parts
-from slipstream.core.storage.status import Status
+from slipstream.core.storage.status import Status, folded, progress_parts
 from slipstream.core.text import printable_lines
 from slipstream.training.callbacks.events import Event
 from slipstream.training.callbacks.output import steady

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.storage.lines import folded, progress_parts
-from slipstream.core.storage.status import Status
+from slipstream.core.storage.status import Status, folded, progress_parts
 from slipstream.core.text import printable_lines
 from slipstream.training.callbacks.console import ConsoleListener
 from slipstream.training.callbacks.events import Evaluated, Event, Progress, Updated

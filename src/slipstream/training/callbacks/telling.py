@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
-from slipstream.core.storage import lines
-from slipstream.core.storage.lines import spread, summary
-from slipstream.core.storage.status import Status
-from slipstream.core.text import plural
+from slipstream.core.storage.status import Status, phases_part
+from slipstream.core.text import duration, four_digits, mean_and_range, mean_low_high, plural, short
 from slipstream.training.callbacks import events as on
 from slipstream.training.callbacks.events import Progress
 from slipstream.training.callbacks.recent_episodes import PREFIX
@@ -106,7 +104,7 @@ class Telling:
     def _news(self, event: on.Updated) -> dict[str, Any]:
         (t0, s0), (t1, s1) = self._marks[0], self._marks[-1]
         own = [name for name in event.metrics if name.startswith(PREFIX)][:_SHOWN]
-        found = {name: summary(event.metrics.get(name, ())) for name in ("score", *own)}
+        found = {name: mean_low_high(event.metrics.get(name, ())) for name in ("score", *own)}
         return {
             "phase": "training",
             "rate": (s1 - s0) / (t1 - t0) if t1 > t0 else None,
@@ -146,7 +144,7 @@ def vectorized_line(num_envs: int, backend: str) -> str:
 
 def evaluation_line(event: on.Evaluated) -> str:
     """A split's score at a step, and whether it is the best so far."""
-    score = f"{split_name(event.split)} score {spread(event.scores)}"
+    score = f"{split_name(event.split)} score {mean_and_range(event.scores)}"
     better, of = sum(event.best), len(event.scores)
     best = ("  best" if of == 1 else f"  best for {better} of {of}") if better else ""
     return f"{event.progress.steps:>12,} steps  {score}{best}"
@@ -155,9 +153,9 @@ def evaluation_line(event: on.Evaluated) -> str:
 def finished_line(progress: Progress, members: int) -> str:
     """What the whole training took."""
     steps = progress.steps * members
-    speed = lines.short(steps / max(progress.wall, 1e-9))
-    shares = lines.phases_part(phases_of(progress))
-    return f"{steps:,} steps in {lines.clock(progress.wall)} ({speed} steps/s; {shares})"
+    speed = short(steps / max(progress.wall, 1e-9))
+    shares = phases_part(phases_of(progress))
+    return f"{steps:,} steps in {duration(progress.wall)} ({speed} steps/s; {shares})"
 
 
 def result_lines(result: Mapping[str, Any]) -> list[str]:
@@ -170,12 +168,12 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
     failed = [str(one.get("member")) for one in members if one.get("failed")]
     where = f"On {episodes:,} fresh episodes" if episodes else "On the test split"
     most = "" if len(members) == 1 else " at most"
-    wide = f" (standard error{most} {lines.number(max(error))})" if error else ""
+    wide = f" (standard error{most} {four_digits(max(error))})" if error else ""
     score = f"{split_name(str(result.get('chosen_on')))} score ({result.get('score_is')})"
     told = [
-        f"Best {score}: {spread(best)}" if members else "",
-        f"{where} those policies score {spread(test)}{wide}" if test else "",
-        f"The last policies score {spread(last)} there" if last else "",
+        f"Best {score}: {mean_and_range(best)}" if members else "",
+        f"{where} those policies score {mean_and_range(test)}{wide}" if test else "",
+        f"The last policies score {mean_and_range(last)} there" if last else "",
         f"Failed members: {', '.join(failed)}" if failed else "",
     ]
     return [line for line in told if line]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slipstream.core.errors import ResourceError, SlipstreamError
-from slipstream.core.storage.bulk import HandedChunks
+from slipstream.core.storage.checkpoint import HandedChunks
 from slipstream.core.storage.interruption import Interrupted, StoppedError
 from slipstream.training.cluster.cluster import (
     HAND_OVER_SECONDS,

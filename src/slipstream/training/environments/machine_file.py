@@ -22,8 +22,7 @@ from typing import Any, NamedTuple, Self
 from slipstream.core.capacity import total_memory, usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.reader import read_json
-from slipstream.core.storage.files import disk_errors, write_sealed
-from slipstream.core.storage.lock import take_lock
+from slipstream.core.storage.files import disk_errors, take_lock, write_sealed
 from slipstream.core.storage.provenance import processor
 from slipstream.jit.cache import private_folder
 from slipstream.training.environments.environment import Environment, Part, Stepping

@@ -11,7 +11,7 @@ import numpy as np
 from slipstream.core.errors import CheckpointError
 from slipstream.core.reader import read_json
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.repository import commit_words
+from slipstream.core.storage.provenance import commit_words
 from slipstream.core.text import percent, printable, stamp
 from slipstream.rl.best_policies import BEST
 from slipstream.rl.nets.observations import LIMIT

@@ -15,9 +15,9 @@ from slipstream.core.arguments import checked
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import is_there, read_json
 from slipstream.core.storage import checkpoint, files, provenance, register
-from slipstream.core.storage.bulk import drop_chunks
+from slipstream.core.storage.checkpoint import drop_chunks
+from slipstream.core.storage.files import LOCK, take_lock
 from slipstream.core.storage.interruption import forget_stop
-from slipstream.core.storage.lock import LOCK, take_lock
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status import EVENTS, LOG, RUN, STATUS, read_status
 from slipstream.core.storage.table import read
@@ -304,7 +304,7 @@ class Run(Summarised):
         Args:
             tensors: the state, NumPy arrays or CPU tensors.
             progress: `Progress.as_dict()`; its `steps` names the folder.
-            bulk: of each shard the chunks that belong to it, see `bulk.py`.
+            bulk: of each shard the chunks that belong to it, see `write_chunks`.
         """
         for writer in self._writers:
             writer.sync()

@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.field_names import setting_of_agent
 from slipstream.core.plugins import offered
 from slipstream.core.reader import is_there, read_text
-from slipstream.core.storage import json_file, yaml_file
+from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean
 from slipstream.kernels.discover import load_kernel
 from slipstream.training.environments.factory import kind_of
@@ -67,7 +67,8 @@ def _format_of(values: Mapping[str, Any]) -> ModuleType | None:
 def parsed(path: Path) -> dict[str, Any]:
     """What the file says, in its own words."""
     text = read_text(path, "The config file")
-    values = (json_file if path.suffix == ".json" else yaml_file).parse(text, str(path))
+    parse = yaml_file.parse_json if path.suffix == ".json" else yaml_file.parse
+    values = parse(text, str(path))
     if not isinstance(values, dict):
         raise ConfigError(
             f"{path} must hold the sections {', '.join(SECTIONS)}, each with keys below it; "

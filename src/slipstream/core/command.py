@@ -1,12 +1,31 @@
-"""What commands print: no name from outside reaches a terminal as an escape, or as markup."""
+"""What commands of the engine and of applications share: options, and how they print.
+
+No name from outside reaches a terminal as an escape, or as markup.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from slipstream.core.text import printable, printable_lines
+
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the code that the folder names, whoever made it."),
+]
+Background = Annotated[
+    bool,
+    typer.Option(
+        "--background", help="Outlive this terminal; returns once training or search has begun."
+    ),
+]
+LogFile = Annotated[
+    Path | None, typer.Option("--log", help="Where it prints in the background, too.")
+]
 
 
 def tell(text: str, end: str = "\n") -> None:
