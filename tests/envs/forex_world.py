@@ -11,7 +11,7 @@ from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.kernel import Loaded, params_table
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.forex import kernel as forex
-from slipstream.markets.forex.record import FLAT, NIGHT, ROLL, params_of
+from slipstream.markets.forex.record import FLAT, NIGHT, ROLL, records_of
 
 BAR = 900
 KERNEL = load_kernel("forex")
@@ -116,7 +116,9 @@ def _loaded(config: forex.Config, bars: list[Bar], pip: float, inverse: bool) ->
         symbols=np.array([[ord(letter) for letter in "EURUSD"]]),
         currency=np.array([ord(letter) for letter in config.account_currency]),
     )
-    params = params_of(config, segments, {"train": [0]}, BAR, calendar("fx", BAR))
+    params = records_of(
+        config, data, {"train": [[0]], "train_window": [[0]]}, BAR, calendar("fx", BAR)
+    )
     return Loaded(data, params)
 
 

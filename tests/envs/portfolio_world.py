@@ -14,8 +14,9 @@ from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel import PanelFeatures
 from slipstream.markets.portfolio import kernel as portfolio
-from slipstream.markets.portfolio.arrays import PanelSegments, PanelTable, arrays_of
+from slipstream.markets.portfolio.load import PanelTable, arrays_of
 from slipstream.markets.portfolio.record import records_of, state_dtype
+from slipstream.markets.shared_rules import Segments
 
 BAR = 300
 KERNEL = load_kernel("portfolio")
@@ -74,12 +75,12 @@ def build(panel: Panel, columns: int = 2, seed: int = 0, **settings: Any) -> Loa
     values = np.random.default_rng(seed).standard_normal(shape)
     values[~panel.listed] = np.nan
     table = PanelTable(panel, PanelFeatures(values, 0, (), ("noise",) * columns))
-    layout, older = PanelSegments([], []), config.lookback - 1
+    layout, older = Segments(), config.lookback - 1
     picked: dict[str, list[int]] = {"train": [], "window": []}
     for low, high in panel.segments.tolist():
-        picked["train"].append(layout.add((low + older, high), 0))
+        picked["train"].append(layout.add((low + older, high), 0, training=True))
     for low, high in panel.segments.tolist():
-        picked["window"].append(layout.add((low + older, high), None))
+        picked["window"].append(layout.add((low + older, high), 0, training=False))
     data = arrays_of(table, layout, config)
     params = records_of(config, data, picked, BAR, calendar("24/7", BAR))
     return Loaded(data, params, state=state_dtype(len(panel.symbols)))

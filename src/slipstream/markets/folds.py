@@ -15,7 +15,15 @@ from pydantic import model_validator
 from slipstream.core.bounds import Fraction, Share
 from slipstream.core.config import Config
 from slipstream.core.errors import DataError
-from slipstream.core.fold_plan import FoldPlan
+from slipstream.core.fold_plan import (
+    DEVELOPMENT,
+    EVERYTHING,
+    FOLD,
+    HOLDOUT,
+    FoldPlan,
+    test_split,
+    train_split,
+)
 from slipstream.core.text import date_text
 
 if TYPE_CHECKING:  # whoever reads a plan of folds need not load what reads prices
@@ -64,6 +72,17 @@ class FoldSplit(NamedTuple):
     paths: tuple[tuple[int, ...], ...]
     embargo: int
     purge: int
+
+    def ranges(self) -> dict[str, tuple[Range, ...]]:
+        """The ranges of every split of a study, by the names of `core/fold_plan.py`."""
+        ranges = {}
+        for k, fold in enumerate(self.folds):
+            ranges[train_split(f"{FOLD}{k}")] = fold.train
+            ranges[test_split(f"{FOLD}{k}")] = fold.test
+        ranges[train_split(DEVELOPMENT)] = (self.development,)
+        ranges[HOLDOUT] = (self.holdout,)
+        ranges[train_split(EVERYTHING)] = ((0, self.holdout[1]),)
+        return ranges
 
 
 def make_folds(

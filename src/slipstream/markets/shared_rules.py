@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.days import NEW_YORK_ROLL
-from slipstream.core.fold_plan import EVERYTHING, FOLD
+from slipstream.core.fold_plan import EVERYTHING, FOLD, train_split
 from slipstream.core.memory import LINE, zeros
 from slipstream.core.random import integer
 from slipstream.kernels.spec import MarketSpec
@@ -70,10 +70,21 @@ def blank_record(
     return params._make(values[name] for name in params._fields)
 
 
+def is_trained(split: str) -> bool:
+    """Whether a split is trained on: `train` of one window, or a fold's, such as `fold3/train`."""
+    return split == "train" or split.endswith("/train")
+
+
 def passes(blank: P, rows: Sequence[int]) -> tuple[P, ...]:
     """Records of one continuous pass for each of the given rows of `segments`."""
     own = {"from_start": True, "sells_at_end": True}
     return tuple(blank._replace(first_segment=k, **own) for k in rows)
+
+
+def with_first_fold(records: dict[str, tuple[P, ...]]) -> dict[str, tuple[P, ...]]:
+    """Records by split; of folds the first one's are those to train on unless others are named."""
+    first = train_split(f"{FOLD}0")
+    return {"train": records[first], **records} if first in records else records
 
 
 def scale_of(split: str, scales: int) -> int:
@@ -84,6 +95,40 @@ def scale_of(split: str, scales: int) -> int:
     if name.startswith(FOLD):
         return int(name.removeprefix(FOLD))
     return scales - 1 if name == EVERYTHING else scales - 2
+
+
+class Segment(NamedTuple):
+    """Rows of the arrays that lie in one piece.
+
+    Attributes:
+        rows: half-open range.
+        scale: of the features that its policy is fed with.
+        training: whether the scale is measured on it.
+        symbol: whose rows they are, of symbols that lie end to end.
+    """
+
+    rows: tuple[int, int]
+    scale: int
+    training: bool
+    symbol: int = 0
+
+
+class Segments(list[Segment]):
+    """What records are made of, in the order of `Data.segments`."""
+
+    def add(self, rows: tuple[int, int], scale: int, *, training: bool, symbol: int = 0) -> int:
+        """Appends a segment and returns its index."""
+        self.append(Segment(rows, scale, training, symbol))
+        return len(self) - 1
+
+    def trained(self, scale: int) -> list[Segment]:
+        """The segments that a scale is measured on."""
+        return [one for one in self if one.training and one.scale == scale]
+
+    @property
+    def scales(self) -> int:
+        """Number of scales."""
+        return 1 + max(one.scale for one in self)
 
 
 def begin(s: Any, p: Any, d: Any) -> None:

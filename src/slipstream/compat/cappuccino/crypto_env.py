@@ -28,9 +28,10 @@ from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel import PanelFeatures
-from slipstream.markets.portfolio.arrays import PanelSegments, PanelTable, arrays_of
 from slipstream.markets.portfolio.config import Config
+from slipstream.markets.portfolio.load import PanelTable, arrays_of
 from slipstream.markets.portfolio.record import records_of, state_dtype
+from slipstream.markets.shared_rules import Segments
 from slipstream.studies.space.published import settings_of
 
 SEVEN = ("AAVE", "AVAX", "BTC", "LINK", "ETH", "LTC", "UNI")  # Cappuccino's, in its order
@@ -367,8 +368,8 @@ def _loaded(
     )
     columns = tuple(f"tech_{k}" for k in range(tech.shape[1] // assets))
     features = PanelFeatures(tech.reshape(rows, assets, -1), 0, (), columns)
-    layout = PanelSegments([], [])
-    layout.add((config.lookback - 1, rows), 0)
+    layout = Segments()
+    layout.add((config.lookback - 1, rows), 0, training=True)
     data = arrays_of(PanelTable(panel, features), layout, config)
     params = records_of(config, data, {"train": [0]}, _BAR, calendar("24/7", _BAR))
     return Loaded(data, params, state=state_dtype(assets))

@@ -1,51 +1,57 @@
-"""Arrays and records of the forex environment from a config.
+"""From a config to the forex environment's arrays, records and facts: what reads files.
 
-One training window and others, or the folds of a study, for which data are read once.
+Symbols lie end to end. Prices are loaded for one training window and others, or once for all folds
+of a study.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.conditions import Conditions
 from slipstream.core.errors import DataError
-from slipstream.core.fold_plan import (
-    DEVELOPMENT,
-    EVERYTHING,
-    FOLD,
-    HOLDOUT,
-    FoldPlan,
-    test_split,
-    train_split,
-)
+from slipstream.core.fold_plan import DEVELOPMENT, FoldPlan, train_split
+from slipstream.core.text import date_text
 from slipstream.kernels.kernel import Loaded
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.market import Market, load_market
 from slipstream.markets.data.reading.source import chosen_data
-from slipstream.markets.data.symbols import MarketKind
-from slipstream.markets.features.registry import refuse_endless
+from slipstream.markets.data.symbols import pip
+from slipstream.markets.features.registry import never_changes, parameters_of, refuse_endless
 from slipstream.markets.folds import RUNWAY, FoldSplit, Range, fold_facts, make_folds, split_times
-from slipstream.markets.forex.arrays import SymbolSegments, arrays_of, offsets_of, trained_variances
 from slipstream.markets.forex.config import Config
-from slipstream.markets.forex.facts import (
-    bars_in,
-    conditions_of,
-    facts_of,
-    feature_notes,
-    notes_of,
-    round_trips,
-    varied_conditions,
+from slipstream.markets.forex.record import (
+    CLOSE,
+    SPREAD,
+    VARIANCE,
+    Data,
+    Params,
+    Picked,
+    records_of,
 )
-from slipstream.markets.forex.record import Data, Params, params_of, settings, starts, training
 from slipstream.markets.forex.table import SymbolTable, calendar_bits, memory_of, tables_of
-from slipstream.markets.shared_rules import moment, name_of, passes, scale_of
+from slipstream.markets.shared_rules import (
+    Segments,
+    cache_lines,
+    codes_of,
+    is_trained,
+    moment,
+    name_of,
+    scale_of,
+)
 
 Times = dict[str, tuple[int, int]]
+
+# Settings that decide the arrays; all others only decide the records.
+_READ = ("data", "features", "lookback", "account_currency", "return_variance")
+_CLOCK = ("flat_at", "flat_on_friday", "fill")
 
 
 def load(config: Config) -> Loaded:
@@ -59,7 +65,7 @@ def load(config: Config) -> Loaded:
     embargo = config.lookback + warm_up
     remembers = memory_of(config, market)
     times = split_times(market, config.split, embargo, remembers=remembers)
-    return _assemble(market, tables, times, config, warm_up)
+    return _windows(market, tables, times, config, warm_up)
 
 
 def load_window(
@@ -88,55 +94,42 @@ def load_window(
                 f"bars of {table.symbol}, which has them from {moment(table.time[0])} to "
                 f"{moment(table.time[-1])}: choose a window within that."
             )
-    loaded = _assemble(market, tables, {"train": (first, last)}, config, warm_up)
+    loaded = _windows(market, tables, {"train": (first, last)}, config, warm_up)
     params = {"train": loaded.params["train"], "window": loaded.params["train_window"]}
     return replace(loaded, params=params)
 
 
-def _assemble(
+def _windows(
     market: Market, tables: list[SymbolTable], times: Times, config: Config, warm_up: int
 ) -> Loaded:
-    """Lays symbols end to end and cuts the windows out of them."""
-    offsets = offsets_of(tables)
-    layout = SymbolSegments.empty(1)
-    picked: dict[str, list[int]] = {}
-    notes = [*market.notes, *(note for table in tables for note in table.notes)]
+    """Cuts windows out of all symbols."""
+    offsets = _offsets(tables)
+    layout = Segments()
+    picked: Picked = {}
+    notes = []
     for split, (start, stop) in times.items():
-        picked[split] = []
+        rows = []
         for index, table in enumerate(tables):
             low, high = (int(row) for row in np.searchsorted(table.time, [start, stop]))
             low = max(low, config.lookback - 1)
-            if high - low < 2:
-                if split == "train":
-                    raise DataError(
-                        f"{table.symbol} must have at least 2 usable bars in the training window, "
-                        f"it has {max(high - low, 0)}: leave the symbol out or load more bars."
-                    )
+            if high - low >= 2:
+                own = (offsets[index] + low, offsets[index] + high)
+                rows.append(layout.add(own, 0, training=split == "train", symbol=index))
+            elif split == "train":
+                raise DataError(
+                    f"{table.symbol} must have at least 2 usable bars in the training window, "
+                    f"it has {max(high - low, 0)}: leave the symbol out or load more bars."
+                )
+            else:
                 notes.append(
                     f"{table.symbol} has no bars in the {split} window and is not scored there."
                 )
-                continue
-            rows = (offsets[index] + low, offsets[index] + high)
-            picked[split].append(layout.add(rows, index, 0, training=split == "train"))
-    data = arrays_of(tables, layout, config)
-    days = calendar(market.kind, market.bar_seconds)
-    params = params_of(config, data.segments, picked, market.bar_seconds, days)
+        if split == "train":
+            picked |= {"train": [[row] for row in rows], "train_window": [rows]}
+        elif rows:
+            picked[split] = [rows]
     windows = {name: list(window) for name, window in times.items()}
-    trained = windows["train"]
-    own = bars_in({table.symbol: (table.time, table.bars) for table in tables}, trained)
-    notes += feature_notes(config, tables, trained)
-    notes += notes_of(config, own.values())
-    carried = {"return_variance": trained_variances(data, picked["train"])}
-    facts = {**facts_of(config, market, tables, windows), "carried": carried}
-    conditions = conditions_of(config, market, warm_up)
-    return Loaded(data, params, tuple(notes), facts, conditions=conditions)
-
-
-# Settings that decide the arrays; all others only decide the records.
-_READ = ("data", "features", "lookback", "account_currency", "return_variance")
-_CLOCK = ("flat_at", "flat_on_friday", "fill")
-
-Picked = dict[str, list[list[int]]]  # split -> rows of `Data.segments`: by symbol, or by group
+    return _assemble(market, tables, layout, picked, windows, config, warm_up, notes)
 
 
 class _Symbol(NamedTuple):
@@ -147,21 +140,21 @@ class _Symbol(NamedTuple):
     timeline: NDArray[np.int64]
     lookback: int
 
-    def rows(self, part: Range, after: int | None = None) -> Range:
+    def rows(self, part: Range, embargo: int = 0) -> Range:
         """Own rows of a range of the timeline.
 
         Args:
             part: half-open range of the timeline.
-            after: an own row that must not be preceded.
+            embargo: own bars to leave out, of a range that begins so many bars after a test.
         """
+        time = self.table.time
         edges = (self.timeline[part[0]], self.timeline[part[1] - 1] + 1)
-        low, high = (int(row) for row in np.searchsorted(self.table.time, edges))
-        low = max(low, self.lookback - 1, after or 0)
+        low, high = (int(row) for row in np.searchsorted(time, edges))
+        low = max(low, self.lookback - 1)
+        if embargo and part[0] > 0:
+            tested = self.timeline[part[0] - embargo]
+            low = max(low, int(np.searchsorted(time, tested)) + embargo)
         return self.offset + low, self.offset + max(low, high)
-
-    def remembering(self, row: int, embargo: int) -> int:
-        """First own row whose features remember nothing before a moment of the timeline."""
-        return int(np.searchsorted(self.table.time, self.timeline[row])) + embargo
 
 
 def load_folds(config: Config, plan: FoldPlan) -> Loaded:
@@ -182,41 +175,81 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     refuse_endless(config.features, market.bars[0].extra)
     remembers = memory_of(config, market)
     split = _split(len(timeline), plan, config.lookback + warm_up, config, remembers)
-    offsets = offsets_of(tables)
     symbols = [
         _Symbol(table, offset, timeline, config.lookback)
-        for table, offset in zip(tables, offsets, strict=False)
+        for table, offset in zip(tables, _offsets(tables), strict=True)
     ]
-    layout = SymbolSegments.empty(len(split.folds) + 2)
+    layout = Segments()
     picked: Picked = {}
-    for k, fold in enumerate(split.folds):
-        picked[train_split(f"{FOLD}{k}")] = _train(symbols, layout, k, fold.train, split.embargo)
-        picked[test_split(f"{FOLD}{k}")] = [_test(symbols, layout, k, part) for part in fold.test]
-    last = len(split.folds)
-    picked[train_split(DEVELOPMENT)] = _train(symbols, layout, last, (split.development,), 0)
-    picked[HOLDOUT] = [_test(symbols, layout, last, split.holdout)]
-    whole = ((0, len(timeline)),)
-    picked[train_split(EVERYTHING)] = _train(symbols, layout, last + 1, whole, 0)
+    for name, parts in split.ranges().items():
+        scale = scale_of(name, len(split.folds) + 2)
+        if is_trained(name):
+            picked[name] = _train(symbols, layout, scale, parts, split.embargo)
+        else:
+            picked[name] = [_test(symbols, layout, scale, part) for part in parts]
+    folds = fold_facts(split, plan, timeline, market.bar_seconds)
+    windows = {name: folds[name] for name in ("development", "holdout")}
+    facts = {"folds": folds, "kind": market.kind, "settings": config.model_dump(mode="json")}
+    return _assemble(market, tables, layout, picked, windows, config, warm_up, (), facts)
 
-    data = arrays_of(tables, layout, config)
-    whole_development = [row for rows in picked[train_split(DEVELOPMENT)] for row in rows]
-    facts = fold_facts(split, plan, timeline, market.bar_seconds)
-    windows = {name: facts[name] for name in ("development", "holdout")}
-    notes = [*market.notes, *(note for table in tables for note in table.notes)]
-    notes += feature_notes(config, tables, windows["development"])
-    own = bars_in({one.symbol: (one.time, one.bars) for one in tables}, windows["development"])
+
+def _assemble(
+    market: Market,
+    tables: list[SymbolTable],
+    layout: Segments,
+    picked: Picked,
+    windows: Mapping[str, list[int]],
+    config: Config,
+    warm_up: int,
+    notes: Iterable[str],
+    facts: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Lays symbols end to end.
+
+    Costs and moves in the facts are those of the bars that are trained on: of folds those are the
+    development bars, and the hold-out is not read.
+
+    Args:
+        market, tables: files, and what was made of them.
+        layout, picked: segments of the arrays, and which of them each split has.
+        windows: UTC seconds by name; what is trained on comes first.
+        config: settings.
+        warm_up: bars, of all that a row needs.
+        notes: what the user must hear about the windows.
+        facts: more of them for the run directory, JSON-able.
+    """
+    data = _arrays(tables, layout, config)
+    days = calendar(market.kind, market.bar_seconds)
+    counts = {table.symbol: len(table.time) for table in tables}
+    trained = next(iter(windows.values()))
+    bars = _bars_in(data, counts, trained)
+    converting = [sentence for table in tables for sentence in table.rates.accepted]
+    whole = train_split(DEVELOPMENT)
+    rows = [row for group in picked[whole if whole in picked else "train"] for row in group]
     return Loaded(
         data,
-        _records(config, data, picked, market.bar_seconds, market.kind),
-        (*notes, *notes_of(config, own.values())),
+        records_of(config, data, picked, market.bar_seconds, days),
+        (
+            *market.notes,
+            *(note for table in tables for note in table.notes),
+            *notes,
+            *_feature_notes(config, tables, trained),
+            *_setting_notes(config, bars),
+        ),
         {
-            **facts_of(config, market, tables, windows),
-            "carried": {"return_variance": trained_variances(data, whole_development)},
-            "folds": facts,
-            "kind": market.kind,
-            "settings": config.model_dump(mode="json"),
+            "market_sha256": market.hash,
+            "accepted": [*market.accepted, *dict.fromkeys(converting)],
+            "symbols": [table.symbol for table in tables],
+            "bar_seconds": market.bar_seconds,
+            "bars": counts,
+            "windows_utc_seconds": windows,
+            "converted_by": {table.symbol: table.rates.pair for table in tables},
+            "round_trip": _round_trips(config, bars),
+            "bar_move": _bar_moves(tables, trained, market.bar_seconds),
+            "carried": {"return_variance": _variances(data, rows)},
+            **(facts or {}),
         },
-        conditions=conditions_of(config, market, warm_up),
+        conditions=_conditions(config, market, warm_up),
     )
 
 
@@ -233,13 +266,16 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
         return None
     folds = facts["folds"]
     _split(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], config)
-    data = loaded.data
+    data, days = loaded.data, calendar(facts["kind"], facts["bar_seconds"])
     if any(getattr(before, name) != getattr(config, name) for name in _CLOCK):
-        data = data._replace(calendar=_calendar(data, facts, config))
-    ends = np.cumsum(list(facts["bars"].values()))[:-1]
-    parts = zip(np.split(data.time, ends), np.split(data.bars, ends), strict=True)
-    bars = bars_in(dict(zip(facts["bars"], parts, strict=True)), folds["development"])
-    kept = len(loaded.notes) - len(notes_of(before, bars.values()))
+        bits = [
+            calendar_bits(time, facts["bar_seconds"], days.day_roll, config)
+            for time in _split_symbols(data.time, facts["bars"])
+        ]
+        data = data._replace(calendar=np.concatenate(bits))
+        data.calendar.flags.writeable = False
+    bars = _bars_in(data, facts["bars"], folds["development"])
+    kept = len(loaded.notes) - len(_setting_notes(before, bars))
     picked = {
         split: _picked(records, data)
         for split, records in loaded.params.items()
@@ -247,14 +283,14 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
     }
     return Loaded(
         data,
-        _records(config, data, picked, facts["bar_seconds"], facts["kind"]),
-        (*loaded.notes[:kept], *notes_of(config, bars.values())),
+        records_of(config, data, picked, facts["bar_seconds"], days),
+        (*loaded.notes[:kept], *_setting_notes(config, bars)),
         {
             **facts,
-            "round_trip": round_trips(config, bars),
+            "round_trip": _round_trips(config, bars),
             "settings": config.model_dump(mode="json"),
         },
-        conditions=loaded.conditions and varied_conditions(loaded.conditions, config),
+        conditions=loaded.conditions and _with_settings(loaded.conditions, config),
     )
 
 
@@ -272,51 +308,42 @@ def _split(
 
 
 def _train(
-    symbols: list[_Symbol],
-    layout: SymbolSegments,
-    scale: int,
-    segments: tuple[Range, ...],
-    embargo: int,
+    symbols: list[_Symbol], layout: Segments, scale: int, parts: tuple[Range, ...], embargo: int
 ) -> list[list[int]]:
     """Adds a fold's training segments, symbol by symbol."""
     chosen = []
     for index, symbol in enumerate(symbols):
-        rows = []
-        for part in segments:
-            # A segment that does not begin with the timeline begins an embargo after a test.
-            after = symbol.remembering(part[0] - embargo, embargo) if part[0] > 0 else None
-            low, high = symbol.rows(part, after)
-            if high - low >= 2:
-                rows.append(layout.add((low, high), index, scale, training=True))
+        own = [symbol.rows(part, embargo) for part in parts]
+        rows = [
+            layout.add((low, high), scale, training=True, symbol=index)
+            for low, high in own
+            if high - low >= 2
+        ]
         if not rows:
-            raise DataError(_absent(symbol, "train on", segments))
+            raise DataError(_absent(symbol, "train on", parts))
         chosen.append(rows)
     return chosen
 
 
-def _test(symbols: list[_Symbol], layout: SymbolSegments, scale: int, part: Range) -> list[int]:
+def _test(symbols: list[_Symbol], layout: Segments, scale: int, part: Range) -> list[int]:
     """Adds one pass for each symbol."""
     chosen = []
     for index, symbol in enumerate(symbols):
         low, high = symbol.rows(part)
         if high - low < 2:
             raise DataError(_absent(symbol, "score", (part,)))
-        chosen.append(layout.add((low, high), index, scale, training=False))
+        chosen.append(layout.add((low, high), scale, training=False, symbol=index))
     return chosen
 
 
 def _absent(symbol: _Symbol, purpose: str, parts: tuple[Range, ...]) -> str:
     time, own = symbol.timeline, symbol.table.time
-    first, last = _day(time[parts[0][0]]), _day(time[parts[-1][1] - 1])
+    first, last = date_text(time[parts[0][0]]), date_text(time[parts[-1][1] - 1])
     return (
         f"{symbol.table.symbol} must have bars to {purpose} between {first} and {last}; its usable "
-        f"bars reach from {_day(own[0])} to {_day(own[-1])}: leave it out with `data.symbols`, "
-        "load more of its bars, or use fewer `groups`."
+        f"bars reach from {date_text(own[0])} to {date_text(own[-1])}: leave it out with "
+        "`data.symbols`, load more of its bars, or use fewer `groups`."
     )
-
-
-def _day(second: Any) -> str:
-    return str(np.datetime64(int(second), "s"))[:10]
 
 
 def _picked(records: tuple[Params, ...], data: Data) -> list[list[int]]:
@@ -330,41 +357,172 @@ def _picked(records: tuple[Params, ...], data: Data) -> list[list[int]]:
     return list(symbols.values())
 
 
-def _records(
-    config: Config, data: Data, picked: Picked, bar_seconds: int, kind: MarketKind
-) -> dict[str, tuple[Params, ...]]:
-    """Records of every split, each with the scale of its own fold."""
-    runway = min(config.max_steps, RUNWAY)
-    blank = settings(config, bar_seconds, calendar(kind, bar_seconds))._replace(runway=runway)
-    params = {}
-    for split, rows in picked.items():
-        own = blank._replace(scale=scale_of(split, len(data.feature_mean)))
-        if split.endswith("/train"):
-            _refuse_without_start(split, rows, data, runway)
-            params[split] = training(own, data.segments, rows, config.deal)
-        else:
-            params[split] = passes(own, [k for group in rows for k in group])
-    return {"train": params["fold0/train"], **params}
+def _offsets(tables: Sequence[SymbolTable]) -> list[int]:
+    """First row of each symbol in the arrays."""
+    ends = np.cumsum([len(table.time) for table in tables])
+    return [0, *ends[:-1].tolist()]
 
 
-def _refuse_without_start(split: str, rows: list[list[int]], data: Data, runway: int) -> None:
-    for own in rows:
-        if not any(starts(data.segments[k], runway) for k in own):
-            symbol = name_of(data.symbols[data.segment_symbol[own[0]]])
-            longest = max(int(data.segments[k, 1] - data.segments[k, 0]) for k in own)
-            raise DataError(
-                f"{symbol} must have more than {runway:,} bars in a training segment of {split}, "
-                f"or no episode can start there; its longest has {longest:,}: leave it out with "
-                "`data.symbols`, load more of its bars, or use fewer `groups`."
-            )
+def _split_symbols(column: NDArray[Any], counts: Mapping[str, int]) -> list[NDArray[Any]]:
+    """A column of all symbols, symbol by symbol."""
+    return np.split(column, np.cumsum(list(counts.values()))[:-1])
 
 
-def _calendar(data: Data, facts: Mapping[str, Any], config: Config) -> NDArray[np.int64]:
-    """Calendar bits of all symbols for other clock rules."""
-    seconds = facts["bar_seconds"]
-    roll = calendar(facts["kind"], seconds).day_roll
-    ends = np.cumsum(list(facts["bars"].values()))[:-1]
-    bits = [calendar_bits(part, seconds, roll, config) for part in np.split(data.time, ends)]
-    joined = np.concatenate(bits)
-    joined.flags.writeable = False
-    return joined
+def _arrays(tables: list[SymbolTable], layout: Segments, config: Config) -> Data:
+    """Everything that the kernel reads, read-only."""
+    bars = cache_lines([table.bars for table in tables])
+    features = cache_lines([table.features for table in tables])
+    mean, deviation = [], []
+    for scale in range(layout.scales):
+        rows = [slice(*one.rows) for one in layout.trained(scale)]
+        seen = np.concatenate([features[own, : len(config.features)] for own in rows])
+        mean.append(seen.mean(axis=0, dtype=np.float64))
+        spread = seen.std(axis=0, dtype=np.float64)
+        deviation.append(np.where(spread > 0.0, spread, 1.0))
+    data = Data(
+        bars=bars,
+        features=features,
+        calendar=np.concatenate([table.calendar for table in tables]),
+        time=np.concatenate([table.time for table in tables]),
+        segments=np.array([one.rows for one in layout], dtype=np.int64),
+        segment_symbol=np.array([one.symbol for one in layout], dtype=np.int64),
+        constants=_constants(tables, layout, bars, config.return_variance),
+        feature_mean=np.stack(mean),
+        feature_std=np.stack(deviation),
+        symbols=np.stack([codes_of(table.symbol) for table in tables]),
+        currency=codes_of(config.account_currency),
+    )
+    for array in data:
+        array.flags.writeable = False
+    return data
+
+
+def _constants(
+    tables: list[SymbolTable],
+    layout: Segments,
+    bars: NDArray[np.float64],
+    known: float | Mapping[str, float] | None,
+) -> NDArray[np.float64]:
+    """PIP, INVERSE and VARIANCE of each segment; variance over its symbol's training rows.
+
+    Variances that are `known` stand instead; of a symbol that is not among them their mean, for
+    its own could only come from the bars to be judged.
+    """
+
+    @cache
+    def variance(symbol: int, scale: int) -> float:
+        if isinstance(known, Mapping):
+            return known.get(tables[symbol].symbol, float(np.mean(list(known.values()))))
+        if known is not None:
+            return known
+        return _variance(bars, [s.rows for s in layout.trained(scale) if s.symbol == symbol])
+
+    constants = [
+        (
+            pip(tables[one.symbol].symbol),
+            float(tables[one.symbol].rates.inverse),
+            max(variance(one.symbol, one.scale), 1e-16),
+        )
+        for one in layout
+    ]
+    return np.array(constants, dtype=np.float64)
+
+
+def _variance(bars: NDArray[np.float64], segments: list[Range]) -> float:
+    """Variance of simple returns per bar, ddof 1; none is taken from one segment to the next."""
+    closes = [bars[low:high, CLOSE] for low, high in segments]
+    parts = [close[1:] / close[:-1] - 1.0 for close in closes]
+    returns = np.concatenate(parts) if parts else np.zeros(0)
+    return float(returns.var(ddof=1)) if len(returns) > 1 else 0.0
+
+
+def _variances(data: Data, rows: Sequence[int]) -> dict[str, float]:
+    """VARIANCE by symbol of the given rows of `Data.segments`: what a policy takes along."""
+    names = [name_of(data.symbols[data.segment_symbol[row]]) for row in rows]
+    return dict(zip(names, (float(data.constants[row, VARIANCE]) for row in rows), strict=True))
+
+
+def _bars_in(
+    data: Data, counts: Mapping[str, int], window: list[int]
+) -> dict[str, NDArray[np.float64]]:
+    """Bars [n, 8] of each symbol that begin in a window of UTC seconds."""
+    times, bars = _split_symbols(data.time, counts), _split_symbols(data.bars, counts)
+    return {
+        symbol: own[slice(*np.searchsorted(time, window))]
+        for symbol, time, own in zip(counts, times, bars, strict=True)
+    }
+
+
+def _setting_notes(config: Config, bars: Mapping[str, NDArray[np.float64]]) -> list[str]:
+    """Sentences about the settings; `bars` float64 [n, 8] of each symbol, those trained on."""
+    notes = []
+    if config.fill == "compat_same_close":
+        notes.append(
+            "`fill: compat_same_close` fills at the very close that the agent has just seen. "
+            "Nobody can trade that: results contain the bid-ask bounce and compare with no others."
+        )
+    if config.swap_long == 0.0 and config.swap_short == 0.0:
+        notes.append("Financing not modelled: `swap_long` and `swap_short` are 0.")
+    free = config.slippage_pips == 0.0 and config.commission_per_million == 0.0
+    if free and not any(own[:, SPREAD].any() for own in bars.values()):
+        notes.append("Trading is free here: spread, slippage and commission are all 0.")
+    return notes
+
+
+def _feature_notes(config: Config, tables: list[SymbolTable], window: list[int]) -> list[str]:
+    """Sentences about features that never change in a window of UTC seconds."""
+    notes = []
+    for table in tables:
+        low, high = np.searchsorted(table.time, window)
+        own = table.features[low:high, : len(config.features)]
+        notes += never_changes(table.symbol, config.features, own)
+    return notes
+
+
+def _round_trips(config: Config, tables: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+    """What buying and selling costs on average, by symbol; `tables` float64 [n, 8] each."""
+    trips = {}
+    for symbol, bars in tables.items():
+        price = float(bars[:, CLOSE].mean())
+        cost = float(bars[:, SPREAD].mean()) + 2.0 * config.slippage_pips * pip(symbol)
+        cost += 2.0 * config.commission_per_million * 1e-6 * price
+        trips[symbol] = {"pips": cost / pip(symbol), "basis_points": 1e4 * cost / price}
+    return trips
+
+
+def _bar_moves(tables: list[SymbolTable], window: list[int], bar_seconds: int) -> dict[str, float]:
+    """Deviation of neighbouring closes' log ratios in a window, basis points, by symbol.
+
+    Symbols with fewer than three bars there are left out.
+    """
+    moves = {}
+    for table in tables:
+        low, high = np.searchsorted(table.time, window)
+        close, time = table.bars[low:high, CLOSE], table.time[low:high]
+        ratios = np.diff(np.log(close))[np.diff(time) == bar_seconds]
+        if len(ratios) > 1:
+            moves[table.symbol] = 1e4 * float(np.std(ratios, ddof=1))
+    return moves
+
+
+def _conditions(config: Config, market: Market, warm_up: int) -> Conditions:
+    """What a policy that is trained on these prices takes along; `warm_up` bars of all columns."""
+    blank = Conditions(
+        bar_seconds=market.bar_seconds,
+        symbols=market.symbols,
+        symbols_at_once=1,
+        features=tuple(parameters_of(config.features, market.bars[0].extra)),
+        warm_up_bars=warm_up,
+        lookback=config.lookback,
+        fill=config.fill,
+        decide_every=1,
+        data_sha256=market.hash,
+    )
+    return _with_settings(blank, config)
+
+
+def _with_settings(conditions: Conditions, config: Config) -> Conditions:
+    """The same prices under other settings that need no other arrays."""
+    own = {"data", "split", "features", "lookback", "fill"}
+    settings = config.model_dump(mode="json", exclude=own)
+    return replace(conditions, fill=config.fill, settings=settings)

@@ -1,6 +1,6 @@
 """Arrays and records of the forex environment: what is stored, in which column and unit.
 
-`params_of` makes the scalar records from a config, one for each symbol and window.
+`records_of` makes the scalar records from a config, one for each symbol and window.
 """
 
 from __future__ import annotations
@@ -11,10 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.errors import DataError
 from slipstream.markets.data.calendar import Calendar
 from slipstream.markets.folds import RUNWAY
 from slipstream.markets.forex.config import Config
-from slipstream.markets.shared_rules import FALL, PLACE, RETURNS, blank_record, passes
+from slipstream.markets.shared_rules import (
+    FALL,
+    PLACE,
+    RETURNS,
+    blank_record,
+    is_trained,
+    name_of,
+    passes,
+    scale_of,
+    with_first_fold,
+)
 
 # Columns of Data.bars: one cache line a bar. Prices are mid; the spread is whole, in price units.
 OPEN = 0
@@ -225,61 +236,64 @@ _REWARDS = {
 }
 
 
-def params_of(
-    config: Config,
-    segments: NDArray[np.int64],
-    picked: dict[str, list[int]],
-    bar_seconds: int,
-    days: Calendar,
+Picked = dict[str, list[list[int]]]
+"""Split -> rows of `Data.segments`, by symbol where they are trained on, else by tested group."""
+
+
+def records_of(
+    config: Config, data: Data, picked: Picked, bar_seconds: int, days: Calendar
 ) -> dict[str, tuple[Params, ...]]:
-    """Records by split: random starts for `train`, one continuous pass a symbol for all others.
+    """Records by split: random starts to train on, one continuous pass a segment for all others.
 
     Args:
-        segments: int64 [K, 2].
-        picked: split -> rows of `segments`; `train`'s are consecutive.
+        config: the settings.
+        data: the arrays.
+        picked: of names that are, or end in, `train` all rows together are consecutive.
         bar_seconds: length of a bar.
         days: the market's calendar.
+
+    Raises:
+        DataError: a symbol has no training segment in which an episode can start.
     """
-    train = picked["train"]
-    # A short segment still has a start; one bar must follow it.
-    shortest = min(int(segments[k, 1] - segments[k, 0]) for k in train)
-    runway = min(config.max_steps, RUNWAY, shortest - 1)
-    blank = settings(config, bar_seconds, days)._replace(runway=runway)
-    params = {"train": training(blank, segments, [[k] for k in train], config.deal)}
-    for split, rows in {"train_window": train, **picked}.items():
-        if split != "train" and rows:
-            params[split] = passes(blank, rows)
-    return params
+    lengths = data.segments[:, 1] - data.segments[:, 0]
+    runway = min(config.max_steps, RUNWAY)
+    if "train" in picked:  # one window: a short one still has a start, and one bar must follow it
+        runway = min(runway, *(int(lengths[k]) - 1 for rows in picked["train"] for k in rows))
+    blank = _settings(config, bar_seconds, days)._replace(runway=runway)
+    params = dict[str, tuple[Params, ...]]()
+    for split, groups in picked.items():
+        own = blank._replace(scale=scale_of(split, len(data.feature_mean)))
+        if is_trained(split):
+            params[split] = _training(own, data, split, groups, config.deal)
+        else:
+            params[split] = passes(own, [k for rows in groups for k in rows])
+    return with_first_fold(params)
 
 
-def training(
-    blank: Params, segments: NDArray[np.int64], symbols: list[list[int]], deal: str
+def _training(
+    blank: Params, data: Data, split: str, symbols: list[list[int]], deal: str
 ) -> tuple[Params, ...]:
-    """Records of random starts: one for all symbols, or one each.
-
-    Args:
-        blank: the settings, with the runway that a start leaves.
-        segments: int64 [K, 2].
-        symbols: for each symbol the rows of `segments` it is trained on; together consecutive.
-        deal: whether copies draw their symbol or take them in turn.
-    """
+    """Records of random starts: one for all symbols, which copies draw from, or one each."""
+    lengths = data.segments[:, 1] - data.segments[:, 0]
+    starts = np.maximum(lengths - blank.runway, 0)
+    for rows in symbols:
+        if not starts[rows].any():
+            raise DataError(
+                f"{name_of(data.symbols[data.segment_symbol[rows[0]]])} must have more than "
+                f"{blank.runway:,} bars in a training segment of {split}, or no episode can start "
+                f"there; its longest has {lengths[rows].max():,}: leave it out with "
+                "`data.symbols`, load more of its bars, or use fewer `groups`."
+            )
     groups = symbols if deal == "round_robin" else [[k for rows in symbols for k in rows]]
     return tuple(
         blank._replace(
-            first_segment=rows[0],
-            num_segments=len(rows),
-            num_starts=sum(starts(segments[k], blank.runway) for k in rows),
+            first_segment=rows[0], num_segments=len(rows), num_starts=int(starts[rows].sum())
         )
         for rows in groups
     )
 
 
-def starts(segment: NDArray[np.int64], runway: int) -> int:
-    """Rows of a segment that leave the runway."""
-    return max(int(segment[1] - segment[0]) - runway, 0)
-
-
-def settings(config: Config, bar_seconds: int, days: Calendar) -> Params:
+def _settings(config: Config, bar_seconds: int, days: Calendar) -> Params:
     """What all records of a config have in common: the first segment and no starts."""
     bars_per_day = days.bars_per_year / days.days_per_year
     discrete = config.action == "discrete"

@@ -2,8 +2,8 @@
 
 The agent sees bar t complete. Target weights fill at the next bar's open, unit orders at its close;
 equity is marked at that close. What an action wishes for, how it is traded and what that costs is
-in `orders`, orders in coin in `units`, arrays and records in `record`, the outside (spaces,
-metrics) in `spec`, loading in `load`. Rewards are those of docs/rules.md, sections 8 and 10, and
+in `orders`, arrays and records in `record`, loading in `load`; the outside (spaces, metrics) comes
+last. Rewards are those of docs/rules.md, sections 8 and 10, and
 Cappuccino's.
 """
 
@@ -12,7 +12,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+from gymnasium import spaces
+
 from slipstream.core.memory import prefetch
+from slipstream.kernels.spec import Metric, Spec
+from slipstream.markets.market_pass import PortfolioPass
 from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.load import load, load_folds, load_window, timeline, vary
 from slipstream.markets.portfolio.orders import (
@@ -21,18 +26,26 @@ from slipstream.markets.portfolio.orders import (
     sell,
     start_volumes,
     trade_to_weights,
+    trade_units,
 )
 from slipstream.markets.portfolio.record import (
+    CHANGE,
     EXCESS_LOG_RETURN,
     LOG_RETURN,
     MIXED,
+    SIMPLEX,
     STATE,
     Data,
     Params,
 )
-from slipstream.markets.portfolio.spec import market_pass, spec
-from slipstream.markets.portfolio.units import trade_units
-from slipstream.markets.shared_rules import begin, conclude_score, keep_score, log_growth
+from slipstream.markets.shared_rules import (
+    begin,
+    conclude_score,
+    keep_score,
+    log_growth,
+    market_spec,
+    names_of,
+)
 
 # Chosen on two kinds of planted markets, regimes of 288 bars and edges of one bar: the table of
 # docs/portfolio.md. What decides is how far an advantage looks ahead: rewards of later bars are
@@ -175,7 +188,7 @@ def _sell_delisted(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
         spread = d.prices[row - 1, 2 * n + i] * p.cost_multiple
         adverse = spread + p.slippage * p.cost_multiple * price
         if s.units[i] > 0.0:
-            sell(s, i, s.units[i], price, adverse, spread, fee)
+            sell(s, p, i, s.units[i], price, spread, fee)
         if s.benchmark_share[i] > 0.0:  # never traded: its share stays cash
             s.benchmark_share[i] = 0.0
             s.benchmark_waiting -= 1
@@ -212,7 +225,7 @@ def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
         spread = d.prices[row, 2 * n + i] * p.cost_multiple
         adverse = spread + p.slippage * p.cost_multiple * price
         if s.units[i] > 0.0:
-            sell(s, i, s.units[i], price, adverse, spread, fee)
+            sell(s, p, i, s.units[i], price, spread, fee)
         if p.benchmark_costs:
             cost = s.benchmark_units[i] * (fee * price + adverse)
             s.benchmark -= cost
@@ -363,3 +376,95 @@ def _deviation(s: Any) -> float:
     mean = s.return_sum / count
     variance = (s.return_square_sum / count - mean * mean) * count / (count - 1.0)
     return math.sqrt(max(variance, 0.0))
+
+
+COST_FIELDS = ("cost_fee", "cost_spread", "cost_slippage")
+_TRACE = ("bar", "equity", "benchmark", "exposure", "cash", "units", *COST_FIELDS, "fills")
+_METRICS = (
+    Metric("total_return", "fraction"),
+    Metric("benchmark_return", "fraction"),
+    Metric("max_drawdown", "fraction"),
+    Metric("turnover", "equity"),
+    Metric("sharpe", "per bar"),
+    Metric("trades", "count"),
+    Metric("fills", "count"),
+    Metric("costs", "account currency"),
+    Metric("mean_exposure", "equity"),
+    Metric("cost_fee", "account currency"),
+    Metric("cost_spread", "account currency"),
+    Metric("cost_slippage", "account currency"),
+    Metric("benchmark_costs", "account currency"),
+)
+
+
+def spec(p: Params, d: Data) -> Spec:
+    """Spaces, metrics and what reports need; feature columns come with their training moments."""
+    mean = np.tile(d.feature_mean[p.scale], p.lookback)
+    deviation = np.tile(d.feature_std[p.scale], p.lookback)
+    if p.unit_orders:  # the original's factors are the scale
+        width = 1 + p.assets + len(mean)
+        mean, deviation = np.zeros(width), np.ones(width)
+    else:
+        mean = np.concatenate([mean, np.zeros(p.assets + 1)])
+        deviation = np.concatenate([deviation, np.ones(p.assets + 1)])
+    more = p.assets * p.union + (p.decide_every > 1)
+    mean = np.concatenate([mean, np.zeros(more)])
+    deviation = np.concatenate([deviation, np.ones(more)])
+    actions = p.assets if p.unit_orders else p.assets + 1
+    return Spec(
+        observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
+        action=spaces.Box(-1.0, 1.0, (actions,), np.float32),
+        metrics=_METRICS,
+        trace=_TRACE,
+        max_episode_steps=None if p.from_start else p.max_steps,
+        stagger=not p.from_start,
+        scale_reward=True,
+        fixed_mean=mean.astype(np.float32),
+        fixed_std=deviation.astype(np.float32),
+        market=market_spec(p, d, names_of(d), COST_FIELDS),
+    )
+
+
+_NO_RULES: dict[str, Any] = {
+    "unit_orders": False,
+    "action_map": SIMPLEX,
+    "band": 0.0,
+    "decide_every": 1,
+    "min_holding": 0,
+    "max_position": 1.0,
+    "trailing_stop": 0.0,
+}
+
+
+def market_pass(p: Params, d: Data) -> PortfolioPass:
+    """What the pass of an evaluation record could trade at, and what that costs."""
+    start, stop = d.segments[p.first_segment]
+    first, last, n = int(start), int(stop) - 1 - p.early_end, p.assets
+    close, opened = d.prices[:, :n], d.prices[:, n : 2 * n]
+    followed = p._replace(**_NO_RULES)
+    tier = int(np.searchsorted(d.fee_tiers[:, 0], p.start_volume, side="right")) - 1
+    flat = np.zeros(n + (not p.unit_orders), np.float32)
+    if not (p.unit_orders or p.action_map == CHANGE):
+        flat[:], flat[-1] = -1.0, 1.0
+    return PortfolioPass(
+        names=names_of(d),
+        first=first,
+        last=last,
+        time=d.time,
+        close=close,
+        opened=opened,
+        fill=close if p.unit_orders else np.where(opened > 0.0, opened, close),
+        half_spread=d.prices[:, 2 * n : 3 * n],
+        initial_equity=p.initial_equity,
+        fee=float(d.fee_tiers[0, 1]) if p.tiered else p.fee,
+        start_fee=float(d.fee_tiers[tier, 1]),
+        slippage=p.slippage,
+        cost_multiple=p.cost_multiple,
+        reserve=p.reserve,
+        flat=flat,
+        followed=followed,
+        held=followed._replace(min_holding=last - first + 1, reserve=0.0),
+        # Fees that follow volume, and a reserve, make mixes better; assets that come and go are
+        # sold at times that no plan sees.
+        corner=not (p.tiered or p.reserve > 0.0 or p.union),
+    )

@@ -1,48 +1,29 @@
-"""From a config to the portfolio environment's arrays and records: what reads files."""
+"""From a config to the portfolio environment's arrays, records and facts: what reads files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import DataError
-from slipstream.core.fold_plan import (
-    DEVELOPMENT,
-    EVERYTHING,
-    FOLD,
-    HOLDOUT,
-    FoldPlan,
-    test_split,
-    train_split,
-)
+from slipstream.core.conditions import Conditions
+from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.fold_plan import DEVELOPMENT, EVERYTHING, FoldPlan, train_split
 from slipstream.kernels.kernel import Loaded
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.market import Market
-from slipstream.markets.data.panel import load_panel, panel_of
+from slipstream.markets.data.panel import Panel, load_panel, panel_of
 from slipstream.markets.data.reading.source import chosen_data
-from slipstream.markets.data.symbols import MarketKind
-from slipstream.markets.features.panel import panel_features, refuse_constant
-from slipstream.markets.features.registry import longest_memory, refuse_endless
+from slipstream.markets.data.symbols import parse
+from slipstream.markets.features.panel import PanelFeatures, panel_features, refuse_constant
+from slipstream.markets.features.registry import longest_memory, parameters_of, refuse_endless
 from slipstream.markets.folds import RUNWAY, Range, fold_facts, make_folds
-from slipstream.markets.portfolio.arrays import (
-    PanelSegments,
-    PanelTable,
-    arrays_of,
-    lots_of,
-    tiers_of,
-)
 from slipstream.markets.portfolio.config import Config
-from slipstream.markets.portfolio.facts import (
-    conditions_of,
-    notes_of,
-    round_trips,
-    spreads_of,
-    varied_conditions,
-)
 from slipstream.markets.portfolio.record import (
     Data,
     Params,
@@ -50,7 +31,15 @@ from slipstream.markets.portfolio.record import (
     records_of,
     state_dtype,
 )
-from slipstream.markets.shared_rules import codes_of, moment, names_of, scale_of
+from slipstream.markets.shared_rules import (
+    Segments,
+    cache_lines,
+    codes_of,
+    is_trained,
+    moment,
+    names_of,
+    scale_of,
+)
 
 # Settings that decide the arrays besides lots, tiers and currency; all others only the records.
 _READ = ("data", "universe", "features", "lookback")
@@ -78,7 +67,7 @@ def load(config: Config) -> Loaded:
             )
         parts[name] = ((low, edges[k + 1]),)
     parts = {"train": parts["train"], "train_window": parts["train"], **parts}
-    return _assemble(table, rows, parts, config, {"windows_utc_seconds": parts})
+    return _assemble(table, rows, parts, config)
 
 
 def load_window(
@@ -106,9 +95,8 @@ def load_window(
             f"the data reach from {moment(time[0])} to {moment(time[-1])}; choose a window within "
             "that."
         )
-    parts: dict[str, tuple[tuple[int, int], ...]]
-    parts = {"train": ((low, high),), "window": ((low, high),)}
-    return _assemble(table, rows, parts, config, {"windows_utc_seconds": parts})
+    window = ((low, high),)
+    return _assemble(table, rows, {"train": window, "window": window}, config)
 
 
 def load_folds(config: Config, plan: FoldPlan) -> Loaded:
@@ -124,15 +112,8 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     least = min(config.max_steps, RUNWAY) + 1
     remembers = _memory(table, len(rows) // 20)
     split = make_folds(len(rows), plan, memory, min_train=least, remembers=remembers)
-    parts: dict[str, tuple[Range, ...]] = {}
-    for k, fold in enumerate(split.folds):
-        parts[train_split(f"{FOLD}{k}")] = fold.train
-        parts[test_split(f"{FOLD}{k}")] = fold.test
-    parts[train_split(DEVELOPMENT)] = (split.development,)
-    parts[HOLDOUT] = (split.holdout,)
-    parts[train_split(EVERYTHING)] = ((0, len(rows)),)
-    facts = fold_facts(split, plan, table.panel.time[rows], table.panel.bar_seconds)
-    return _assemble(table, rows, parts, config, {"folds": facts})
+    folds = fold_facts(split, plan, table.panel.time[rows], table.panel.bar_seconds)
+    return _assemble(table, rows, split.ranges(), config, folds)
 
 
 def vary(loaded: Loaded, config: Config) -> Loaded | None:
@@ -148,22 +129,24 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
         return None
     if bool(before.fee_tiers) != bool(config.fee_tiers):
         return None
-    own: tuple[NDArray[Any], ...]
-    own = (lots_of(config, names_of(data)), codes_of(config.account_currency))
+    pairs = [
+        (lots_of(config, names_of(data)), data.lots),
+        (codes_of(config.account_currency), data.currency),
+    ]
     if config.fee_tiers:
-        own = (*own, tiers_of(config))
-    theirs = (data.lots, data.currency, data.fee_tiers)
-    if not all(np.array_equal(a, b) for a, b in zip(own, theirs, strict=False)):
+        pairs.append((tiers_of(config), data.fee_tiers))
+    if not all(np.array_equal(own, theirs) for own, theirs in pairs):
         return None
     if "folds" in facts:
         folds = facts["folds"]
         least = min(config.max_steps, RUNWAY) + 1
         make_folds(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], min_train=least)
+    days = calendar(facts["kind"], facts["bar_seconds"])
     spreads = {name: trip["spread_bp"] for name, trip in facts["round_trip"].items()}
     kept = len(loaded.notes) - len(notes_of(before, facts["bar_seconds"]))
     return Loaded(
         data,
-        _records(config, data, facts["segments"], facts["bar_seconds"], facts["kind"]),
+        records_of(config, data, facts["segments"], facts["bar_seconds"], days),
         (*loaded.notes[:kept], *notes_of(config, facts["bar_seconds"])),
         {
             **facts,
@@ -228,16 +211,18 @@ def _assemble(
     rows: NDArray[np.int64],
     parts: dict[str, tuple[Range, ...]],
     config: Config,
-    facts: dict[str, Any],
+    folds: dict[str, Any] | None = None,
 ) -> Loaded:
+    """Lays out the arrays for ranges of usable rows; `folds` are facts about a study's."""
     panel = table.panel
-    layout, picked = PanelSegments([], []), {}
-    scales = sum(1 for name in parts if name.endswith("/train")) or 1
+    layout, picked = Segments(), {}
+    scales = sum(name.endswith("/train") for name in parts) or 1
     for split, ranges in parts.items():
-        trains = split == "train" or split.endswith("/train")
-        scale = scale_of(split, scales) if trains else None
+        trains, scale = is_trained(split), scale_of(split, scales)
         picked[split] = [
-            layout.add(piece, scale) for part in ranges for piece in _stretches(rows, part, table)
+            layout.add(piece, scale, training=trains)
+            for part in ranges
+            for piece in _stretches(rows, part, table)
         ]
         if not picked[split]:
             raise DataError(
@@ -246,16 +231,19 @@ def _assemble(
                 f"({_memory(table)})."
             )
         if trains and split != train_split(EVERYTHING) and "window" not in parts:
-            seen = np.concatenate([np.arange(*layout.rows[k]) for k in picked[split]])
+            seen = np.concatenate([np.arange(*layout[k].rows) for k in picked[split]])
             refuse_constant(table.features, panel.symbols, seen)
     data = arrays_of(table, layout, config)
-    if "windows_utc_seconds" in facts:
+    if folds is None:
         time = panel.time[rows]
         windows = {
             name: [int(time[part[0][0]]), int(time[part[-1][1] - 1]) + panel.bar_seconds]
             for name, part in parts.items()
         }
-        facts = {"windows_utc_seconds": windows}
+        facts: dict[str, Any] = {"windows_utc_seconds": windows}
+    else:
+        facts = {"folds": folds}
+    days = calendar(panel.kind, panel.bar_seconds)
     provenance = {
         "market_sha256": panel.hash,
         "accepted": list(panel.accepted),
@@ -270,7 +258,7 @@ def _assemble(
     }
     return Loaded(
         data,
-        _records(config, data, picked, panel.bar_seconds, panel.kind),
+        records_of(config, data, picked, panel.bar_seconds, days),
         (*panel.notes, *table.features.notes, *notes_of(config, panel.bar_seconds)),
         provenance,
         state_dtype(len(panel.symbols)),
@@ -278,7 +266,214 @@ def _assemble(
     )
 
 
-def _records(
-    config: Config, data: Data, picked: Picked, bar_seconds: int, kind: MarketKind
-) -> dict[str, tuple[Params, ...]]:
-    return records_of(config, data, picked, bar_seconds, calendar(kind, bar_seconds))
+# Smallest orders of Alpaca, in coin, as FinRL_Crypto lists them.
+ALPACA_LIMITS = {
+    "AAVE": 0.01,
+    "AVAX": 0.10,
+    "BTC": 0.0001,
+    "NEAR": 0.1,
+    "LINK": 0.1,
+    "ETH": 0.001,
+    "LTC": 0.01,
+    "MATIC": 10.0,
+    "UNI": 0.1,
+    "SOL": 0.01,
+}
+
+
+@dataclass(frozen=True)
+class PanelTable:
+    """A panel with its features.
+
+    Attributes:
+        panel: prices, T rows.
+        features: of every asset; where they are missing it counts as unlisted.
+    """
+
+    panel: Panel
+    features: PanelFeatures
+
+    @cached_property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether an asset is listed and its features are there, bool [T, A]."""
+        finite = np.isfinite(self.features.values).all(axis=2)
+        return np.asarray(self.panel.listed & (self.panel.close > 0.0) & finite)
+
+
+def arrays_of(table: PanelTable, layout: Segments, config: Config) -> Data:
+    """All arrays, read-only."""
+    panel, known = table.panel, table.known
+    close = np.where(known, panel.close, 0.0)
+    opened = np.where(known & panel.tradable, panel.open, 0.0)
+    prices = cache_lines([np.concatenate([close, opened, 0.5 * panel.spread], axis=1)])
+    values = np.where(known[:, :, None], table.features.values, 0.0).astype(np.float32)
+    mean, deviation = _scales(values, known, layout)
+    segments = np.array([one.rows for one in layout], dtype=np.int64)
+    first = np.stack([_first(close, row, config.lookback) for row in segments])
+    data = Data(
+        prices=prices,
+        features=cache_lines([values.reshape(len(values), -1)]),
+        time=panel.time,
+        segments=segments,
+        first=np.concatenate([first, _inverse_magnitude(first)], axis=1),
+        lots=lots_of(config, panel.symbols),
+        fee_tiers=tiers_of(config),
+        feature_mean=mean,
+        feature_std=deviation,
+        symbols=np.stack([codes_of(symbol) for symbol in panel.symbols]),
+        currency=codes_of(config.account_currency),
+    )
+    for array in data:
+        array.flags.writeable = False
+    return data
+
+
+def lots_of(config: Config, symbols: Sequence[str]) -> NDArray[np.float64]:
+    """Smallest order and quantity step of each asset, float64 [A, 2].
+
+    Raises:
+        ConfigError: a mapping names an asset that is not there.
+    """
+    smallest = config.min_quantity
+    if smallest is None:
+        smallest = 0.0
+        if config.orders == "units":
+            smallest = {name: ALPACA_LIMITS.get(coin(name), 0.0) for name in symbols}
+    columns = [
+        _by_symbol(smallest, symbols, "min_quantity"),
+        _by_symbol(config.quantity_step, symbols, "quantity_step"),
+    ]
+    return np.array(columns, dtype=np.float64).T.copy()
+
+
+def _by_symbol(value: float | Mapping[str, float], symbols: Sequence[str], key: str) -> list[float]:
+    if not isinstance(value, Mapping):
+        return [float(value)] * len(symbols)
+    unknown = sorted(set(value) - set(symbols))
+    if unknown:
+        raise ConfigError(
+            f"`env.{key}` names {unknown[0]}, which is not among the assets ({', '.join(symbols)})."
+        )
+    return [float(value.get(name, 0.0)) for name in symbols]
+
+
+def coin(symbol: str) -> str:
+    """The coin that a symbol trades: BTC of BTCUSD."""
+    pair = parse(symbol)
+    return symbol.upper() if pair is None else pair.base
+
+
+def tiers_of(config: Config) -> NDArray[np.float64]:
+    """Volumes and fees, float64 [R, 2]; one row without a table."""
+    return np.array(config.fee_tiers or ((0.0, config.fee),), dtype=np.float64)
+
+
+def _first(
+    close: NDArray[np.float64], segment: NDArray[np.int64], lookback: int
+) -> NDArray[np.float64]:
+    """First price of each asset that an episode in the segment can see, 0 for none, [A]."""
+    seen = close[segment[0] - (lookback - 1) : segment[1]]
+    return np.asarray(seen[(seen > 0.0).argmax(axis=0), np.arange(seen.shape[1])])
+
+
+def _inverse_magnitude(price: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 over 10 to the whole part of the decimal logarithm; 0 where there is no price."""
+    known = price > 0.0
+    power = np.floor(np.log10(np.where(known, price, 1.0)))
+    return np.where(known, 1.0 / 10.0**power, 0.0)
+
+
+def _scales(
+    values: NDArray[np.float32], known: NDArray[np.bool_], layout: Segments
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and deviation of every column over the training rows of each scale, [S, A F]."""
+    means, deviations = [], []
+    for scale in range(layout.scales):
+        parts = [slice(*one.rows) for one in layout.trained(scale)]
+        seen = np.concatenate([values[part] for part in parts])
+        there = np.concatenate([known[part] for part in parts])[:, :, None]
+        there = np.broadcast_to(there, seen.shape)
+        count = np.maximum(there.sum(axis=0), 1)
+        mean = seen.sum(axis=0, dtype=np.float64) / count  # 0 where unlisted
+        apart = np.where(there, seen - mean, 0.0)
+        deviation = np.sqrt((apart * apart).sum(axis=0) / count)
+        means.append(mean.ravel())
+        deviations.append(np.where(deviation > 0.0, deviation, 1.0).ravel())
+    return np.stack(means), np.stack(deviations)
+
+
+def spreads_of(table: PanelTable, layout: Segments, picked: Picked) -> dict[str, float]:
+    """Mean spread over close of each asset, basis points, over all bars that are trained on.
+
+    Of folds these are the development bars: the hold-out is not read.
+    """
+    whole = train_split(DEVELOPMENT)
+    chosen = picked[whole if whole in picked else "train"]
+    rows = np.concatenate([np.arange(*layout[k].rows) for k in chosen])
+    listed = table.known[rows]
+    share = np.divide(
+        table.panel.spread[rows], table.panel.close[rows], out=np.zeros(listed.shape), where=listed
+    )
+    mean = share.sum(axis=0) / np.maximum(listed.sum(axis=0), 1)
+    return {
+        name: float(1e4 * one) for name, one in zip(table.panel.symbols, mean.tolist(), strict=True)
+    }
+
+
+def round_trips(config: Config, spread_bp: Mapping[str, float]) -> dict[str, Any]:
+    """What buying and selling each asset costs on average; tiers as at `start_volume`."""
+    tiers = tiers_of(config)
+    fee = float(tiers[np.searchsorted(tiers[:, 0], config.start_volume, side="right") - 1, 1])
+    return {
+        name: {
+            "spread_bp": spread,
+            "basis_points": 2.0 * (1e4 * fee + config.slippage_bp) + spread,
+        }
+        for name, spread in spread_bp.items()
+    }
+
+
+def conditions_of(config: Config, table: PanelTable) -> Conditions:
+    """What a policy that is trained on these prices takes along."""
+    panel, features = table.panel, table.features
+    blank = Conditions(
+        bar_seconds=panel.bar_seconds,
+        symbols=tuple(panel.symbols),
+        symbols_at_once=len(panel.symbols),
+        features=tuple(parameters_of(features.names, panel.extra)),
+        warm_up_bars=features.warm_up,
+        lookback=config.lookback,
+        fill="next_open",
+        decide_every=config.decide_every,
+        data_sha256=panel.hash,
+    )
+    return varied_conditions(blank, config)
+
+
+def varied_conditions(conditions: Conditions, config: Config) -> Conditions:
+    """The same prices under other settings that need no other arrays."""
+    own = {"data", "split", "features", "lookback", "decide_every"}
+    return replace(
+        conditions,
+        fill="next_close" if config.orders == "units" else "next_open",
+        decide_every=config.decide_every,
+        settings=config.model_dump(mode="json", exclude=own),
+    )
+
+
+def notes_of(config: Config, bar_seconds: int) -> list[str]:
+    """What the settings mean here."""
+    notes = []
+    if config.orders == "units" and config.units.forced_sale_bars > 0:
+        bars = config.units.forced_sale_bars
+        notes.append(
+            f"`units.forced_sale_bars`: {bars} bars are {bars * bar_seconds / 3600:g} hours here."
+        )
+    if not config.benchmark_costs:
+        notes.append(
+            "`benchmark_costs: false`: equal weight trades for free, as in FinRL_Crypto, and is "
+            "harder to beat than the one that anybody could hold."
+        )
+    if config.fee == 0.0 and not config.fee_tiers and config.slippage_bp == 0.0:
+        notes.append("Trading is free here but for the spread: fee and slippage are 0.")
+    return notes

@@ -21,9 +21,11 @@ from slipstream.markets.shared_rules import (
     PLACE,
     RETURNS,
     blank_record,
+    is_trained,
     names_of,
     passes,
     scale_of,
+    with_first_fold,
 )
 
 # Params.action_map
@@ -229,7 +231,7 @@ def records_of(
     params = dict[str, tuple[Params, ...]]()
     for split, rows in picked.items():
         own = blank._replace(scale=scale_of(split, len(data.feature_mean)))
-        if split == "train" or split.endswith("/train"):
+        if is_trained(split):
             params[split] = (_training(own, data, rows, split),)
         else:
             params[split] = passes(own, rows)
@@ -237,7 +239,7 @@ def records_of(
         whole = train_split(EVERYTHING)  # holds the hold-out, which no check may read
         trained = [name for name in picked if name.endswith("train") and name != whole]
         _refuse_small_orders(config, data, {k for name in trained for k in picked[name]})
-    return {"train": params["fold0/train"], **params} if "fold0/train" in params else params
+    return with_first_fold(params)
 
 
 def _training(blank: Params, data: Data, rows: Sequence[int], split: str) -> Params:
