@@ -11,8 +11,8 @@ from slipstream.games.hockey.kernel import kick, put
 from slipstream.games.hockey.physics.bodies import LEFT_SENSOR, ONE_TWO, PUCK, RIGHT_SENSOR
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.interpreted import Records
 from slipstream.kernels.loop import HOLD
-from slipstream.kernels.records import Records
 from slipstream.kernels.vector_env import blank, member_indices
 
 pytest.importorskip("Box2D", reason="the oracle drives the package box2d, which is not installed")

@@ -8,8 +8,8 @@ import numpy as np
 
 from slipstream.core.random import stream
 from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.interpreted import Records
 from slipstream.kernels.kernel import Loaded, params_table
-from slipstream.kernels.records import Records
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel import PanelFeatures

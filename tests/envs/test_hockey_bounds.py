@@ -11,7 +11,7 @@ from slipstream.games.hockey.physics.impact import time_of_impact
 from slipstream.games.hockey.physics.motion import set_pose
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.records import Records
+from slipstream.kernels.interpreted import Records
 from slipstream.kernels.vector_env import blank, member_indices
 
 SAMPLES = 250

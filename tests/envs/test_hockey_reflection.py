@@ -6,8 +6,8 @@ import pytest
 from slipstream.games.hockey.kernel import decode, put
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.interpreted import Records
 from slipstream.kernels.loop import HOLD
-from slipstream.kernels.records import Records
 from slipstream.kernels.vector_env import blank, member_indices
 
 CENTER_Y = 4.0

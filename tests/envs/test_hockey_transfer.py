@@ -19,7 +19,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.games.hockey.kernel import decode
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.records import Records
+from slipstream.kernels.interpreted import Records
 from slipstream.kernels.vector_env import blank, member_indices
 from slipstream.training.runs.games import Player, play
 from slipstream.training.runs.run import Run

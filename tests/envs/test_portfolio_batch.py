@@ -14,8 +14,8 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.fold_plan import FoldPlan
 from slipstream.kernels.contract import blank, check_environment, compare, random_actions
 from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.interpreted import Records
 from slipstream.kernels.kernel import Loaded
-from slipstream.kernels.records import Records
 from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.portfolio import kernel as portfolio
 from slipstream.markets.portfolio.config import UnitOrders

@@ -32,8 +32,7 @@ from slipstream.gym.gymnasium_environment import (
 from slipstream.gym.making import name_of
 from slipstream.gym.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
 from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.forms import ActionForm, action_form
-from slipstream.kernels.leaves import MisfitError, as_array, words
+from slipstream.kernels.forms import ActionForm, MisfitError, action_form, as_array, words
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import Episodes, blank, member_indices

@@ -74,7 +74,7 @@ _MODULES = {
     "core.kernel": "kernels.kernel",
     "core.market_pass": "markets.market_pass",
     "core.observed": "rl.experience.observed",
-    "core.rules": "kernels.rules",
+    "core.rules": "kernels.checker",
     "core.sources": "kernels.sources",
     "core.spec": "kernels.spec",
     "environments": "training.environments",

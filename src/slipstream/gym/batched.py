@@ -27,8 +27,7 @@ from slipstream.gym.masks import (
     write_mask,
 )
 from slipstream.gym.trainable import check_trainable
-from slipstream.kernels.forms import observation_form
-from slipstream.kernels.leaves import KEY, MisfitError
+from slipstream.kernels.forms import KEY, MisfitError, observation_form
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import (

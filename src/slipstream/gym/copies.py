@@ -51,7 +51,7 @@ from slipstream.gym.masks import (
     write_mask,
 )
 from slipstream.gym.process.faults import TRIES, backoff
-from slipstream.kernels.leaves import MisfitError
+from slipstream.kernels.forms import MisfitError
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 
 FRESH = ("terminated", "truncated", "ended", "kept", "lost", "told")

@@ -30,8 +30,7 @@ from slipstream.gym.process.driver import ProcessDriver
 from slipstream.gym.process.faults import Fault
 from slipstream.gym.process.layout import copies_layout
 from slipstream.gym.process.scheduler import CopyScheduler
-from slipstream.kernels.forms import observation_form
-from slipstream.kernels.leaves import MisfitError
+from slipstream.kernels.forms import MisfitError, observation_form
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.spec import Metric, Spec
 from slipstream.kernels.vector_env import Episodes, Finals, Received, StepOut, VectorEnv, blank

@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 
 from slipstream.gym.infos import MOST_BYTES
 from slipstream.gym.process.layout import Layout, observation_arrays, state_arrays
-from slipstream.kernels.forms import action_form, observation_form
-from slipstream.kernels.leaves import Leaf, MisfitError, store, words_of
+from slipstream.kernels.forms import (
+    Leaf,
+    MisfitError,
+    action_form,
+    observation_form,
+    store,
+    words_of,
+)
 from slipstream.kernels.spec import Spec
 
 

@@ -24,8 +24,7 @@ from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.core.extras import search_working_folder
 from slipstream.core.process import OverdueError, start_seconds, time_limit, work_for
-from slipstream.kernels.forms import ObservationForm, is_image
-from slipstream.kernels.leaves import ENDLESS, describe
+from slipstream.kernels.forms import ENDLESS, ObservationForm, describe, is_image
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of Gymnasium's own messages
 _SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any, twice

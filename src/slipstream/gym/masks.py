@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.gym.making import ask_in_fork
-from slipstream.kernels.leaves import KEY, MisfitError
+from slipstream.kernels.forms import KEY, MisfitError
 
 METHOD = "action_masks"
 

@@ -40,7 +40,7 @@ from slipstream.gym.making import make_gymnasium, name_of
 from slipstream.gym.process.crowd import Crowd
 from slipstream.gym.process.driver import ProcessDriver
 from slipstream.gym.process.faults import Fault
-from slipstream.kernels.leaves import ENDLESS
+from slipstream.kernels.forms import ENDLESS
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
 RAISE = FaultPolicy("raise")

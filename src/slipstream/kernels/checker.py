@@ -1,25 +1,440 @@
 """Refuses a kernel that breaks the contract, or that would differ interpreted and compiled.
 
-Every message names file and line and says what to write instead. What a reader of the source
-cannot see (an index out of range, a NaN) is found by the interpreted backend and the batch loop.
+`check_kernel` compares classes and parameters with the contract. `SourceRules` reads the source of
+every function statement by statement. Every message names file and line and what to write instead.
+What the source does not show (an index out of range, a NaN) is found by the interpreted backend and
+the batch loop.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import math
 import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import FunctionType
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, NoReturn, get_type_hints
 
 import numpy as np
 
 from slipstream.core.config import Config
 from slipstream.core.errors import KernelError
 from slipstream.core.single import single
-from slipstream.jit.reached import place
+from slipstream.core.text import nearest
+from slipstream.jit.reached import BUILTINS, place
 from slipstream.kernels.kernel import Kernel, params_dtype
-from slipstream.kernels.rules import Fields, Problems, SourceRules
+
+NUMPY = frozenset({"uint64", "int64", "float64", "bool_"})
+MATH = frozenset(
+    {"acos", "asin", "atan", "atan2", "ceil", "copysign", "cos", "cosh", "exp", "expm1", "fabs"}
+    | {"floor", "isfinite", "isinf", "isnan", "log", "log1p", "sin", "sinh", "sqrt", "tan", "tanh"}
+    | {"e", "inf", "nan", "pi", "tau"}
+)
+POWER = (
+    "calls the C library's pow, whose last bit differs from a product: write `x * x`, or "
+    "`math.exp(y * math.log(x))`"
+)
+_ALLOCATES = "is allocated on every step: use a fixed array field of STATE"
+_LOOP = "a comprehension allocates: write a `for` loop over `range`"
+DRAWS = (
+    "a copy draws from its own stream, so that a run can be repeated: `uniform(s)`, `normal(s)` or "
+    "`integer(s, n)`, from `from slipstream.core.random import uniform`"
+)
+_INSTEAD = {
+    "abs": "use `abs(x)`",
+    "clip": "use `min(max(x, low), high)`",
+    "maximum": "use `max(a, b)`",
+    "minimum": "use `min(a, b)`",
+    "where": "use `a if condition else b`",
+    "power": "write `x * x`",
+    "zeros": "use a fixed array field of STATE",
+    "array": "use a fixed array field of STATE, or put it into Data",
+    "sum": "add in a `for` loop over `range`",
+    "dot": "add in a `for` loop over `range`",
+    "mean": "add in a `for` loop over `range`",
+}
+_ON_TOP = "import at the top of the file"
+_FIELD = "a kernel's state is its record `s`: make it a STATE field"
+_ONCE = "a kernel function returns once"
+
+FORBIDDEN: dict[type[ast.AST], str] = {
+    ast.Pow: f"`**` {POWER}",
+    ast.List: f"a list {_ALLOCATES}",
+    ast.Dict: "a dict is allocated on every step: use STATE fields",
+    ast.Set: "a set is allocated on every step: use STATE fields",
+    ast.ListComp: _LOOP,
+    ast.SetComp: _LOOP,
+    ast.DictComp: _LOOP,
+    ast.GeneratorExp: "a generator allocates: write a `for` loop over `range`",
+    ast.Lambda: "a lambda is a new function on every call: define it at module level",
+    ast.FunctionDef: "a nested function closes over its surroundings: define it at module level",
+    ast.ClassDef: "a class cannot be compiled: use STATE fields and module-level functions",
+    ast.Try: "exceptions cannot be caught in compiled code: guard the value with `if`",
+    ast.Raise: (
+        "a kernel cannot raise: guard the value with `if`, and check settings in `Config` or `load`"
+    ),
+    ast.Assert: "a kernel cannot assert: check settings in `Config` or `load`",
+    ast.With: "a context manager cannot be compiled: do input and output in `load`",
+    ast.JoinedStr: (
+        "compiled code makes no text: keep the number in a STATE field and name it in "
+        '`Spec(trace=...)`, or run the kernel with backend="serial" in a debugger'
+    ),
+    ast.Import: _ON_TOP,
+    ast.ImportFrom: _ON_TOP,
+    ast.Global: _FIELD,
+    ast.Nonlocal: _FIELD,
+    ast.Yield: _ONCE,
+    ast.YieldFrom: _ONCE,
+    ast.Await: "a kernel function does no input or output",
+    ast.Starred: "pass arguments one by one",
+}
+# Right shifts apart, an int beside a uint64 makes uint64 interpreted and int64 compiled.
+MIXES = (
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Mod,
+    ast.FloorDiv,
+    ast.BitAnd,
+    ast.BitOr,
+    ast.BitXor,
+    ast.LShift,
+)
+
+
+def number_in(text: str) -> str:
+    """What to write for `float("...")`."""
+    try:
+        value = float(text)
+    except ValueError:
+        return f"{text!r} is no number"
+    if math.isnan(value):
+        return "write `math.nan`"
+    if math.isinf(value):
+        return "write `math.inf`" if value > 0 else "write `-math.inf`"
+    return f"write `{value!r}`"
+
+
+def instead_of(name: str) -> str:
+    """What to write for a function or constant of NumPy."""
+    if name in _INSTEAD:
+        return _INSTEAD[name]
+    return f"write `math.{name}`" if name in MATH else "use `math`"
+
+
+class Fields(NamedTuple):
+    """Names that need care wherever they are read.
+
+    Attributes:
+        narrow: Data fields of float32.
+        unsigned: STATE fields of uint64.
+        records: what the arguments `s`, `p` and `d` are, with the fields that they have.
+    """
+
+    narrow: frozenset[str]
+    unsigned: frozenset[str]
+    records: Mapping[str, tuple[str, tuple[str, ...]]]
+
+
+class Problems(list[str]):
+    """What is wrong with a kernel, all of it: an author mends it in one go."""
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keeps the body's KernelError, and goes on behind the body."""
+        try:
+            yield
+        except KernelError as error:
+            if str(error) not in self:
+                self.append(str(error))
+
+    def refuse(self) -> None:
+        """Raises KernelError: what there is, numbered where it is several."""
+        if len(self) == 1:
+            raise KernelError(self[0])
+        if self:
+            found = " ".join(f"({k}) {problem}" for k, problem in enumerate(self, 1))
+            raise KernelError(f"{len(self)} rules are broken: {found}")
+
+
+class SourceRules(ast.NodeVisitor):
+    """Visits the body of one function; collects the helper functions that it calls.
+
+    Args:
+        function: whose body is visited.
+        offset: lines of its file above the parsed text.
+        fields: names that need care.
+        problems: where broken rules are noted.
+        pure: the function must not write STATE.
+    """
+
+    def __init__(
+        self,
+        function: FunctionType,
+        offset: int,
+        fields: Fields,
+        problems: Problems,
+        pure: bool = False,
+    ) -> None:
+        self.function, self.offset, self.fields, self.pure = function, offset, fields, pure
+        self.problems = problems
+        self.helpers: list[FunctionType] = []
+        code = function.__code__
+        self._local = set(code.co_varnames)
+        self._arguments = set(code.co_varnames[: code.co_argcount])
+
+    def visit(self, node: ast.AST) -> None:
+        """Goes on behind a statement that breaks a rule: all are found at once."""
+        if not isinstance(node, ast.stmt):
+            super().visit(node)
+            return
+        with self.problems.noted():
+            super().visit(node)
+
+    def fail(self, node: ast.AST, message: str) -> NoReturn:
+        line = self.offset + getattr(node, "lineno", 1)
+        where = place(self.function, line)
+        raise KernelError(f"{where} (in `{self.function.__name__}`): {message}.")
+
+    def check_returns(self, tree: ast.FunctionDef) -> None:
+        """`step` ends with three values wherever it ends."""
+        contract = "return reward, terminated, truncated"
+        returns = [node for node in ast.walk(tree) if isinstance(node, ast.Return)]
+        if not returns:
+            self.fail(tree, f"`step` returns nothing: `{contract}`")
+        for node in returns:
+            value = node.value
+            if value is None or isinstance(value, ast.Constant | ast.Compare | ast.BinOp):
+                what = "nothing" if value is None else f"`{ast.unparse(value)}` alone"
+                self.fail(node, f"`step` returns {what}: `{contract}`")
+            if isinstance(value, ast.Tuple) and len(value.elts) != 3:
+                self.fail(
+                    node,
+                    f"`step` returns {len(value.elts)} values, `{ast.unparse(value)}`: "
+                    f"`{contract}`, the last one False where only the batch loop cuts episodes",
+                )
+
+    def check_written(self, tree: ast.FunctionDef, row: str) -> None:
+        """`observe` and `mask` write into their row, or hand it to a helper."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                if isinstance(node.value, ast.Name) and node.value.id == row:
+                    return
+            elif isinstance(node, ast.Name) and node.id == row and isinstance(node.ctx, ast.Load):
+                parent = _holder(tree, node)
+                if isinstance(parent, ast.Call | ast.Assign):
+                    return
+        self.fail(
+            tree,
+            f"`{tree.name}` writes nothing into its row: write every place of it, `{row}[0] = ...`",
+        )
+
+    def _refuse_writing(self, node: ast.AST) -> None:
+        """What belongs to somebody else is read only."""
+        for target in ast.walk(node):
+            if not isinstance(target, ast.Subscript | ast.Attribute):
+                continue
+            base, inner = target.value, isinstance(target, ast.Attribute)
+            while isinstance(base, ast.Subscript | ast.Attribute):
+                inner, base = isinstance(base, ast.Attribute), base.value
+            if not (isinstance(target.ctx, ast.Store) and isinstance(base, ast.Name)):
+                continue
+            if base.id not in self._arguments:
+                continue
+            text = ast.unparse(target)
+            if base.id == "action" and not inner:
+                self.fail(target, f"`{text}` writes into the action: copy it into a STATE field")
+            if base.id in ("d", "p"):
+                kind = self.fields.records[base.id][0]
+                self.fail(target, f"`{text}` writes into {kind}, which all copies share: use STATE")
+            own = self.function.__module__ == "slipstream.core.random"  # whose they are
+            stream = isinstance(target, ast.Attribute) and target.attr in ("key", "counter")
+            if stream and not own:
+                self.fail(
+                    target,
+                    f"`{text}` writes into the random stream, which the batch loop sets before "
+                    "every episode: draw with `uniform(s)` or `normal(s)`, and count in a STATE "
+                    "field of your own",
+                )
+            if base.id == "s" and self.pure:
+                self.fail(
+                    target,
+                    f"`{text}` is set in `{self.function.__name__}`, which may be called any "
+                    "number of times: set it in `reset` or `step`",
+                )
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._refuse_writing(target)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name, arguments = node.func, node.args
+        if isinstance(name, ast.Name) and name.id == "float" and len(arguments) == 1:
+            text = arguments[0]
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                self.fail(node, f"`{ast.unparse(node)}`: {number_in(text.value)}")
+        if isinstance(name, ast.Name) and name.id == "print" and name.id not in self._local:
+            self.fail(
+                node,
+                "`print` is not among the built-ins of a kernel: keep the number in a STATE field "
+                "and name it in `Spec(trace=...)`",
+            )
+        self.generic_visit(node)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for kind, message in FORBIDDEN.items():
+            if isinstance(node, kind):
+                self.fail(node, message)
+        super().generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        self._calculates(node, node.op, node.left, node.right)
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._refuse_writing(node.target)
+        self._calculates(node, node.op, node.target, node.value)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        for side in (node.left, *node.comparators):
+            self._refuse_narrow(side, actions=False)
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        self._refuse_narrow(node.operand)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str | bytes | complex):
+            self.fail(
+                node,
+                f"{node.value!r}: kernels know numbers only; use a module-level int constant as a "
+                "code",
+            )
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        owner = node.value
+        if isinstance(owner, ast.Name) and owner.id not in self._local:
+            self._check_module_attribute(node, owner.id)
+        elif isinstance(owner, ast.Name) and owner.id in self.fields.records:
+            kind, known = self.fields.records[owner.id]
+            if owner.id in self._arguments and node.attr not in known:
+                guess = nearest(node.attr, known)
+                advice = f"perhaps `{guess}` is meant" if guess else f"it has {', '.join(known)}"
+                self.fail(node, f"{kind} has no field `{node.attr}`; {advice}")
+        self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> None:
+        always = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        if always and not any(isinstance(one, ast.Break | ast.Return) for one in ast.walk(node)):
+            self.fail(node, "the loop never ends: write `for i in range(n)`, or a `break`")
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in self._local:
+            constant = self.function.__globals__.get(node.id)
+            if isinstance(node.ctx, ast.Store) and isinstance(constant, bool | int | float | tuple):
+                self.fail(
+                    node,
+                    f"`{node.id}` is a constant of the file, which this does not change: it makes "
+                    "a variable of the same name. Choose another one, or a field of STATE",
+                )
+            return
+        if node.id not in self.function.__globals__:
+            if node.id not in BUILTINS:
+                known = ", ".join(sorted(BUILTINS))
+                self.fail(node, f"`{node.id}` is not among the built-ins of a kernel ({known})")
+            return
+        value = self.function.__globals__[node.id]
+        if isinstance(value, FunctionType):
+            self.helpers.append(value)
+        elif not (
+            inspect.ismodule(value)
+            or isinstance(value, bool | int | float | np.generic | type | tuple)
+        ):
+            self.fail(
+                node,
+                f"`{node.id}` is a global {type(value).__name__}: put arrays into Data and "
+                "settings into Params",
+            )
+
+    def _calculates(
+        self, node: ast.AST, operator: ast.operator, left: ast.AST, right: ast.AST
+    ) -> None:
+        if isinstance(operator, ast.Pow):
+            self.fail(node, FORBIDDEN[ast.Pow])
+        for side, other in ((left, right), (right, left)):
+            self._refuse_narrow(side)
+            if isinstance(operator, MIXES) and self._is_unsigned(side) and _is_int(other):
+                number = ast.unparse(other)
+                self.fail(
+                    node,
+                    f"`{ast.unparse(side)}` is uint64, and beside an int it means different "
+                    f"things interpreted and compiled: write `np.uint64({number})`",
+                )
+
+    def _is_unsigned(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            return False
+        return node.value.id in self._local and node.attr in self.fields.unsigned
+
+    def _refuse_narrow(self, node: ast.AST, actions: bool = True) -> None:
+        if not isinstance(node, ast.Subscript):
+            return
+        base, text = node.value, ast.unparse(node)
+        if isinstance(base, ast.Attribute) and base.attr in self.fields.narrow:
+            self.fail(
+                node,
+                f"`{text}` is float32, and arithmetic on it differs compiled: write "
+                f"`float({text})`",
+            )
+        if actions and isinstance(base, ast.Name) and base.id == "action":
+            self.fail(
+                node,
+                f"`{text}` may be float32: write `float({text})` or `int({text})` before "
+                "calculating",
+            )
+
+    def _check_module_attribute(self, node: ast.Attribute, owner: str) -> None:
+        module, name = self.function.__globals__.get(owner), node.attr
+        if module is math and name == "pow":
+            self.fail(node, f"`math.pow` {POWER}")
+        if module is math and name not in MATH:
+            self.fail(node, f"`math.{name}`: a kernel may use {', '.join(sorted(MATH))} of `math`")
+        if (module is np and name == "random") or getattr(module, "__name__", None) == "random":
+            self.fail(node, f"`{owner}.{name}`: {DRAWS}")
+        if module is np and name not in NUMPY:
+            self.fail(
+                node,
+                f"`{owner}.{name}`: of NumPy a kernel may use {', '.join(sorted(NUMPY))}; "
+                f"{instead_of(name)}",
+            )
+        if inspect.ismodule(module) and module not in (math, np):
+            self.fail(
+                node,
+                f"`{owner}.{name}`: import helpers by name, `from {module.__name__} import {name}`",
+            )
+
+
+def _holder(tree: ast.AST, child: ast.AST) -> ast.AST | None:
+    """The node that a node stands in."""
+    for node in ast.walk(tree):
+        if any(one is child for one in ast.iter_child_nodes(node)):
+            return node
+    return None
+
+
+def _is_int(node: ast.AST) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
 
 _ARGUMENTS = {
     "reset": ("s", "p", "d"),

@@ -114,9 +114,6 @@ def bindings(kernel: Kernel) -> dict[str, FunctionType]:
         "step": kernel.step,
         "observe": kernel.observe,
         "stream": stream,
-        "take": loop.take_slot,
-        "lane": loop.lane_zero,
-        "lanes": loop.one_lane,
     }
     if kernel.mask is not None:
         functions["mask"] = kernel.mask

@@ -22,9 +22,8 @@ from slipstream.core.random import stream
 from slipstream.kernels.checker import check_kernel
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.guard import check_spec, checked_load
+from slipstream.kernels.interpreted import Record, Records, empty_component, nothing_allowed
 from slipstream.kernels.kernel import Kernel, Loaded, params_table
-from slipstream.kernels.records import Record, Records
-from slipstream.kernels.rerun import empty_component, nothing_allowed
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import VectorEnv, blank, member_indices
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
 from slipstream.kernels.compile import Loop, checked_parts, compiled_loop, interpreted_loop
+from slipstream.kernels.interpreted import Records, Rerun, no_number
 from slipstream.kernels.kernel import Kernel, Loaded, params_table
 from slipstream.kernels.loop import (
     ENVIRONMENT,
@@ -24,8 +25,6 @@ from slipstream.kernels.loop import (
     STEP,
     book_dtype,
 )
-from slipstream.kernels.records import Records
-from slipstream.kernels.rerun import Rerun, no_number
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import (
     Episodes,

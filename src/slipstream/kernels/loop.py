@@ -1,9 +1,9 @@
 """The batch loop: auto-reset, time limits, final observations, episode statistics for all kernels.
 
 This is a template. `compile.py` copies the functions below into a module of their own, where the
-names declared next are bound to one kernel's functions: as they are (the `serial` backend),
-compiled by Numba (`compiled`), or as device functions of a GPU (`cuda`). They are the only code
-that steps a kernel. `vary` (in `compile.py`) puts in the lines for several players and for masks.
+names declared next are bound to one kernel's functions: as they are (the `serial` backend) or
+compiled by Numba (`compiled`). They are the only code that steps a kernel. `vary` (in `compile.py`)
+inserts the lines for several players and for masks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ stream: Any = None  # core.random.stream
 make_data: Any = None  # tuple of arrays -> the kernel's Data
 clear: Any = None  # sets every field of a STATE record to zero
 copy_metrics: Any = None  # (s, row): the metrics of Spec into the last places of row
-take: Any = None  # (counts, which) -> next free slot, counted up (atomically on a GPU)
-lane: Any = None  # this thread's number among those that share the range: 0 on a CPU
-lanes: Any = None  # how many share it: 1 on a CPU
 WORDS: Any = None  # of 8 bytes, in a STATE record
 
 
@@ -76,20 +73,6 @@ CONSTANTS = (
 )
 
 
-def take_slot(counts: Any, which: int) -> Any:
-    slot = counts[which]
-    counts[which] = slot + 1
-    return slot
-
-
-def one_lane() -> int:
-    return 1
-
-
-def lane_zero() -> int:
-    return 0
-
-
 def begin(b: Any, s: Any, p: Any, d: Any) -> None:
     """Starts the next episode of one environment on its own random stream."""
     clear(s)
@@ -110,7 +93,7 @@ def advance(lo: int, hi: int, t: int, mode: int, batch: Any, out: Any) -> None:
     words, final_words = batch[8:10]
     actions, obs, reward, terminated, truncated = out
     d = make_data(arrays)
-    for e in range(lo + lane(), hi, lanes()):  # steps
+    for e in range(lo, hi):  # steps
         b = book[e]
         if b.held != 0:
             reward[e] = 0.0
@@ -134,14 +117,16 @@ def advance(lo: int, hi: int, t: int, mode: int, batch: Any, out: Any) -> None:
         if terminal or cut:
             # Value targets need what was seen before the reset wherever the future goes on.
             if mode == RESET_KEEP_ALL or (mode == RESET and not terminal):
-                slot = take(counts, FINALS)
+                slot = counts[FINALS]
+                counts[FINALS] = slot + 1
                 observe(s, p, d, final_obs[slot])
                 final_index[slot, 0] = t
                 final_index[slot, 1] = e
                 if len(final_words) > 0:  # somebody shows these observations again, from records
                     for k in range(WORDS):
                         final_words[slot, k] = words[e, k]
-            row = episodes[take(counts, EPISODES)]
+            row = episodes[counts[EPISODES]]
+            counts[EPISODES] += 1
             row[STEP] = t
             row[ENVIRONMENT] = e
             row[LENGTH] = b.length
@@ -158,7 +143,7 @@ def start(lo: int, hi: int, batch: Any, obs: Any) -> None:
     """Begins the next episode of environments lo..hi-1, whatever they were doing."""
     arrays, params, state, book = batch[:4]
     d = make_data(arrays)
-    for e in range(lo + lane(), hi, lanes()):
+    for e in range(lo, hi):
         b = book[e]
         s = state[e]
         p = params[b.which]
@@ -170,7 +155,7 @@ def look(lo: int, hi: int, batch: Any, obs: Any) -> None:
     """Observes environments lo..hi-1 without stepping them (after a restored state)."""
     arrays, params, state, book = batch[:4]
     d = make_data(arrays)
-    for e in range(lo + lane(), hi, lanes()):
+    for e in range(lo, hi):
         s = state[e]
         p = params[book[e].which]
         observe(s, p, d, obs[e])

@@ -22,8 +22,13 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import Summarised
-from slipstream.kernels.forms import ActionForm, ObservationForm, action_form, observation_form
-from slipstream.kernels.leaves import MisfitError
+from slipstream.kernels.forms import (
+    ActionForm,
+    MisfitError,
+    ObservationForm,
+    action_form,
+    observation_form,
+)
 from slipstream.kernels.spec import Spec
 
 

@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.forms import ActionForm, ObservationForm, action_form, observation_form
-from slipstream.kernels.leaves import KEY, MisfitError
+from slipstream.kernels.forms import (
+    KEY,
+    ActionForm,
+    MisfitError,
+    ObservationForm,
+    action_form,
+    observation_form,
+)
 from slipstream.kernels.spec import Spec
 
 

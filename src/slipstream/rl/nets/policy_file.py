@@ -21,8 +21,7 @@ from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.reader import misfit
 from slipstream.core.storage import checkpoint
 from slipstream.core.version import __version__
-from slipstream.kernels.forms import ObservationForm
-from slipstream.kernels.leaves import check_description, leaves_of
+from slipstream.kernels.forms import ObservationForm, check_description, leaves_of
 from slipstream.kernels.spec import Spec
 from slipstream.rl.best_policies import BEST, BestPolicies
 from slipstream.rl.nets.actions import ActionMap

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.records import Records
+from slipstream.kernels.interpreted import Records
 from slipstream.kernels.vector_env import blank
 from slipstream.training.environments.environment import Environment
 
