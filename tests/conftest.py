@@ -254,7 +254,7 @@ def one_server():
     has the search path of the first one.
     """
     from slipstream.gym.process import driver  # NumPy, which reads the threads that it may have
-    from slipstream.gym.process.crowd import Crowd
+    from slipstream.gym.process.pool import Crowd
 
     owner, kept, close = os.getpid(), Crowd(), Crowd.close
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.core.errors import ResourceError
+from slipstream.gym.form import copies_layout
 from slipstream.gym.making import flat_spaces
-from slipstream.gym.process import block, patience
-from slipstream.gym.process.block import Block
-from slipstream.gym.process.layout import Layout, copies_layout
+from slipstream.gym.process import shared_memory
+from slipstream.gym.process.shared_memory import Block, Layout
 from slipstream.kernels.forms import MisfitError, leaves_of, observation_form, store
 from slipstream.kernels.spec import Spec
 
@@ -123,7 +123,7 @@ def test_a_view_holds_the_memory_of_a_closed_block():
 def test_where_the_system_has_no_memory_files(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
     test_a_block_is_shared_by_its_descriptor_and_has_no_name()
-    one = patience.Bell()
+    one = shared_memory.Bell()
     assert one.fds[0] != one.fds[1]
     one.ring(), one.ring(), one.hush()
     with pytest.raises(BlockingIOError):
@@ -138,6 +138,6 @@ def test_too_little_memory_says_how_much_is_needed(monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(block.os, "posix_fallocate", full)
+    monkeypatch.setattr(shared_memory.os, "posix_fallocate", full)
     with pytest.raises(ResourceError, match="No space left"):
         Block(Layout.of({"a": ((8,), np.uint8)}))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.process import patience
-from slipstream.gym.process import workers as waiting
-from slipstream.gym.process.layout import ASLEEP
+from slipstream.gym.process import driver as waiting
+from slipstream.gym.process import shared_memory
+from slipstream.gym.process.shared_memory import ASLEEP
 from slipstream.kernels.vector_env import blank, member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")
@@ -68,7 +68,7 @@ def test_an_interrupt_leaves_no_lock_behind():
             with pytest.raises(Interrupt):
                 signal.setitimer(signal.ITIMER_REAL, 1e-4)
                 while True:
-                    patience.fence()
-            assert not patience._LOCK.locked()
+                    shared_memory.fence()
+            assert not shared_memory._LOCK.locked()
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -16,8 +16,8 @@ from slipstream.core.errors import KernelError, SlipstreamError
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.making import name_of
-from slipstream.gym.process.crowd import Crowd
 from slipstream.gym.process.faults import TRIES, Fault
+from slipstream.gym.process.pool import Crowd
 from slipstream.kernels.contract import random_actions
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import VectorEnv, blank

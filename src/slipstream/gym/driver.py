@@ -22,7 +22,7 @@ from slipstream.gym.copies import ForeignCopies
 from slipstream.gym.job import Assignment
 from slipstream.gym.making import theirs
 from slipstream.gym.process.faults import Fault, FaultLog
-from slipstream.gym.process.layout import Layout
+from slipstream.gym.process.shared_memory import Layout
 
 Arrays = Mapping[str, NDArray[Any]]
 Arguments = Callable[[list[int]], tuple[Any, ...]]

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.driver import Arrays, CopyDriver, SerialDriver
+from slipstream.gym.form import copies_layout
 from slipstream.gym.infos import NOTHING, InfoTable
-from slipstream.gym.job import Assignment, Foreign, registered
+from slipstream.gym.job import Assignment, CopyScheduler, Foreign, registered
 from slipstream.gym.making import (
     flat_spaces,
     make_gymnasium,
@@ -25,11 +26,9 @@ from slipstream.gym.making import (
     theirs,
 )
 from slipstream.gym.masks import offers_mask, with_mask_apart
-from slipstream.gym.process.crowd import Crowd
 from slipstream.gym.process.driver import ProcessDriver
 from slipstream.gym.process.faults import Fault
-from slipstream.gym.process.layout import copies_layout
-from slipstream.gym.process.scheduler import CopyScheduler
+from slipstream.gym.process.pool import Crowd
 from slipstream.kernels.forms import MisfitError, observation_form
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.spec import Metric, Spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from numpy.typing import NDArray
 
 from slipstream.gym.infos import MOST_BYTES
-from slipstream.gym.process.layout import Layout, observation_arrays, state_arrays
+from slipstream.gym.process.shared_memory import Layout, Shapes
 from slipstream.kernels.forms import (
     Leaf,
     MisfitError,
@@ -165,6 +165,69 @@ class NativeForm:
         ):
             return batch
         return None
+
+
+class Shaped(Protocol):
+    """A leaf of an observation, of whichever form."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+
+def copies_layout(
+    spec: Spec,
+    leaves: Sequence[Shaped],
+    num_envs: int,
+    *,
+    log: tuple[int, Any] = (0, np.int64),
+) -> Layout:
+    """All that E copies share with who trains on them.
+
+    Args:
+        spec: of the environment.
+        leaves: arrays of an observation: ``obs.i`` of the newest, ``final.i`` of the last one of
+            an episode that ended at this step.
+        num_envs: E.
+        log: actions of an episode that are kept, and their dtype.
+    """
+    e, k = num_envs, spec.action_width
+    arrays: dict[str, tuple[Sequence[int], Any]] = {"actions": ((e, k), spec.action_dtype)}
+    arrays |= observation_arrays(leaves, e)
+    arrays["reward"] = ((e,), np.float64)
+    if spec.masked:
+        arrays["mask"] = ((e, spec.choices), np.bool_)
+    arrays |= state_arrays(e)
+    arrays["astray"] = ((e,), np.bool_)
+    arrays |= dict.fromkeys(("seed", "index", "episode"), ((e,), np.uint64))
+    arrays |= {"ret": ((e,), np.float64), "length": ((e,), np.int64)}
+    arrays |= {"ended_ret": ((e,), np.float64), "ended_length": ((e,), np.int64)}
+    arrays["metrics"] = ((e, len(spec.metrics)), np.float64)
+    arrays["log"] = ((e, log[0], k), log[1])
+    arrays["info"] = ((e, MOST_BYTES), np.uint8)
+    return Layout.of(arrays, lazy=("log", "info"))
+
+
+def observation_arrays(leaves: Sequence[Shaped], num_envs: int) -> Shapes:
+    """``obs.i`` and ``final.i`` [E, *leaf.shape] of every leaf."""
+    return {
+        f"{name}.{i}": ((num_envs, *leaf.shape), leaf.dtype)
+        for i, leaf in enumerate(leaves)
+        for name in ("obs", "final")
+    }
+
+
+def state_arrays(num_envs: int) -> Shapes:
+    """How each copy's step ended, where it stands, and what is wanted of it, each [E]."""
+    flags = ("terminated", "truncated", "valid", "ended", "kept", "lost", "down", "held")
+    arrays: dict[str, tuple[Sequence[int], Any]] = {}
+    arrays |= dict.fromkeys((*flags, "selected"), ((num_envs,), np.bool_))
+    arrays["told"] = ((num_envs,), np.uint8)  # what it said besides: see `infos.py`
+    arrays["tries"] = ((num_envs,), np.int64)  # of its episode, that failed
+    # Steps that were asked for one by one, and those of them that are done: `send`, `recv`.
+    return arrays | dict.fromkeys(("wanted", "served"), ((num_envs,), np.uint64))
 
 
 def native_layout(observations: NativeForm, actions: NativeForm, num_envs: int) -> Layout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,8 +18,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.gym.form import FlatForm, NativeForm
 from slipstream.gym.making import Wrapped, make_gymnasium
 from slipstream.gym.masks import with_mask_apart
-from slipstream.gym.process.layout import Layout
-from slipstream.gym.process.scheduler import CopyScheduler
+from slipstream.gym.process.shared_memory import Layout
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.spec import Spec
 
@@ -75,6 +75,36 @@ class Foreign:
         """Names and values of the spaces that every copy must have."""
         shown = (("observation_space", self.shown),) if self.alike else ()
         return (*shown, ("action_space", self.acted))
+
+
+class CopyScheduler(ABC):
+    """Decides the order within one worker; every worker has a scheduler of its own.
+
+    It changes when a copy's step is done, never what comes of it.
+    """
+
+    @abstractmethod
+    def order(
+        self, copies: Sequence[int], waited: Sequence[float], cost: Sequence[float]
+    ) -> Sequence[int]:
+        """The copies in the order in which to step them; asked again whenever more are wanted.
+
+        Args:
+            copies: numbers, within the worker, of those that a step is wanted of.
+            waited: seconds for which each has been waiting.
+            cost: seconds that a step of each took, the newest ones counting most; 0 before the
+                first.
+        """
+
+
+class LongestWaiting(CopyScheduler):
+    """First come, first served."""
+
+    def order(
+        self, copies: Sequence[int], waited: Sequence[float], cost: Sequence[float]
+    ) -> Sequence[int]:
+        places = sorted(range(len(copies)), key=lambda k: (-waited[k], copies[k]))
+        return [copies[k] for k in places]
 
 
 @dataclass(frozen=True)

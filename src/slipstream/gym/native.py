@@ -37,9 +37,9 @@ from slipstream.gym.job import (
     registered,
 )
 from slipstream.gym.making import make_gymnasium, name_of
-from slipstream.gym.process.crowd import Crowd
 from slipstream.gym.process.driver import ProcessDriver
 from slipstream.gym.process.faults import Fault
+from slipstream.gym.process.pool import Crowd
 from slipstream.kernels.forms import ENDLESS
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]

@@ -1,10 +1,22 @@
-"""Starts worker processes by one of two methods, and hears how they ended."""
+"""Starts worker processes through a small server process, and reports how they ended.
+
+The server has imported what workers need and runs no threads, so a worker that it forks is there in
+some milliseconds and begins clean, whatever threads the trainer runs. It does not import the main
+program, which therefore needs no ``if __name__ == "__main__"``. The server ends with the process
+that it serves, however that ends, and its workers end with it.
+
+`Launcher` is the parent's side, `serve` the life of the server.
+"""
 
 from __future__ import annotations
 
 import os
+import select
+import signal
 import socket
+import struct
 import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Sequence
@@ -13,10 +25,117 @@ from contextlib import suppress
 import psutil
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import PATIENCE_SECONDS, ending, not_started, stops_held_back
-from slipstream.gym.process import server
+from slipstream.core.process import (
+    PATIENCE_SECONDS,
+    ending,
+    ignore_stops,
+    orphaned,
+    stops_held_back,
+)
+from slipstream.gym.process import worker
 
-_LOOK_SECONDS = 1.0  # between two looks at a server that says nothing
+_REQUEST = struct.Struct("=cq")  # FORK or SPAWN and 0, or END and a process
+_ANSWER = struct.Struct("=q")  # a process, or how it ended as subprocess says it
+_FORK, _SPAWN, _END = b"F", b"S", b"E"
+_LOOK_SECONDS = 1.0  # between two looks at a parent or a server that says nothing
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import {name}; {name}(*{arguments!r})"
+
+
+def program(module: str, name: str, *arguments: object) -> list[str]:
+    """Command line of a fresh interpreter that calls a function, with this one's search path."""
+    path = [os.path.abspath(part) for part in sys.path]
+    text = _PROGRAM.format(path=path, module=module, name=name, arguments=arguments)
+    return [sys.executable, "-c", text]
+
+
+def serve(fd: int, parent: int) -> None:
+    """Answers requests on a socket until the other end or the parent is gone."""
+    ignore_stops()
+    line = socket.socket(fileno=fd)
+    children: set[int] = set()
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    alive = _pidfd(parent)
+    if alive is not None:
+        poller.register(alive, select.POLLIN)
+    try:
+        while not orphaned(parent):
+            ready = dict(poller.poll(_LOOK_SECONDS * 1000))
+            if alive in ready:
+                break
+            if fd in ready and not _answer(line, children, alive):
+                break
+    finally:
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        os._exit(0)
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # another system; the parent is gone
+        return None
+
+
+def _answer(line: socket.socket, children: set[int], alive: int | None) -> bool:
+    data, fds, _, _ = socket.recv_fds(line, _REQUEST.size, worker.DESCRIPTORS)
+    if len(data) < _REQUEST.size:
+        return False
+    what, pid = _REQUEST.unpack(data)
+    if what == _END:
+        line.sendall(_ANSWER.pack(_ending(pid)))
+        children.discard(pid)
+        return True
+    own = [line.fileno(), *([] if alive is None else [alive])]
+    try:
+        pid = _fork(fds, own) if what == _FORK else _spawn(fds)
+        children.add(pid)
+    except OSError as error:
+        pid = -(error.errno or 1)
+    for fd in fds:
+        os.close(fd)
+    line.sendall(_ANSWER.pack(pid))
+    return True
+
+
+def _fork(fds: Sequence[int], own: Sequence[int]) -> int:
+    """A worker forked from here, without the descriptors `own`; its process."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        for fd in own:
+            with suppress(OSError):
+                os.close(fd)
+        worker.run(fds, parent)
+    return pid
+
+
+def _spawn(fds: Sequence[int]) -> int:
+    command = program("slipstream.gym.process.worker", "run", tuple(fds), os.getpid())
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds) as process:
+        pid = process.pid
+        process.returncode = 0  # `_ending` waits for it
+    return pid
+
+
+def _ending(pid: int) -> int:
+    """Waits for a worker's end, kills it after a while."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            found, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return 0
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > until:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
+
+
 _STOPPED_LOOKS = 2  # one after the other: with a group that is stopped it goes on, too
 _ANSWER_SECONDS = 60.0  # of a request; the longest kills a worker that does not end for 10 s
 METHODS = ("forkserver", "spawn")
@@ -47,24 +166,21 @@ class Launcher:
             fds: what `worker.run` takes.
 
         Raises:
-            ResourceError: the system allows no more processes, open files or memory.
+            OSError: the system allows no more processes, open files or memory.
         """
+        what = _SPAWN if self.method == "spawn" else _FORK
         try:
-            what = server.SPAWN if self.method == "spawn" else server.FORK
-            try:
-                pid = self._ask(what, 0, fds)
-            except ConnectionError:
-                pid = self._ask(what, 0, fds)  # of a new server
-            if pid > 0:
-                return pid
+            pid = self._ask(what, 0, fds)
+        except ConnectionError:
+            pid = self._ask(what, 0, fds)  # of a new server
+        if pid <= 0:
             raise OSError(-pid, os.strerror(-pid))
-        except OSError as error:
-            raise not_started(error, "give fewer workers") from error
+        return pid
 
     def ending(self, pid: int) -> str:
         """How a worker ended that is gone or was killed: ``was killed by SIGKILL``."""
         try:
-            return ending(self._ask(server.END, pid))
+            return ending(self._ask(_END, pid))
         except OSError:
             return "was lost with the process that had started it"
 
@@ -73,14 +189,14 @@ class Launcher:
             self._begin()
         assert self._line is not None
         try:
-            socket.send_fds(self._line, [server.REQUEST.pack(what, pid)], list(fds))
+            socket.send_fds(self._line, [_REQUEST.pack(what, pid)], list(fds))
             answer = self._answer(self._line)
         except OSError:
             answer = b""
-        if len(answer) < server.ANSWER.size:  # the server was killed, and its workers with it
+        if len(answer) < _ANSWER.size:  # the server was killed, and its workers with it
             self._forget()
             raise ConnectionError("the process that starts workers is gone")
-        return int(server.ANSWER.unpack(answer)[0])
+        return int(_ANSWER.unpack(answer)[0])
 
     def _answer(self, line: socket.socket) -> bytes:
         """What the server answers; nothing where it is gone.
@@ -91,7 +207,7 @@ class Launcher:
         until, stopped = time.monotonic() + _ANSWER_SECONDS, 0
         while stopped < _STOPPED_LOOKS and time.monotonic() < until:
             try:
-                return line.recv(server.ANSWER.size, socket.MSG_WAITALL)
+                return line.recv(_ANSWER.size, socket.MSG_WAITALL)
             except TimeoutError:
                 with suppress(psutil.Error):
                     still = psutil.Process(self._server.pid).status() == psutil.STATUS_STOPPED
@@ -101,9 +217,7 @@ class Launcher:
 
     def _begin(self) -> None:
         mine, theirs = socket.socketpair()
-        command = server.program(
-            "slipstream.gym.process.server", "serve", theirs.fileno(), os.getpid()
-        )
+        command = program("slipstream.gym.process.launcher", "serve", theirs.fileno(), os.getpid())
         try:
             with stops_held_back():  # it imports for a second before it ignores them
                 self._server = subprocess.Popen(
