@@ -16,8 +16,8 @@ import psutil
 
 from benchmarks.environments import maker
 from slipstream.core.capacity import memory_of
-from slipstream.gym.chosen import chosen_backend
 from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.gymnasium_environment import processes_pay, step_seconds
 from slipstream.kernels.vector_env import blank, member_indices
 
 OURS = ("serial", "process", "auto")
@@ -32,7 +32,9 @@ def _opened(system: str, env: str, num_envs: int, rounds: int, workers: int | No
     if system in OURS:
         seeds = member_indices([1], num_envs)
         if system == "auto":
-            system = chosen_backend(make, {}, num_envs, workers).backend
+            with ForeignEnv(make, *member_indices([1], 1)) as probe:
+                pays = processes_pay(step_seconds(probe), num_envs, workers)
+            system = "process" if pays else "serial"
         return ForeignEnv(make, *seeds, workers=0 if system == "serial" else workers)
     if system == "envpool":
         import envpool

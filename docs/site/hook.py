@@ -63,7 +63,7 @@ BESIDE = {
     "Copies in worker processes": (
         "slipstream.gym.foreign_env.ForeignEnv",
         "slipstream.kernels.vector_env.member_indices",
-        "slipstream.gym.job",
+        "slipstream.gym.job.CopyScheduler",
         "slipstream.gym.process.pool.WorkerPool",
     ),
     "As other libraries expect it": (

@@ -132,7 +132,7 @@ def test_nobody_is_asked_for_numbers_once_their_form_is_known(backend):
         for t in range(40):
             env.step(np.zeros(4, np.int64))
             if t == 1:  # the form was asked for, then handed over with the next question
-                env._ask_told = None
+                env.ask_told = None
             assert env.infos()["v"].shape == (4, 3)
             ended += int(env.arrays["kept"].sum())
             for e in np.flatnonzero(env.arrays["kept"]):

@@ -120,11 +120,13 @@ _MODULES = {
     "settings.vectorized": "compat.vectorized",
     "studies.engine": "training.population",
     "training.tuning": "training.autotune",
+    "gym.process.scheduler": "gym.job",
     "vector": "kernels",
-    "vector.chosen": "gym.chosen",
+    "vector.chosen": "gym.gymnasium_environment",
     "vector.foreign": "gym",
     "vector.kernel": "kernels",
     "vector.process": "gym.process",
+    "vector.process.scheduler": "gym.job",
 }
 
 

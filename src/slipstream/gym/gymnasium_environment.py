@@ -1,14 +1,21 @@
-"""A Gymnasium environment: somebody else's rules, stepped in Python."""
+"""The environments ``gym:ID``: their config, what is checked when they are loaded, who steps them.
+
+An environment is made once to look at its spaces, masks and wrappers. A worker process takes its
+first steps, which shows what breaks and how long a step takes; `backend: auto` uses worker
+processes if they are faster by that time.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
 import inspect
+import math
 import multiprocessing
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -22,19 +29,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
+from slipstream.core.capacity import usable_cores
 from slipstream.core.config import Config, validate
-from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
+from slipstream.core.process import FaultPolicy
 from slipstream.core.storage.files import plain
-from slipstream.gym.chosen import choose, first_steps, step_seconds
 from slipstream.gym.foreign_env import ForeignEnv, foreign_spec, shown_env
 from slipstream.gym.making import Wrapped, Wrappers, make_gymnasium, name_of, shut
-from slipstream.gym.process.pool import WorkerPool
+from slipstream.gym.process.faults import TRIES, Fault
+from slipstream.gym.process.pool import Crowd, WorkerPool
 from slipstream.gym.trainable import carries_over, check_trainable, warnings_of
+from slipstream.kernels.contract import random_actions
 from slipstream.kernels.forms import image_of
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.sources import is_own
 from slipstream.kernels.spec import Spec
-from slipstream.kernels.vector_env import VectorEnv
+from slipstream.kernels.vector_env import VectorEnv, blank
 from slipstream.training.environments import suggested
 from slipstream.training.environments.environment import (
     LONGEST,
@@ -210,7 +220,7 @@ class GymnasiumEnvironment(Tunable):
         way = self.way(copies)
         if way is not None:
             return way.backend == "process"
-        return choose(self._seconds, copies, self.stepping.workers).backend == "process"
+        return processes_pay(self._seconds, copies, self.stepping.workers)
 
     def _in_processes(
         self,
@@ -451,3 +461,101 @@ def _told_when_slow(name: str, what: str) -> Iterator[None]:
     finally:
         watch.cancel()
         watch.join()
+
+
+_STEPS = 34  # of a copy before anything else is done with it
+_PATIENT = 1_000_000  # faults that the copies' own ledger lets pass
+_ROUND_SECONDS = 100e-6  # of telling workers to step, and hearing that they have
+_WORTH = 0.85  # of the serial time, which processes must stay below to be chosen
+_LEAST_SECONDS = 300e-6  # of a step of all copies; below that nothing is gained
+
+
+def step_seconds(env: VectorEnv) -> float:
+    """Seconds that a step of one copy takes here; of the quicker ones, as others may interrupt."""
+    out, draw = blank(env), np.random.default_rng(0)
+    env.reset_rows(out.obs, out.mask)
+    times = []
+    for t in range(_STEPS):
+        actions = random_actions(env.spec, env.num_envs, draw, out.mask)
+        began = time.perf_counter()
+        env.step_rows(actions, out, t)
+        times.append((time.perf_counter() - began) / env.num_envs)
+    env.drain_finals(), env.drain_episodes()
+    return float(np.quantile(times, 0.25))
+
+
+def first_steps(
+    env: Any, kwargs: Mapping[str, Any], spec: Spec, policy: FaultPolicy, crowd: Crowd | None = None
+) -> float:
+    """Takes a copy's first steps in a worker process; seconds of one, as of `step_seconds`.
+
+    0 where no worker can make a copy: what only this process can make is stepped here.
+
+    Args:
+        env, kwargs: as for `make_gymnasium`.
+        spec: of it.
+        policy: what a fault leads to; several end it, and one call that hangs.
+        crowd: where the worker comes from.
+
+    Raises:
+        KernelError: what it did instead, and where.
+    """
+    one, patient = np.zeros(1, np.uint64), policy._replace(on_fault="restart")
+    patient = patient._replace(per_minute=_PATIENT, in_a_row=_PATIENT)
+    try:
+        copies = ForeignEnv(
+            env,
+            one,
+            one,
+            kwargs=kwargs,
+            spec=spec,
+            workers=1,
+            policy=patient,
+            crowd=crowd,
+        )
+    except SlipstreamError:
+        return 0.0
+    most = TRIES if policy.on_fault == "restart" else 1
+    faults, times, draw = list[Fault](), list[float](), np.random.default_rng(0)
+    with copies:
+        copies.drain_faults()  # workers that somebody killed meanwhile
+        copies.reset_rows(blank(copies).obs)
+        while len(times) < _STEPS:
+            rows = np.stack([random_actions(spec, 1, draw) for _ in range(_STEPS)])
+            times += copies.timed(rows)
+            faults += copies.drain_faults()
+            if len(faults) >= most or any(fault.kind == "hung" for fault in faults):
+                raise _broken(name_of(env), faults[-1], policy) from faults[-1].error
+    return float(np.quantile(times, 0.25))
+
+
+def _broken(name: str, fault: Fault, policy: FaultPolicy) -> KernelError:
+    """What went wrong in the first steps, in a paragraph."""
+    said, *rest = fault.text.strip().splitlines()
+    if fault.kind == "raised":
+        return KernelError(said)
+    places = re.findall(r'File "([^"]+)", line (\d+)', "\n".join(rest))
+    where = f" ({':'.join(places[-1 if fault.kind == 'hung' else 0])})" if places else ""
+    if fault.kind == "hung":
+        said = f"a call took more than {policy.hang_seconds:g} s (training.hang_seconds)"
+    return KernelError(
+        f"gym:{name}, in its first steps, which a worker process takes: {said}{where}, in episode "
+        f"{fault.episode}, step {fault.step}, after the action {list(fault.action)}. Mend the "
+        "environment there; with `training.backend: serial` it runs in this process, under a "
+        "debugger if need be."
+    )
+
+
+def processes_pay(seconds: float, num_envs: int, workers: int | None = None) -> bool:
+    """Return true if worker processes step so many copies faster; results do not depend on it.
+
+    Args:
+        seconds: of a step of one copy.
+        num_envs: copies.
+        workers: that may be used; by default one a core.
+    """
+    if workers is None:
+        workers = 1 if _in_child() else usable_cores()
+    serial = num_envs * seconds
+    process = math.ceil(num_envs / max(1, min(workers, num_envs))) * seconds + _ROUND_SECONDS
+    return serial > _LEAST_SECONDS and process < _WORTH * serial

@@ -19,15 +19,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.driver import CopyDriver, SerialDriver
 from slipstream.gym.form import NativeForm, native_layout
-from slipstream.gym.infos import (
-    APART,
-    NOTHING,
-    Final,
-    InfoTable,
-    Signature,
-    Told,
-    mask_of,
-)
+from slipstream.gym.infos import NOTHING, InfoReader, Signature, Told
 from slipstream.gym.job import (
     DISABLED,
     NEXT_STEP,
@@ -45,110 +37,6 @@ from slipstream.kernels.forms import ENDLESS
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
 RAISE = FaultPolicy("raise")
 _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
-
-
-class ToldInfos:
-    """Reads infos of one step. Those of numbers alone lie in the block; others are asked for.
-
-    Copies that may be writing at this moment have said nothing, until the next step.
-
-    Args:
-        env: whose copies' infos.
-    """
-
-    def __init__(self, env: NativeEnv) -> None:
-        self._env, self._table = env, InfoTable()
-        self._handed: dict[int, tuple[dict[str, Any] | None, Final | None]] | None = None
-        self._hidden: NDArray[np.bool_] | bool = False
-
-    def forget(self) -> None:
-        """Another step has been, or will be."""
-        self._handed, self._hidden = None, False
-
-    def final(self, row: int) -> Final | None:
-        """How the episode of a copy ended, where that does not lie in the block."""
-        handed = self._apart().get(row)
-        return None if handed is None else handed[1]
-
-    def each(self) -> list[dict[str, Any]]:
-        """The newest info of each copy, [E], fresh dicts."""
-        env = self._env
-        infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
-        self._apart()  # first: what a worker has to say is lost if it dies over the question
-        told = self._shown("told")
-        for row in np.flatnonzero(told).tolist():
-            infos[row] = self._read("info", row, int(told[row]))
-        return infos
-
-    def finals(self) -> list[dict[str, Any] | None]:
-        """The last info of episodes that ended at this step, [E], fresh dicts; None elsewhere."""
-        env = self._env
-        infos: list[dict[str, Any] | None] = [None] * env.num_envs
-        self._apart()
-        told = env.arrays["told_last"]
-        for row in np.flatnonzero(self._shown("kept")).tolist():
-            infos[row] = self._read("last_info", row, int(told[row]))
-        return infos
-
-    def _read(self, name: str, row: int, code: int) -> dict[str, Any]:
-        if code == NOTHING:
-            return {}
-        if code == APART:
-            info, final = self._apart()[row]
-            return dict((info if name == "info" else final and final[1]) or {})
-        return self._table.read(self._env.arrays[name], row, code)
-
-    def batch(self) -> dict[str, Any]:
-        """All of it in Gymnasium's form, see `batch_infos`."""
-        batch: dict[str, Any] = {}
-        arrays = self._env.arrays
-        if not (arrays["told"].any() or arrays["kept"].any()):
-            return batch
-        table, handed = self._table, self._apart()
-        told = self._shown("told")
-        infos = {row: info for row, (info, _) in handed.items() if info is not None}
-        parts = [
-            (int(own[0]), 1, add)
-            for own, add in table.parts(np.flatnonzero(told), told, arrays["info"], infos)
-        ]
-        kept, last = np.flatnonzero(self._shown("kept")), arrays["told_last"]
-        finals = {row: final[1] for row, (_, final) in handed.items() if final is not None}
-        for own, add in table.parts(kept, last, arrays["last_info"], finals):
-            parts.append((int(own[0]), 0, partial(self._add_finals, rows=own, add=add)))
-        for _, _, add in sorted(parts, key=lambda part: part[:2]):
-            add(batch)
-        return batch
-
-    def _add_finals(
-        self, batch: dict[str, Any], rows: NDArray[np.int64], add: Callable[[dict[str, Any]], None]
-    ) -> None:
-        """How the episodes of some copies ended, before what their next ones begin with."""
-        size = self._env.num_envs
-        finals = batch.setdefault("final_obs", np.full(size, None, dtype=object))
-        for row in rows.tolist():
-            finals[row] = self._env.final_of(row)
-        mask_of(batch, "final_obs", size)[rows] = True
-        add(batch.setdefault("final_info", {}))
-        mask_of(batch, "final_info", size)[rows] = True
-
-    def _shown(self, name: str) -> NDArray[Any]:
-        array = self._env.arrays[name]
-        self._hidden = self._hidden | self._env.writing
-        return np.where(self._hidden, array.dtype.type(0), array) if self._hidden.any() else array
-
-    def _apart(self) -> dict[int, tuple[dict[str, Any] | None, Final | None]]:
-        """What copies could not write down, by row; asked for once a step."""
-        if self._handed is None:
-            self._handed = {}
-            asked = self._shown("told") == APART
-            asked |= (self._shown("kept") != 0) & (self._env.arrays["told_last"] == APART)
-            if asked.any():
-                for row, info, final in self._env.ask_told(asked, self._table.signatures):
-                    self._handed[row] = info, final
-                    self._table.note(info)
-                    self._table.note(final and final[1])
-                self._shown("told")  # workers that were lost over it
-        return self._handed
 
 
 class NativeEnv:
@@ -184,7 +72,7 @@ class NativeEnv:
         self.render_mode = getattr(probe, "render_mode", None)
         self._observations = NativeForm(what.shown, what.fixed)
         self._actions = NativeForm(what.acted)
-        self._told = ToldInfos(self)
+        self._infos = InfoReader(self)
         self._restart = policy.on_fault == "restart"
         self._pending: tuple[str, list[Any] | None] | None = None
         self._found: list[Any] = []  # observations without a place in the arrays
@@ -262,7 +150,7 @@ class NativeEnv:
         self.copies.settle()
         every, each = list(seeds or [None] * self.num_envs), self._options(options)
         self.arrays["selected"][:] = True if selected is None else selected
-        self._told.forget()
+        self._infos.forget()
         self.copies.begin_reset(
             lambda rows: ([every[row] for row in rows], [each[row] for row in rows])
         )
@@ -277,7 +165,7 @@ class NativeEnv:
         self._idle()
         array, each = self._actions_of(actions)
         self.copies.settle()  # refuses while steps are under way, which read these actions
-        self._told.forget()
+        self._infos.forget()
         if array is not None:
             self.arrays["actions"][...] = array
         self._begin_step(each)
@@ -363,7 +251,7 @@ class NativeEnv:
         """
         self.copies.check_open()
         ready = self.copies.receive(count, timeout)
-        self._told.forget()
+        self._infos.forget()
         self.copies.ledger.good(self.arrays["valid"][ready], ready)
         self.copies.ledger.check()
         return ready
@@ -417,7 +305,7 @@ class NativeEnv:
 
     def final_of(self, copy: int) -> Any:
         """The last observation of an episode that ended at this step (SAME_STEP), fresh."""
-        final = self._told.final(copy)
+        final = self._infos.final(copy)
         if self._observations.fixed and (final is None or final[0] is None):
             return self._single("final", copy)
         return None if final is None else final[0]
@@ -431,11 +319,11 @@ class NativeEnv:
 
         The dicts are the caller's.
         """
-        return self._told.each()
+        return self._infos.each()
 
     def final_info_list(self) -> list[dict[str, Any] | None]:
         """The last info of episodes that ended at this step (SAME_STEP), [E]; None elsewhere."""
-        return self._told.finals()
+        return self._infos.finals()
 
     def infos(self) -> dict[str, Any]:
         """The same as arrays [E] with a mask ``_key`` of each, in Gymnasium's form.
@@ -444,7 +332,7 @@ class NativeEnv:
         nobody said anything. Infos of numbers alone lie in the block; others, and the first ones
         of every form, are pickled in worker processes.
         """
-        return self._told.batch()
+        return self._infos.batch()
 
     def ask_told(self, selected: NDArray[np.bool_], signatures: Sequence[Signature]) -> list[Told]:
         """Asks copies for what does not lie in the arrays, and hands the known forms over."""
@@ -530,9 +418,9 @@ class NativeEnv:
         are, too, without a seed. `arrays` are others after it.
         """
         self._idle()
-        self._told.forget()
         self.copies.resize(num_envs, self._layout)
         self.num_envs = num_envs
+        self._infos.forget()
         del self._found[num_envs:]
         for row in [row for row in self._assigned if row >= num_envs]:
             del self._assigned[row]

@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.fold_plan import FoldPlan
-from slipstream.gym.batched import Lent, LentCopies
 from slipstream.gym.gymnasium_environment import (
     GymnasiumEnvironment,
     GymnasiumKind,
 )
 from slipstream.gym.making import Wrapped, Wrappers
-from slipstream.gym.vector_environment import VectorEnvironment, VectorKind
+from slipstream.gym.trainable import check_trainable
+from slipstream.gym.vector_environment import BatchedCopies, VectorEnvironment, VectorKind, door_of
 from slipstream.kernels.loop import HOLD
-from slipstream.kernels.vector_env import VectorEnv
+from slipstream.kernels.vector_env import StepOut, VectorEnv
 from slipstream.training.environments import suggested
 from slipstream.training.environments.environment import LONGEST, Environment, Sections
 from slipstream.training.environments.machine_file import Identity
@@ -38,6 +38,67 @@ OBJECT = "object:"
 Maker: TypeAlias = Callable[..., Any]
 Given: TypeAlias = Any
 """An environment, what makes one, a list of makers, or a vector environment of any library."""
+
+
+class Lent:
+    """A vector environment that cannot be made again, and who steps it now.
+
+    Attributes:
+        env: the caller's, who closes it.
+        user: the copies that stepped it last.
+    """
+
+    def __init__(self, env: Any, name: str) -> None:
+        self.num_envs: int = door_of(env).num_envs
+        check_trainable(env, name)
+        self.env = env
+        self.user: LentCopies | None = None
+
+
+class LentCopies(BatchedCopies):
+    """The only copies there are, which training and evaluation step in turn.
+
+    Whoever comes back begins new episodes: the step in which that happens is not valid, and what
+    the copies were in before is dropped.
+
+    Args:
+        lent: what is stepped; it stays open.
+        seeds, indices, name, at_end, limit: as for `BatchedCopies`.
+    """
+
+    def __init__(self, lent: Lent, *who: NDArray[np.uint64], **options: Any) -> None:
+        super().__init__(lent.env, *who, **options)
+        self._lent = lent
+
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        self._lent.user = self
+        super().reset_rows(obs, mask)
+
+    def begin(
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        if self._lent.user is not self:
+            self._lent.user, self._rows = self, None
+        super().begin(copies, episodes, seed, obs, mask)
+
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        if self._lent.user is self:
+            super().step_rows(actions, out, t)
+            return
+        kept = self._finals, self._episodes  # of this block, before the others came
+        self.reset_rows(out.obs, out.mask)
+        self._finals, self._episodes = kept
+        out.reward[...] = 0.0
+        for ends in (out.terminated, out.truncated, out.valid):
+            ends[...] = False
+
+    def close(self) -> None:
+        """Nothing: the caller may go on with it."""
 
 
 class _Entry(NamedTuple):

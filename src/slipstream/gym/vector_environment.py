@@ -1,24 +1,53 @@
-"""Somebody else's vector environment: a function that makes so many copies, stepped as they are."""
+"""Vector environments of other libraries: ``vec:MODULE:FUNCTION``, stepped as they are.
+
+The function makes so many copies: Gymnasium's `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`. A
+`_Door` for each library gives them one interface, `BatchedCopies` is the `VectorEnv` around it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from slipstream.core.errors import ConfigError, SlipstreamError
+from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.process import OverdueError, start_seconds, time_limit
-from slipstream.gym.batched import BatchedCopies
+from slipstream.core.random import stream
 from slipstream.gym.gymnasium_environment import (
     GymnasiumEnvironment,
     GymnasiumKind,
 )
-from slipstream.gym.making import import_named, never_made
-from slipstream.kernels.vector_env import VectorEnv
+from slipstream.gym.making import flat_spaces, import_named, never_made, shut
+from slipstream.gym.masks import (
+    METHOD,
+    chooses,
+    in_info,
+    method_of,
+    shows_mask,
+    without_mask,
+    write_mask,
+)
+from slipstream.gym.trainable import check_trainable
+from slipstream.kernels.forms import KEY, MisfitError, observation_form
+from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import (
+    Episodes,
+    Finals,
+    StepOut,
+    VectorEnv,
+    episodes_of,
+    finals_of,
+)
 from slipstream.training.environments.environment import Sections
 from slipstream.training.environments.machine_file import Identity
 
@@ -123,3 +152,440 @@ def _function(name: str) -> Callable[..., Any]:
             "lies in the working folder."
         ) from error
     return found
+
+
+_SEED_MASK = np.uint64(2**31 - 1)
+
+
+class BatchedCopies(VectorEnv):
+    """Foreign vector environments under slipstream's agents; they cannot be saved.
+
+    Args:
+        env: Gymnasium's `VectorEnv`, a synchronous EnvPool pool, or an SB3 `VecEnv`.
+        seeds, indices: uint64 [E], as for `ForeignEnv`.
+        name: for messages.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        limit: steps after which an evaluation's episode is cut.
+        masked: its choices are masked; None: a first reset shows it.
+    """
+
+    backend = "serial"
+
+    def __init__(
+        self,
+        env: Any,
+        seeds: NDArray[np.uint64],
+        indices: NDArray[np.uint64],
+        *,
+        name: str,
+        at_end: int = RESET,
+        limit: int | None = None,
+        masked: bool | None = None,
+    ) -> None:
+        try:
+            self._door = door_of(env)
+            check_trainable(env, name)
+        except ConfigError:
+            if hasattr(env, "close"):
+                shut(env, name)
+            raise
+        self.num_envs, self._name = self._door.num_envs, name
+        if self.num_envs != len(seeds):
+            shut(env, name)
+            raise ConfigError(
+                f"{name} made {self.num_envs} copies where {len(seeds)} were asked for: it must "
+                "take the number as its first argument."
+            )
+        shown, acted = self._door.shown, self._door.acted
+        self._apart = bool(shows_mask(shown) and chooses(acted))
+        shown = without_mask(shown) if self._apart else shown
+        observation, action = flat_spaces(name, shown, acted)
+        spec = Spec(observation, action, native_observation=shown, native_action=acted)
+        self._methods = None if self._apart or not spec.choices else self._door.methods(name)
+        if masked is None:
+            masked = bool(spec.choices) and (self._apart or self._methods is not None)
+            if spec.choices and not masked:
+                self._asked(self._door.reset, self._words(seeds, indices, 0))
+                masked = any(one is not None for one in self._door.said)
+        spec = replace(spec, masked=masked)
+        self.mask_width = spec.choices if masked else 0
+        self._mask = np.ones((self.num_envs, self.mask_width), np.bool_)
+        mean, std = observation_form(spec).scale()
+        self.spec = replace(spec, fixed_mean=mean, fixed_std=std)
+        self._seeds, self._indices = seeds.copy(), indices.copy()
+        self._at_end, self._limit, self._resets = at_end, limit, 0
+        e = self.num_envs
+        self._ret, self._length = np.zeros(e), np.zeros(e, np.int64)
+        self._held, self._skipped = np.zeros((2, e), np.bool_)
+        self._rows: NDArray[Any] | None = None
+        self._finals: list[tuple[NDArray[Any], int, int]] = []
+        self._episodes: list[tuple[float, ...]] = []
+
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        words = self._words(self._seeds, self._indices, self._resets)
+        self._resets += 1
+        self._finals, self._episodes = [], []
+        self._count_from_zero(slice(None))
+        self._rows = self._flat(self._asked(self._door.reset, words))
+        obs[...] = self._rows
+        if mask is not None:
+            mask[...] = self._mask
+
+    def begin(
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Where a copy cannot be reset alone, its running episode is stepped to its end first."""
+        if len(copies) == 0:
+            return
+        chosen = np.zeros(self.num_envs, np.bool_)
+        chosen[copies] = True
+        numbers = np.zeros(self.num_envs, np.uint64)
+        numbers[copies] = episodes.astype(np.uint64)
+        words = self._words(np.full(self.num_envs, seed % 2**64, np.uint64), numbers, 0)
+        self._count_from_zero(copies)
+        if self._rows is None or chosen.all():
+            self._rows = self._flat(self._asked(self._door.reset, words))
+        else:
+            each = [word if own else None for word, own in zip(words, chosen, strict=True)]
+            came = self._asked(self._door.reset_some, chosen, each)
+            if came is None:
+                self._skipped[copies] = True
+            else:
+                self._rows = self._flat(came)
+        obs[copies] = self._rows[copies]
+        if mask is not None:
+            mask[...] = self._mask  # of all: others are stepped, too
+
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        came = self._asked(self._door.step, self.actions.native(actions))
+        over = came.terminated | came.truncated
+        rows = self._rows = self._flat(came.obs)
+        if out.mask is not None:
+            out.mask[...] = self._mask
+        real = ~(came.fresh | self._skipped | self._held)
+        self._skipped &= ~over  # its successor has begun
+        out.obs[...], out.reward[...] = rows, np.where(real, came.reward, 0.0)
+        self._ret[real] += np.asarray(came.reward, np.float64)[real]
+        self._length[real] += 1
+        late = real & (self._length >= self._limit) if self._limit is not None else real & False
+        out.terminated[...] = came.terminated & real
+        out.truncated[...] = (came.truncated & real) | late
+        out.valid[...] = real | self._held
+        for e in np.flatnonzero(real & (over | late)).tolist():
+            if self._at_end == RESET_KEEP_ALL or (self._at_end == RESET and not came.terminated[e]):
+                last = self._flat_one(came.finals[e]) if e in came.finals else rows[e].copy()
+                self._finals.append((last, t, e))
+            self._episodes.append((t, e, float(self._ret[e]), int(self._length[e])))
+            self._ret[e], self._length[e] = 0.0, 0
+            self._held[e] = self._at_end == HOLD
+
+    def drain_finals(self) -> Finals:
+        kept, self._finals = self._finals, []
+        return finals_of(self.spec, kept)
+
+    def drain_episodes(self) -> Episodes:
+        ended, self._episodes = self._episodes, []
+        return episodes_of(self.spec, ended)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Nothing: a run that is resumed begins fresh episodes."""
+        return {}
+
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.reset_rows(obs, mask)
+        self.fresh = self.num_envs
+
+    def close(self) -> None:
+        shut(self._door.env, self._name)
+
+    def _asked(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What their code answers; what it raises, in a paragraph."""
+        try:
+            return call(*arguments)
+        except SlipstreamError:
+            raise
+        except Exception as error:
+            raise KernelError(
+                f"{self._name} raised {type(error).__name__}: {error!s:.300} in "
+                f"`{getattr(call, '__name__', METHOD)}`. "
+                "Mend the environment, or the function that makes it."
+            ) from error
+
+    def _count_from_zero(self, copies: Any) -> None:
+        self._ret[copies], self._length[copies] = 0.0, 0
+        self._held[copies] = self._skipped[copies] = False
+
+    def _words(self, seeds: Any, indices: Any, episode: int) -> list[int]:
+        with np.errstate(over="ignore"):
+            streams = stream(seeds, indices, np.full(len(seeds), episode, np.uint64))
+        return [int(word & _SEED_MASK) for word in streams]
+
+    def _flat(self, obs: Any) -> NDArray[Any]:
+        """Rows of the newest observations, whose masks are written down."""
+        self._allow(obs)
+        try:
+            rows, _ = self.observations.rows(obs)
+        except MisfitError as error:
+            raise KernelError(f"{self._name}: its observations are {error}.") from None
+        if not np.isfinite(rows).all():
+            raise KernelError(f"{self._name}: its observations hold NaN or infinity.")
+        return np.array(rows, self.spec.observation_dtype)
+
+    def _allow(self, obs: Any) -> None:
+        said = self._door.said
+        if not self.mask_width:
+            if self.spec.choices and any(one is not None for one in said):
+                raise KernelError(
+                    f"{self._name} showed the info `action_mask`, which the first `reset` of its "
+                    "first environment did not: give a mask of allowed choices with every "
+                    "observation of all environments or with none."
+                )
+            return
+        if self._apart:
+            said = obs[KEY]
+        elif self._methods is not None:
+            said = self._asked(self._methods)
+        for e, place in enumerate(self._mask):
+            try:
+                write_mask(said[e], place, self.spec.components)
+            except MisfitError as error:
+                if self._door.waiting[e]:  # for a reset, so that its action is not read
+                    place[...] = True
+                    continue
+                raise KernelError(
+                    f"{self._name}: its environment {e} has {error}. Give one with every "
+                    "observation. It must allow at least one action until the episode ends."
+                ) from None
+
+    def _flat_one(self, obs: Any) -> NDArray[Any]:
+        return np.array(self.observations.rows(obs)[0], self.spec.observation_dtype)
+
+
+class Came(NamedTuple):
+    """One step: `finals` are last observations by copy where the next episode has begun already;
+    `fresh` [E] says which copies began an episode instead of stepping."""
+
+    obs: Any
+    reward: Any
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    finals: Mapping[int, Any]
+    fresh: NDArray[np.bool_]
+
+
+class _Door:
+    """A vector environment of one library.
+
+    Attributes:
+        said: the info `action_mask` of each copy's newest observation; None without one.
+        waiting: bool [E], copies whose episode is over, and whose next step begins another one.
+    """
+
+    def __init__(self, env: Any, num_envs: int) -> None:
+        self.env, self.num_envs = env, num_envs
+        self.said: list[Any] = [None] * num_envs
+        self.waiting = np.zeros(num_envs, np.bool_)
+
+    def methods(self, name: str) -> Callable[[], Any] | None:
+        """Return a function that calls `action_masks()` of every environment; None without any."""
+        found = getattr(getattr(self.env, "unwrapped", self.env), METHOD, None)
+        return found if callable(found) else None
+
+    def _hear(self, infos: Mapping[str, Any], rows: Any = slice(None)) -> None:
+        masks, has = infos.get(KEY), infos.get(f"_{KEY}")
+        for e in np.arange(self.num_envs)[rows].tolist():
+            self.said[e] = None if masks is None or (has is not None and not has[e]) else masks[e]
+
+
+class _Gymnasium(_Door):
+    """Any of its `VectorEnv`, in any autoreset mode."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env, env.num_envs)
+        self.shown, self.acted = env.single_observation_space, env.single_action_space
+        self._mode = env.metadata.get("autoreset_mode")
+        if not isinstance(self._mode, AutoresetMode):
+            raise ConfigError(
+                f"{env} does not say what follows an episode's end: its metadata need "
+                "`autoreset_mode`, one of gymnasium.vector.AutoresetMode."
+            )
+        self._masks = self._mode is AutoresetMode.DISABLED or _takes_masks(env.unwrapped)
+
+    def methods(self, name: str) -> Callable[[], Any] | None:
+        inner = self.env.unwrapped
+        if isinstance(inner, SyncVectorEnv):
+            found = [method_of(one) for one in inner.envs]
+            if _all_have([one is not None for one in found], name):
+                return lambda: [one() for one in found if one is not None]
+            return None
+        if isinstance(inner, AsyncVectorEnv):
+            have = inner.call("has_wrapper_attr", METHOD)
+            return partial(inner.call, METHOD) if _all_have(have, name) else None
+        return super().methods(name)
+
+    def reset(self, seeds: list[int]) -> Any:
+        self.waiting[:] = False
+        try:
+            obs, infos = self.env.reset(seed=seeds)
+        except (gymnasium.error.Error, TypeError):  # some have one stream for all copies
+            obs, infos = self.env.reset(seed=seeds[0])
+        self._hear(infos)
+        return obs
+
+    def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
+        if not self._masks:
+            return None
+        self.waiting[mask] = False
+        obs, infos = self.env.reset(seed=seeds, options={"reset_mask": mask.copy()})
+        self._hear(infos, mask)
+        return obs
+
+    def step(self, actions: Any) -> Came:
+        obs, reward, terminated, truncated, infos = self.env.step(actions)
+        self._hear(infos)
+        over = np.asarray(terminated | truncated, np.bool_)
+        fresh, finals = np.zeros(self.num_envs, np.bool_), {}
+        if self._mode is AutoresetMode.NEXT_STEP:
+            fresh, self.waiting = self.waiting, over
+        elif over.any():
+            at = np.flatnonzero(over).tolist()
+            if self._mode is AutoresetMode.SAME_STEP:
+                finals = {e: infos["final_obs"][e] for e in at}
+            else:
+                finals = {e: _row(obs, e) for e in at}
+                obs, infos = self.env.reset(options={"reset_mask": over.copy()})
+                self._hear(infos, over)
+        return Came(obs, reward, terminated, truncated, finals, fresh)
+
+
+class _Pool(_Door):
+    """EnvPool's, in synchronous mode: NEXT_STEP, seeds fixed when it is made."""
+
+    def __init__(self, env: Any) -> None:
+        if env.is_async:
+            raise ConfigError("An EnvPool pool must be synchronous here: leave `batch_size` out.")
+        super().__init__(env, len(env))
+        self.shown, self.acted = env.observation_space, env.action_space
+        self._last: Any = None
+
+    def reset(self, seeds: list[int]) -> Any:
+        self.waiting[:] = False
+        obs, infos = self.env.reset()
+        self._hear(infos)
+        self._last = obs.copy()
+        return self._last
+
+    def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> Any:
+        self.waiting[mask] = False
+        self._last[mask], infos = self.env.reset(np.flatnonzero(mask).astype(np.int32))
+        for e, own in zip(np.flatnonzero(mask).tolist(), infos.get(KEY, ()), strict=False):
+            self.said[e] = own
+        return self._last
+
+    def step(self, actions: Any) -> Came:
+        obs, reward, terminated, truncated, infos = self.env.step(actions)
+        self._hear(infos)
+        fresh, self.waiting = self.waiting, terminated | truncated
+        self._last = obs.copy()
+        return Came(self._last, reward, terminated, truncated, {}, fresh)
+
+
+class _VecEnv(_Door):
+    """SB3's: resets within the step; some copies cannot be reset alone."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env, env.num_envs)
+        self.shown, self.acted = env.observation_space, env.action_space
+
+    def methods(self, name: str) -> Callable[[], Any] | None:
+        has = getattr(self.env, "has_attr", None)
+        if has is None:
+            return None
+        if has(METHOD):
+            return partial(self.env.env_method, METHOD)
+        have: Sequence[bool] = ()
+        with suppress(Exception):  # its environments are not Gymnasium's
+            have = self.env.env_method("has_wrapper_attr", METHOD)
+        _all_have(have, name)
+        return None
+
+    @property
+    def _first(self) -> Any:
+        """Infos of the resets that began the newest episodes, which SB3's wrappers do not have."""
+        return getattr(self.env.unwrapped, "reset_infos", [{}] * self.num_envs)
+
+    def reset(self, seeds: list[int]) -> Any:
+        self.env.seed(seeds[0])
+        obs = self.env.reset()
+        self.said = [in_info(info) for info in self._first]
+        return obs
+
+    def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> None:
+        return None
+
+    def step(self, actions: Any) -> Came:
+        obs, reward, dones, infos = self.env.step(actions)
+        dones = np.asarray(dones, np.bool_)
+        first = self._first
+        self.said = [in_info(first[e] if dones[e] else info) for e, info in enumerate(infos)]
+        cut = np.array([bool(info.get("TimeLimit.truncated")) for info in infos]) & dones
+        finals = {e: infos[e]["terminal_observation"] for e in np.flatnonzero(dones).tolist()}
+        return Came(obs, reward, dones & ~cut, cut, finals, np.zeros(self.num_envs, np.bool_))
+
+
+def _all_have(have: Sequence[bool], name: str) -> bool:
+    """Return true if all environments have the method `action_masks()`.
+
+    Raises:
+        ConfigError: only some have it.
+    """
+    if any(have) and not all(have):
+        raise ConfigError(
+            f"{name}: environment {list(have).index(True)} has a method `action_masks()`, and "
+            f"environment {list(have).index(False)} has none. Give every environment the method "
+            "or none."
+        )
+    return any(have)
+
+
+def _row(batch: Any, e: int) -> Any:
+    """One observation of a batch, its own."""
+    if isinstance(batch, Mapping):
+        return {key: _row(part, e) for key, part in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_row(part, e) for part in batch)
+    return np.array(batch[e])
+
+
+def _takes_masks(env: Any) -> bool:
+    """Whether its `reset` knows ``reset_mask``: others would begin all copies, and say nothing."""
+    if isinstance(env, (SyncVectorEnv, AsyncVectorEnv)):
+        return True
+    try:
+        return "reset_mask" in inspect.getsource(type(env))
+    except (OSError, TypeError):
+        return False
+
+
+def door_of(env: Any) -> Any:
+    """By what the environment offers; a pool calls itself a `VectorEnv`, too."""
+    if hasattr(env, "all_env_ids"):
+        return _Pool(env)
+    if hasattr(env, "env_is_wrapped"):
+        return _VecEnv(env)
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return _Gymnasium(env)
+    raise ConfigError(
+        f"{type(env).__name__} is no vector environment that is known here: give Gymnasium's "
+        "VectorEnv, an EnvPool pool, or an SB3 VecEnv."
+    )

@@ -1,13 +1,12 @@
 """E copies of one environment, stepped together: the interface of every kind, what a step gives.
 
-A kind of copies is one class. `KernelVectorEnv` (`copies.py`) steps a kernel's records by
+A kind of copies is one class. `KernelVectorEnv` (`kernels/copies.py`) steps a kernel's records by
 one compiled loop, and hands that loop out to whoever fuses it with a policy. `ForeignEnv`
-(`gym/foreign_env.py`) has Gymnasium environments stepped by `ForeignCopies`, in this process
-or in workers (`gym/process/`). `BatchedCopies` (`gym/batched.py`) is around another library's
-vector environment. All write what a step gives into arrays that they are handed (`StepOut`),
-usually the rollout's own row, and keep what ended until it is drained (`Episodes`, `Finals`). Other
-libraries see the same through `slipstream.adapters`; foreign environments as Gymnasium itself steps
-them are `gym/native.py`.
+(`gym/foreign_env.py`) has Gymnasium environments stepped in this process or in workers.
+`BatchedCopies` (`gym/vector_environment.py`) is around another library's vector environment. All
+write what a step gives into arrays that they are handed (`StepOut`), usually the rollout's own row,
+and keep what ended until it is drained (`Episodes`, `Finals`). Other libraries see the same through
+`slipstream.adapters`; foreign environments as Gymnasium itself steps them are `gym/native.py`.
 """
 
 from __future__ import annotations

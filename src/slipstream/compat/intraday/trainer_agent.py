@@ -13,7 +13,7 @@ from slipstream.compat.intraday.config import Vectorized, otherwise, sections_of
 from slipstream.compat.intraday.env_builder import EnvBuilder, monitor
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import to_stderr
-from slipstream.gym.chosen import step_seconds
+from slipstream.gym.gymnasium_environment import step_seconds
 from slipstream.gym.object_environment import register
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.callbacks.console import ConsoleListener
