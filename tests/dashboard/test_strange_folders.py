@@ -22,9 +22,8 @@ from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.pages import run_news
 from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.comparison import RERUN
-from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.deployment import KILL, Deployment, killed
 from slipstream.markets.live.journal import Journal
-from slipstream.markets.live.limits import KILL, killed
 from slipstream.studies.record.ledger import Ledger, outcomes_in
 
 ENDLESS = "WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n) SELECT k{} FROM n"

@@ -15,8 +15,8 @@ import pytest
 
 from slipstream.core.errors import CheckpointError, SlipstreamError
 from slipstream.jobs.queue import FAILED, JobQueue
+from slipstream.markets.evaluation import holdout_register
 from slipstream.markets.live.journal import Decision, Intent, Journal
-from slipstream.markets.report import openings
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
 from slipstream.studies.record.warm_start import FACT
 from slipstream.training.population.member import DailyReturns, Outcome
@@ -27,7 +27,7 @@ CELLS = (
 )
 DAYS = np.arange(70, dtype=np.int64)
 RETURNS = np.random.default_rng(0).standard_normal(70)
-SERIES = openings.PriceSeries.from_returns(DAYS, RETURNS)
+SERIES = holdout_register.PriceSeries.from_returns(DAYS, RETURNS)
 
 
 class Database(NamedTuple):
@@ -94,8 +94,8 @@ def _read_journal(folder: Path) -> None:
 
 
 def _enter(folder: Path, key: str) -> None:
-    with openings._register(folder / "openings.db") as db:
-        openings._enter(db, (key, "opening", key, 1.0), [SERIES])
+    with holdout_register._register(folder / "openings.db") as db:
+        holdout_register._enter(db, (key, "opening", key, 1.0), [SERIES])
 
 
 def _make_openings(folder: Path) -> None:
@@ -108,8 +108,8 @@ def _make_openings(folder: Path) -> None:
 
 def _read_openings(folder: Path) -> None:
     _enter(folder, "second")
-    with openings._register(folder / "openings.db") as db:
-        openings._trials_in(db)
+    with holdout_register._register(folder / "openings.db") as db:
+        holdout_register._trials_in(db)
 
 
 DATABASES = {

@@ -13,8 +13,9 @@ import pytest
 from slipstream.core.storage import checkpoint, yaml_file
 from slipstream.core.storage.files import write_json, write_text
 from slipstream.markets.data.calendar import in_weekend
-from slipstream.markets.live import gates
-from slipstream.markets.live.deployment import Deployment, deploy
+from slipstream.markets.live import deploy as deploying
+from slipstream.markets.live.deploy import deploy
+from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.feed import PriceFeed, Told
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import _weights, pack
@@ -131,7 +132,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     ) -> Deployment:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-        monkeypatch.setattr(gates, "CUTS", 10)
+        monkeypatch.setattr(deploying, "CUTS", 10)
         study = save_study(tmp_path / "studies" / "first", env, data, **settings)
         return deploy(study, name, dict.fromkeys(GATES[:5], "a test"))
 

@@ -17,10 +17,10 @@ from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.fold_plan import HOLDOUT
 from slipstream.core.storage import checkpoint
-from slipstream.markets.live import gates
-from slipstream.markets.live.deployment import Deployment, deploy
-from slipstream.markets.live.gates import Gate, _figure, _holdout
-from slipstream.markets.live.passes import Pass
+from slipstream.markets.live import deploy as deploying
+from slipstream.markets.live.deploy import Gate, _figure, _holdout, deploy
+from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.price_replay import Pass
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.environments.episodes import replay
 from slipstream.training.environments.evaluation import Evaluator
@@ -78,13 +78,13 @@ def test_a_cut_that_differs_in_a_bit_fails(
 ) -> None:
     found, said = make("forex", prices, features=FEATURES), list[str]()
     assert command("rollback", "demo") == 2  # nothing was before
-    own, calls = gates.passes_over, iter(range(1_000))
+    own, calls = deploying.passes_over, iter(range(1_000))
 
     def leaking(*arguments: Any) -> list[Pass]:
         made, bit = own(*arguments), 2.0**-40 * (next(calls) == 1)  # in the first cut's equity
         return [one._replace(equity=one.equity * (1.0 + bit)) for one in made]
 
-    monkeypatch.setattr(gates, "passes_over", leaking)
+    monkeypatch.setattr(deploying, "passes_over", leaking)
     with pytest.raises(ConfigError, match="Nothing was deployed: cuts failed"):
         deploy(tmp_path / "studies" / "first", "demo", FORCED, say=said.append)
     assert found.versions == [1]
@@ -110,7 +110,7 @@ def test_costs_are_the_hold_outs_return_under_three_times_the_costs(
     tracks = Evaluator(environment, HOLDOUT, backend="serial").run(policy.policy, record=True)[0]
     (account,) = replay(expensive, HOLDOUT, [one.actions for one in tracks], backend="serial")
     figure = f"{100 * account.metrics['total_return']:+.2f} % on the hold-out at costs x 3"
-    assert gates._costs(folder, {}, policy) == Gate("costs", passed, figure)
+    assert deploying._costs(folder, {}, policy) == Gate("costs", passed, figure)
     assert account.metrics["total_return"] < tracks[0].metrics["total_return"] - 0.001
 
 

@@ -29,14 +29,14 @@ from slipstream.core.errors import ConfigError, DataError, ResourceError
 from slipstream.core.extras import require
 from slipstream.markets.live import exchange
 from slipstream.markets.live.account import JOURNAL, Wanted
-from slipstream.markets.live.broker import FILLED, AlpacaPaper, Lot, Order
 from slipstream.markets.live.comparison import compare
-from slipstream.markets.live.deployment import Deployment, deploy
+from slipstream.markets.live.deploy import deploy
+from slipstream.markets.live.deployment import Deployment, kill
+from slipstream.markets.live.drift import Outside, Ranges
+from slipstream.markets.live.exchange import FILLED, AlpacaPaper, Lot, Order
 from slipstream.markets.live.journal import Journal
-from slipstream.markets.live.limits import Limits, Situation, forbidden, forbidden_orders, kill
-from slipstream.markets.live.orders import Orders
+from slipstream.markets.live.orders import Limits, Orders, Situation, forbidden, forbidden_orders
 from slipstream.markets.live.paper import paper
-from slipstream.markets.live.ranges import Outside, Ranges
 
 SIZE = 28_800
 BEGIN = 1_741_219_200  # 2025-03-06 00:00 UTC; New York's clock changes on the 9th

@@ -24,9 +24,9 @@ from slipstream.markets.data.checks.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.comparison import compare
-from slipstream.markets.live.deployment import Deployment, deploy
+from slipstream.markets.live.deploy import deploy
+from slipstream.markets.live.deployment import KILL, Deployment, kill, killed
 from slipstream.markets.live.journal import Journal
-from slipstream.markets.live.limits import KILL, kill, killed
 from slipstream.markets.live.paper import paper
 
 FEATURES = ["log_return_1", "rsi_14"]

@@ -17,7 +17,7 @@ from slipstream.markets.live.account import PaperAccount
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.feed import Told
 from slipstream.markets.live.journal import Decision
-from slipstream.markets.live.passes import PriceReplay
+from slipstream.markets.live.price_replay import PriceReplay
 from slipstream.markets.live.store import Moment, Shape, moments_of
 
 COINS = 1_641_081_000 + 300 * np.arange(1_760)

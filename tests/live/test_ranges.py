@@ -12,9 +12,9 @@ import pytest
 from live_markets import Make, table, week, write
 
 from slipstream.markets.live.account import JOURNAL
+from slipstream.markets.live.drift import Ranges
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper import paper
-from slipstream.markets.live.ranges import Ranges
 from slipstream.training.environments.environment import PriceWindow
 from slipstream.training.environments.episodes import Seen, episode_names, run_episodes
 from slipstream.training.environments.kernel_environment import KernelKind

@@ -15,11 +15,12 @@ from slipstream.core.storage import logbook
 from slipstream.core.storage.files import make_folder, write_sealed
 from slipstream.core.storage.interruption import Interrupted, ask_to_stop
 from slipstream.core.storage.status import LOG, read_status
-from slipstream.markets.live import deployment, gates, successor
+from slipstream.markets.evaluation.holdout_register import open_days, price_series
+from slipstream.markets.live import deploy as deploying
+from slipstream.markets.live import deployment, successor
+from slipstream.markets.live.deploy import Gate
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.gates import Gate
 from slipstream.markets.live.paper import paper
-from slipstream.markets.report.openings import open_days, price_series
 
 HOUR, BARS = 3_600, 2_000
 TIMES = week(BARS, HOUR)
@@ -35,7 +36,7 @@ def prices(tmp_path: Path) -> Path:
 @pytest.fixture
 def running(make: Make, prices: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     """A policy that buys what falls, and an account that has followed it for months."""
-    monkeypatch.setattr(gates, "_costs", lambda *_: Gate("costs", True, "+1.00 % at costs x 3"))
+    monkeypatch.setattr(deploying, "_costs", lambda *_: Gate("costs", True, "+1.00 % at costs x 3"))
     found = make("forex", prices, follows=-1.0, until=FIRST, **FOREX)
     paper("demo", f"tail:{prices}", start=FIRST, once=True, longest_gap=1_000_000)
     return found
@@ -106,7 +107,7 @@ def test_each_look_names_every_study_and_why(
 ) -> None:
     """Before any deployment too, and what has no policy or is not complete."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(gates, "CUTS", 1)
+    monkeypatch.setattr(deploying, "CUTS", 1)
     successor.watch("night*", "new", once=True)
     found = Deployment.of("new")
     assert not found.exists and lines(found) == ["no study is called night*"]

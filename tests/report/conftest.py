@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.markets.report.passes import Passes
+from slipstream.markets.evaluation.backtest import Passes
 from slipstream.report import canvas, page
 from slipstream.training.environments.factory import resolve_environment
 

@@ -12,7 +12,7 @@ from fake_pool import MARKET, SPACE, FakePool
 
 from slipstream.core.random import seed_of
 from slipstream.kernels.spec import Metric
-from slipstream.markets.report.openings import PriceRegister
+from slipstream.markets.evaluation.holdout_register import PriceRegister
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.warm_start import warm_start

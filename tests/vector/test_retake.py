@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.kernels import retake
 from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.retake import Retaking
+from slipstream.markets.live import price_replay
+from slipstream.markets.live.price_replay import Retaking
 from slipstream.training.environments.factory import make_environment
 
 
 @pytest.mark.parametrize("backend", ["serial", "compiled"])
 def test_steps_taken_again(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retake, "_CHUNK", 7)
+    monkeypatch.setattr(price_replay, "_CHUNK", 7)
     environment, every = make_environment("cartpole", {}), np.arange(3)
     single, again = (environment.evaluation("test", 3, backend=backend) for _ in range(2))
     assert isinstance(single, KernelVectorEnv) and isinstance(again, KernelVectorEnv)

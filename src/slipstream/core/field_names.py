@@ -112,7 +112,7 @@ _MODULES = {
     "nets": "rl.nets",
     "report.game": "games.report",
     "report.market": "markets.report",
-    "report.portfolio": "markets.report.portfolio",
+    "report.portfolio": "markets.report",
     "runs": "training.runs",
     "runs.listeners": "training.callbacks",
     "runs.tournament": "games.tournament",

@@ -20,9 +20,8 @@ from slipstream.core.storage.news import MALFORMED, MOST_BYTES, POINTS, News, in
 from slipstream.core.storage.status import AUDIT, CURRENT, DEPLOYMENT
 from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.comparison import RERUN
-from slipstream.markets.live.deployment import ACCOUNTS, Deployment
+from slipstream.markets.live.deployment import ACCOUNTS, KILL, Deployment, kill, killed
 from slipstream.markets.live.journal import Decision, Journal
-from slipstream.markets.live.limits import KILL, kill, killed
 from slipstream.markets.live.paper import paper
 from slipstream.markets.live.successor import watch_folder
 from slipstream.training.runs.policies import forced_sentences

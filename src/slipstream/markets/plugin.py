@@ -23,11 +23,11 @@ kernels = {
 def part(kind: type[Part], environment: Environment) -> Part | None:
     """Return what reports compare the decisions in a market with, or its register of hold-outs."""
     if kind.__name__ == "Backtest":
-        from slipstream.markets.report.portfolio.passes import MarketBacktest
+        from slipstream.markets.evaluation.backtest import MarketBacktest
 
         return MarketBacktest.of(environment)
     if kind.__name__ == "HoldoutRegister" and environment.spec.market is not None:
-        from slipstream.markets.report.openings import PriceRegister
+        from slipstream.markets.evaluation.holdout_register import PriceRegister
 
         return PriceRegister(environment)
     return None
@@ -37,8 +37,8 @@ def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | 
     """Return the page of a run that was evaluated on prices."""
     if evaluation.market is None:
         return None
-    from slipstream.markets.report.page import market_page
-    from slipstream.markets.report.portfolio.page import portfolio_page
+    from slipstream.markets.report.market_page import market_page
+    from slipstream.markets.report.portfolio_page import portfolio_page
 
     return portfolio_page(evaluation) if evaluation.is_portfolio else market_page(evaluation)
 

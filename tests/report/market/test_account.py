@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.kernels.spec import MarketSpec
-from slipstream.markets.report.account import (
+from slipstream.markets.evaluation.performance import (
     account,
     by_hour,
     by_symbol,

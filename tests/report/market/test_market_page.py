@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from slipstream.kernels.spec import MarketSpec
-from slipstream.markets.report import account as accounts
-from slipstream.markets.report import figures as market_figures
-from slipstream.markets.report.account import Account
-from slipstream.markets.report.page import market_page, verdict, views
+from slipstream.markets.evaluation import performance as accounts
+from slipstream.markets.evaluation.performance import Account
+from slipstream.markets.report.market_page import market_page, verdict, views
+from slipstream.markets.report.market_sections import rolling
 from slipstream.report.canvas import png
 from slipstream.report.inputs import ORACLE, Curve, RunEvaluation
 from slipstream.report.numbers import methods
@@ -280,7 +280,7 @@ def test_the_rolling_sharpe_is_filled_up_to_where_it_crosses_zero():
     equity = np.cumprod(np.append(1.0, 1.0 + returns))
     zeros = np.zeros(days)
     account = Account(time, equity, zeros, zeros, {}, np.arange(days), market)
-    figure = market_figures.rolling("test", account, 60)
+    figure = rolling("test", account, 60)
     png(figure)
     inside = []
     for area in figure.axes[0].collections:

@@ -12,8 +12,13 @@ import polars as pl
 import pytest
 
 from slipstream.markets.data.calendar import in_weekend
-from slipstream.markets.report import openings
-from slipstream.markets.report.openings import PriceRegister, PriceSeries, open_days, price_series
+from slipstream.markets.evaluation import holdout_register
+from slipstream.markets.evaluation.holdout_register import (
+    PriceRegister,
+    PriceSeries,
+    open_days,
+    price_series,
+)
 from slipstream.markets.synthetic import PlantedCrypto, is_planted
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.holdout import HoldoutRegister, Opening, register_of
@@ -70,7 +75,7 @@ def daily(hourly, roll):
     day = (hours - roll) // 24
     ends = np.flatnonzero(np.diff(day, append=day[-1] + 1))
     number, inside = 19_000 + day[ends], np.ones(len(ends), np.bool_)
-    return PriceSeries(openings.DAY, number, hourly[ends], number, inside)
+    return PriceSeries(holdout_register.DAY, number, hourly[ends], number, inside)
 
 
 @pytest.mark.parametrize("days", [62, 250])
@@ -86,7 +91,7 @@ def test_daily_prices_are_the_same_whenever_their_days_begin(tmp_path, days):
     for share in (0.5, 0.9):  # other prices, however well their returns correlate
         other = np.cumsum(share * steps[0] + np.sqrt(1 - share**2) * steps[1])
         for roll in (0, 2):
-            assert openings._place(daily(hourly, 0), daily(other, roll)) is None
+            assert holdout_register._place(daily(hourly, 0), daily(other, roll)) is None
 
 
 def test_one_symbol_of_several_is_enough(tmp_path):
@@ -113,7 +118,7 @@ def test_an_unwritable_state_folder_makes_others_unknown(tmp_path, monkeypatch):
 
 def test_a_damaged_register_is_not_taken_for_an_empty_one(tmp_path, state):
     opened(tmp_path, "one")
-    (state / openings.FILE).write_bytes(b"no database at all" * 100)
+    (state / holdout_register.FILE).write_bytes(b"no database at all" * 100)
     assert "not a database" in opened(tmp_path / "b", "two").unknown
 
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from slipstream.markets.report.oracle import best_plan
+from slipstream.markets.evaluation.oracle import best_plan
 
 
 def replay(positions, mid, leg, rate):
@@ -47,7 +47,7 @@ def test_equals_brute_force(kind, seed):
 def test_pruning_keeps_the_optimum(kind, monkeypatch):
     mid, leg, rate = market(11, 400, kind)
     full = best_plan(mid, leg, rate)
-    monkeypatch.setattr("slipstream.markets.report.oracle._FIRST_PRUNE", 8)
+    monkeypatch.setattr("slipstream.markets.evaluation.oracle._FIRST_PRUNE", 8)
     pruned = best_plan(mid, leg, rate)
     assert pruned.growth == pytest.approx(full.growth, rel=1e-12)
     assert replay(pruned.positions, mid, leg, rate) == pytest.approx(full.growth, rel=1e-12)

@@ -11,7 +11,7 @@ import pytest
 
 from slipstream.core.storage.register import state_folder
 from slipstream.markets.data.calendar import in_weekend
-from slipstream.markets.report.openings import (
+from slipstream.markets.evaluation.holdout_register import (
     DAY,
     FILE,
     HOUR,

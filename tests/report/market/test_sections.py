@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.markets.report.sections import breaks_even, largest_by_chance, round_trips
+from slipstream.markets.report.market_sections import breaks_even, largest_by_chance, round_trips
 
 
 @pytest.mark.parametrize(

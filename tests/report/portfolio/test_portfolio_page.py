@@ -8,10 +8,10 @@ import numpy as np
 import portfolio_world as pw
 import pytest
 
-from slipstream.markets.report.account import chained
-from slipstream.markets.report.portfolio import passes as portfolio_passes
-from slipstream.markets.report.portfolio.page import by_asset, gains
-from slipstream.markets.report.portfolio.passes import PortfolioPasses, best_weights
+from slipstream.markets.evaluation.backtest import MarketBacktest, PortfolioPasses
+from slipstream.markets.evaluation.oracle import best_weights
+from slipstream.markets.evaluation.performance import chained
+from slipstream.markets.report.portfolio_page import by_asset, gains
 from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Prices, RunEvaluation
 from slipstream.report.page import render
 from slipstream.report.run.evaluation import gather
@@ -57,7 +57,7 @@ def equity(tracks):
 
 
 def test_a_portfolio_is_told_from_symbols_one_by_one(passes):
-    found = portfolio_passes.MarketBacktest.of(passes.environment).of_split("test")
+    found = MarketBacktest.of(passes.environment).of_split("test")
     assert type(found) is PortfolioPasses
 
 

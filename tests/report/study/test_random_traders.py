@@ -9,8 +9,12 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import CheckpointError
-from slipstream.markets.report.passes import Passes, percentile, random_returns
-from slipstream.markets.report.portfolio.passes import PortfolioPasses
+from slipstream.markets.evaluation.backtest import (
+    Passes,
+    PortfolioPasses,
+    percentile,
+    random_returns,
+)
 from slipstream.report.study import replay
 from slipstream.report.study.replay import daily_returns, random_traders
 from slipstream.studies.record.folder import StudyFolder

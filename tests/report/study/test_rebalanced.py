@@ -10,7 +10,7 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.markets.report.portfolio.passes import PortfolioPasses
+from slipstream.markets.evaluation.backtest import PortfolioPasses
 from slipstream.report.inputs import EQUAL_WEIGHT
 from slipstream.report.study import replay
 from slipstream.report.study.replay import daily_returns, rebalanced_returns

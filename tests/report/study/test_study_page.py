@@ -13,8 +13,8 @@ from fake_pool import MARKET
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.storage import register
-from slipstream.markets.report import openings
-from slipstream.markets.report.openings import PriceSeries
+from slipstream.markets.evaluation import holdout_register
+from slipstream.markets.evaluation.holdout_register import PriceSeries
 from slipstream.report import canvas
 from slipstream.report.page import render
 from slipstream.report.study import figures as study_figures
@@ -453,8 +453,10 @@ def test_of_two_studies_over_the_same_prices_one_is_the_first(tmp_path, monkeypa
     days = np.arange(first, first + study_world.HOLDOUT)
     prices = [PriceSeries.from_returns(days, np.random.default_rng(9).normal(0.0, 0.01, len(days)))]
     entry = ("run runs/early:test", "look", "run runs/early", 1.8e9)
-    with openings._register(register.state_folder("holdouts") / openings.FILE) as db:
-        openings._enter(db, entry, prices)
+    with holdout_register._register(
+        register.state_folder("holdouts") / holdout_register.FILE
+    ) as db:
+        holdout_register._enter(db, entry, prices)
     for number in (1, 2):
         name = f"{tmp_path}/folder{number}/study{number}"
         folder = study_world.run_study(name, trials=20, skill=0.01, prices=prices)

@@ -44,7 +44,9 @@ def deploy(
     over where every gate holds, none can be forced, and it beats the policy in force on bars that
     no opening saw and neither was trained on.
     """
-    from slipstream.markets.live import deployment, successor
+    from slipstream.markets.live import successor
+    from slipstream.markets.live.deploy import deploy as put_in_force
+    from slipstream.markets.live.deployment import Deployment
 
     alone = (once or background or log) and not watch
     if (source is None) == (watch is None) or (watch and (force or trust)) or alone:
@@ -53,7 +55,7 @@ def deploy(
             "--as NAME`, which forces no gate and trusts no code of others."
         )
     if watch is not None:
-        found = deployment.Deployment.of(name)
+        found = Deployment.of(name)
         if context.obj(context, successor.watch_folder(found), name=found.path):
             return
         successor.watch(watch, name, once=once, say=tell)
@@ -62,7 +64,7 @@ def deploy(
     if force and not reason.strip():
         raise ConfigError('--force needs its reason: give --reason "...", which is kept with it.')
     forced = dict.fromkeys(force or (), reason)
-    found = deployment.deploy(source, name, forced, say=tell, trust=trust)
+    found = put_in_force(source, name, forced, say=tell, trust=trust)
     tell(f"Version {found.current} of {found.path.name} is in force: {found.path}")
 
 
@@ -129,7 +131,7 @@ def paper(
     """
     from slipstream.core.text import moment
     from slipstream.markets.live.deployment import Deployment
-    from slipstream.markets.live.limits import Limits
+    from slipstream.markets.live.orders import Limits
     from slipstream.markets.live.paper import paper as lead
     from slipstream.markets.live.paper import stop
 

@@ -15,49 +15,29 @@ import hashlib
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import UnreadableError, content, is_there
-from slipstream.core.storage import checkpoint, provenance, register
-from slipstream.core.storage.files import (
-    AppendedFile,
-    make_folder,
-    plain,
-    take_lock,
-    write_bytes,
-    write_json,
-    write_text,
-)
+from slipstream.core.storage import checkpoint, register
+from slipstream.core.storage.files import AppendedFile, plain, write_bytes, write_text
 from slipstream.core.storage.status import AUDIT, CURRENT, DEPLOYMENT, DEPLOYMENTS, version_in_force
 from slipstream.core.text import printable
-from slipstream.markets.data.bars import Bars
-from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.market import load_market
 from slipstream.markets.live.account import BARS, JOURNAL
 from slipstream.markets.live.journal import Journal
-from slipstream.markets.live.ranges import Ranges
-from slipstream.markets.live.store import Shape
-from slipstream.markets.live.training_prices import TrainingPrices
-from slipstream.rl.nets.policy_file import unpack
-from slipstream.studies.record.status import VERSIONS, lookup
-from slipstream.training.environments.environment import Environment, PriceWindow
-from slipstream.training.environments.factory import carried_settings, kind_of
-from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.runs.policies import DeployedPolicy, deployed_folder
-from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import RunConfig
-
-if TYPE_CHECKING:
-    from slipstream.markets.live.gates import Gate
+from slipstream.studies.record.status import VERSIONS
+from slipstream.training.runs.policies import DeployedPolicy
 
 ACCOUNTS = "accounts"
+KILL = "KILL"
+STOP, FLAT = "stop", "flat"
 NOT_SWITCHED = "not switched"  # event of the audit: the line before it was not followed
 _LONGEST_NAME = 100
+_SWITCH_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -228,144 +208,24 @@ class Deployment:
             file.sync()
 
 
-def deploy(
-    source: str | Path,
-    name: str,
-    force: Mapping[str, str],
-    *,
-    better: Callable[[DeployedPolicy], str] | None = None,
-    say: Callable[[str], None] = lambda sentence: None,
-    trust: bool = False,
-) -> Deployment:
-    """Makes the policy of a study or run the version in force under a name.
+def kill(deployment: Path, flat: bool) -> None:
+    """Throws the kill switch of a deployment: nothing is sent from now on but what closes it.
 
     Args:
-        source: name or folder of a study or a run, or a policy's folder.
-        name: of the deployment, below ./deployments.
-        force: gates that may fail, and why.
-        better: asked once all gates are passed: says what the policy is preferred for, or raises.
-        say: told how every gate went.
-        trust: as for `slipstream evaluate`.
-
-    Raises:
-        ConfigError: a gate fails that nobody forced; the policy trades no prices of files.
+        deployment: its folder.
+        flat: sell what is held.
     """
-    from slipstream.markets.live.gates import (
-        judged,  # pages and studies, which an account never needs
-    )
-
-    path = Path(source).expanduser()
-    path = path if is_there(path / checkpoint.MANIFEST) else lookup(path)[0]
-    tensors, facts = _source(path, trust)
-    section = facts["run"]["env"]
-    data = section.get("data")
-    if not isinstance(data, Mapping) or "features" not in facts["policy"]["conditions"]:
-        raise ConfigError(
-            f"{path} was trained on {section.get('name')}, which reads no price files or declares "
-            "no features: only a policy of forex, portfolio or another market that declares both "
-            "can be deployed."
-        )
-    found = Deployment.of(name)
-    make_folder(found.path / VERSIONS)
-    with take_lock(found.path, f"Another process deploys {name}: wait for it."):
-        number = max(found.versions, default=0) + 1
-        whole = _bars(facts)
-        shape, bars = _shape(whole, data)
-        store = shape.section(found.account(number) / BARS)
-        run = {**facts["run"], "env": {**section, "data": store}}
-        feed = {key: value for key, value in data.items() if key not in ("folder", "symbols")}
-        made = {**facts, "run": run, "feed": feed, "shape": shape._asdict()}
-        config = RunConfig.from_mapping(run)
-        new = DeployedPolicy(path, unpack(tensors, facts["policy"]), config, made)
-        trained = _bars(facts, *facts["trained"]) if facts["trained"] else whole
-        ranges = Ranges.seen(trained)
-        made["ranges"] = {name: one.tolist() for name, one in ranges._asdict().items()}
-        until = facts["trained"][1] if facts["trained"] else None
-        made["training_prices"] = {
-            one.symbol: TrainingPrices.from_bars(one, until).facts()
-            for one in bars[: len(shape.symbols)]
-        }
-        gates = judged(new, shape, bars)
-        _pass(gates, force, say)
-        told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
-        why = {} if better is None else {"why": better(new)}
-        checkpoint.save(found.version(number), tensors, {**made, "gates": told})
-        if not is_there(found.path / register.PROVENANCE):
-            write_json(found.path / register.PROVENANCE, provenance.describe())
-            register.enter(found.path, DEPLOYMENT, str(section["name"]), say)
-        found.switch(number, "deploy", source=str(path.absolute()), gates=told, **why)
-    return found
+    write_text(deployment / KILL, f"{FLAT if flat else STOP}\n")
 
 
-def _source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]]:
-    """A policy's tensors, and what its version must know: nothing else of the source is needed."""
-    folder = deployed_folder(path)
-    if folder is not None:
-        DeployedPolicy.open(folder, trust)  # refuses what cannot be used
-        tensors, manifest = checkpoint.load(folder)
-        environment = manifest.get("environment") or {}
-        known = ("study", "id", "trial", "label", "promoted", "policy", "run")
-        kept = {key: manifest[key] for key in known if manifest.get(key) is not None}
-    else:
-        run = Run.open(path, trust=trust)
-        member = run.best.highest
-        tensors, manifest = run.best.load(member)
-        environment = run.provenance.get("environment") or {}
-        kept = {"policy": manifest["policy"], "run": run.config.as_mapping()}
-        kept |= {"id": run.provenance.get("id"), "label": f"member {member} of {path.name}"}
-    windows = environment.get("windows_utc_seconds") or {}
-    # Windows would forbid to score the deployment on bars of its own folder: they are told apart.
-    kept["environment"] = {"carried": carried_settings({"environment": environment})}
-    kept["trained"] = windows.get("train") or windows.get("development")
-    kept["trained_until"] = max((int(window[1]) for window in windows.values()), default=None)
-    return tensors, kept
-
-
-def _bars(
-    facts: Mapping[str, Any], start: int | None = None, stop: int | None = None
-) -> KernelEnvironment:
-    """The bars of the source, or those of a part of them, as one window."""
-    section = dict(facts["run"]["env"])
-    name = str(section.pop("name"))
-    window = PriceWindow(start=start, stop=stop, carried=carried_settings(facts))
-    found = kind_of(name).load_window(section, window).part(KernelEnvironment)
-    assert found is not None
-    return found
-
-
-def _shape(environment: Environment, data: Mapping[str, Any]) -> tuple[Shape, list[Bars]]:
-    """Return what inference found, to be frozen, and the bars of all its symbols."""
-    known, facts = environment.conditions, environment.provenance
-    symbols = tuple(known["symbols"])
-    pairs = (facts.get("converted_by") or {}).values()
-    converting = sorted({pair for pair in pairs if pair is not None and pair not in symbols})
-    chosen = {**data, "symbols": list(symbols)}
-    market = load_market(DataConfig.model_validate(chosen))
-    extra = tuple(one["column"] for one in known["features"] if "column" in one)
-    found = (symbols, tuple(converting), market.bar_seconds, market.kind, extra, data["market"])
-    others = {**data, "symbols": converting}
-    more = load_market(DataConfig.model_validate(others)).bars if converting else ()
-    return Shape(*found), [*market.bars, *more]
-
-
-def _pass(gates: Sequence[Gate], force: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Says how each gate went.
-
-    Raises:
-        ConfigError: one failed that nobody forced, or none has that name.
-    """
-    names = [gate.name for gate in gates]
-    for name in force:
-        if name not in names:
-            raise ConfigError(f"--force {name}: there is no such gate, but {', '.join(names)}.")
-    for gate in gates:
-        forced = "" if gate.passed or gate.name not in force else f"; forced: {force[gate.name]}"
-        say(f"{'passed' if gate.passed else 'FAILED'}  {gate.name}: {gate.figure}{forced}")
-    failed = [gate.name for gate in gates if not gate.passed and gate.name not in force]
-    if failed:
-        options = " ".join(f"--force {name}" for name in failed)
-        raise ConfigError(
-            f"Nothing was deployed: {', '.join(failed)} failed. What a study has not shown, a "
-            f'deployment does not claim; `{options} --reason "..."` deploys it all the same, and '
-            "every page says so."
-        )
+def killed(deployment: Path) -> str | None:
+    """`flat` or `stop` where the switch was thrown; an empty or strange file says `stop`."""
+    path = deployment / KILL
+    if not is_there(path):
+        return None
+    try:
+        return FLAT if content(path, _SWITCH_BYTES).strip() == FLAT.encode() else STOP
+    except FileNotFoundError:  # a link to nothing, or it was removed meanwhile
+        return STOP if is_there(path) else None
+    except UnreadableError:
+        return STOP

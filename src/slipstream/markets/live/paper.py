@@ -1,4 +1,8 @@
-"""Paper: a process that leads a deployment's account bar by bar, and lets orders follow it."""
+"""Paper: a process that leads a deployment's account bar by bar, and lets orders follow it.
+
+The terms of an account (`account.json`) are kept beside it: the process that continues it needs
+nothing but its name.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,27 @@ from contextlib import closing
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
-from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.errors import CheckpointError, ConfigError, DataError
+from slipstream.core.reader import read_json
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import is_locked, make_folder, take_lock
+from slipstream.core.storage.files import is_locked, make_folder, take_lock, write_sealed
 from slipstream.core.storage.interruption import Interrupted, Interruption
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status import DEPLOYMENT, Status
 from slipstream.core.text import printable, stamp
 from slipstream.markets.live.account import JOURNAL, PaperAccount
-from slipstream.markets.live.broker import ALPACA_PAPER, AlpacaPaper, broker_of
-from slipstream.markets.live.deployment import ACCOUNTS, Deployment
+from slipstream.markets.live.deployment import ACCOUNTS, FLAT, KILL, Deployment, kill, killed
+from slipstream.markets.live.exchange import ALPACA_PAPER, AlpacaPaper, broker_of
 from slipstream.markets.live.feed import CCXT, BarFeed, feed_of, kind_of_feed
 from slipstream.markets.live.journal import Journal
-from slipstream.markets.live.limits import FLAT, KILL, Limits, kill, killed
-from slipstream.markets.live.orders import Orders
-from slipstream.markets.live.passes import LONGEST_GAP
+from slipstream.markets.live.orders import Limits, Orders
+from slipstream.markets.live.price_replay import LONGEST_GAP
 from slipstream.markets.live.store import Shape
-from slipstream.markets.live.terms import NO_BROKER, Terms
 from slipstream.training.runs.policies import DeployedPolicy, forced_sentences
 
+ACCOUNT, NO_BROKER = "account.json", "none"
 GRACE = 5.0  # seconds
 _LOOK_SECONDS = 1.0
 _SWITCH_SECONDS = 10.0  # between two looks at the kill switch
@@ -125,6 +130,40 @@ def paper(
                 return total
             start = None
             tell(f"Version {found.current} is in force now, and its own account goes on.")
+
+
+class Terms(NamedTuple):
+    """Those of one account.
+
+    Attributes:
+        start: first moment decided on, UTC seconds; None: the first bar with all features.
+        feed: its word, whose path is absolute.
+        broker: its word, or `NO_BROKER`.
+        limits: of what is sent there.
+        time_zone: zone of the feed's stamps that carry none; None: that of the deployment.
+    """
+
+    start: int | None
+    feed: str
+    broker: str
+    limits: Limits
+    time_zone: str | None = None
+
+    @classmethod
+    def kept(cls, folder: Path) -> Terms | None:
+        """Those in an account's folder; None before it has begun."""
+        remedy = "Deploy again, which begins a new account."
+        found = read_json(folder / ACCOUNT, CheckpointError, remedy, shape={"feed": str})
+        if found is None:
+            return None
+        limits = Limits(**found.get("limits", {}))
+        zone = found.get("time_zone")
+        return cls(found["start"], found["feed"], found.get("broker", NO_BROKER), limits, zone)
+
+    def keep(self, folder: Path) -> None:
+        """Writes them into an account's folder."""
+        make_folder(folder)
+        write_sealed(folder / ACCOUNT, {**self._asdict(), "limits": self.limits.model_dump()})
 
 
 def _frozen(terms: Terms, kept: Terms | None, folder: Path, source: BarFeed, handle: str) -> Terms:

@@ -26,10 +26,11 @@ from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.register import id_of
 from slipstream.core.storage.status import DEPLOYMENT, LEDGER, LOG, Status, resume_command
 from slipstream.core.text import log_time
+from slipstream.markets.evaluation.backtest import MarketBacktest
+from slipstream.markets.evaluation.holdout_register import opened_days, price_series
 from slipstream.markets.live.account import BARS
-from slipstream.markets.live.deployment import Deployment, deploy
-from slipstream.markets.report.openings import opened_days, price_series
-from slipstream.markets.report.portfolio.passes import MarketBacktest
+from slipstream.markets.live.deploy import deploy
+from slipstream.markets.live.deployment import Deployment
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.replay import daily_returns
 from slipstream.studies.record.folder import STUDIES

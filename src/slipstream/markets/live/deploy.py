@@ -1,37 +1,192 @@
-"""Gates: what a policy must have shown before it is deployed; each with its figure.
+"""Deploy: the policy of a study or run becomes a version in force, if it passes every gate.
 
-The first four are what its study measured, the fifth replays the hold-out under three times the
-costs, the last one sends bars of the past through the live path. What was not computed fails.
+A gate is what a policy must have shown before, with its figure. The first four are what its study
+measured. The fifth replays the hold-out under three times the costs. The last one sends bars of the
+past through the live path. A gate that was not computed fails.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from slipstream.core.days import DAY
-from slipstream.core.errors import DataError, SlipstreamError
+from slipstream.core.errors import ConfigError, DataError, SlipstreamError
 from slipstream.core.fold_plan import HOLDOUT
-from slipstream.core.storage.status import LEDGER
+from slipstream.core.reader import is_there
+from slipstream.core.storage import checkpoint, provenance, register
+from slipstream.core.storage.files import make_folder, take_lock, write_json
+from slipstream.core.storage.status import DEPLOYMENT, LEDGER
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.live.passes import passes_over
+from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.market import load_market
+from slipstream.markets.evaluation.backtest import MarketBacktest
+from slipstream.markets.live.account import BARS
+from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.drift import Ranges, TrainingPrices
+from slipstream.markets.live.price_replay import passes_over
 from slipstream.markets.live.store import Shape
-from slipstream.markets.report.portfolio.passes import MarketBacktest
 from slipstream.report.study.replay import daily_returns, study_environment
+from slipstream.rl.nets.policy_file import unpack
 from slipstream.studies.outcome.sentences import promotion
 from slipstream.studies.record.folder import StudyFolder
+from slipstream.studies.record.status import VERSIONS, lookup
 from slipstream.studies.statistics.overfitting import LEAST_DSR, MOST_PBO
+from slipstream.training.environments.environment import Environment, PriceWindow
 from slipstream.training.environments.episodes import replay
 from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.runs.policies import DeployedPolicy
-from slipstream.training.runs.run import CONFIG
+from slipstream.training.environments.factory import carried_settings, kind_of
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.runs.policies import DeployedPolicy, deployed_folder
+from slipstream.training.runs.run import CONFIG, Run
+from slipstream.training.settings.config import RunConfig
 
 COSTS = 3.0
 CUTS, STRETCHES, STRETCH = 300, 10, 400  # cuts, and the stretches of so many bars they lie in
 _YEAR = 365 * DAY
+
+
+def deploy(
+    source: str | Path,
+    name: str,
+    force: Mapping[str, str],
+    *,
+    better: Callable[[DeployedPolicy], str] | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
+    trust: bool = False,
+) -> Deployment:
+    """Makes the policy of a study or run the version in force under a name.
+
+    Args:
+        source: name or folder of a study or a run, or a policy's folder.
+        name: of the deployment, below ./deployments.
+        force: gates that may fail, and why.
+        better: asked once all gates are passed: says what the policy is preferred for, or raises.
+        say: told how every gate went.
+        trust: as for `slipstream evaluate`.
+
+    Raises:
+        ConfigError: a gate fails that nobody forced; the policy trades no prices of files.
+    """
+    path = Path(source).expanduser()
+    path = path if is_there(path / checkpoint.MANIFEST) else lookup(path)[0]
+    tensors, facts = _source(path, trust)
+    section = facts["run"]["env"]
+    data = section.get("data")
+    if not isinstance(data, Mapping) or "features" not in facts["policy"]["conditions"]:
+        raise ConfigError(
+            f"{path} was trained on {section.get('name')}, which reads no price files or declares "
+            "no features: only a policy of forex, portfolio or another market that declares both "
+            "can be deployed."
+        )
+    found = Deployment.of(name)
+    make_folder(found.path / VERSIONS)
+    with take_lock(found.path, f"Another process deploys {name}: wait for it."):
+        number = max(found.versions, default=0) + 1
+        whole = _bars(facts)
+        shape, bars = _shape(whole, data)
+        store = shape.section(found.account(number) / BARS)
+        run = {**facts["run"], "env": {**section, "data": store}}
+        feed = {key: value for key, value in data.items() if key not in ("folder", "symbols")}
+        made = {**facts, "run": run, "feed": feed, "shape": shape._asdict()}
+        config = RunConfig.from_mapping(run)
+        new = DeployedPolicy(path, unpack(tensors, facts["policy"]), config, made)
+        trained = _bars(facts, *facts["trained"]) if facts["trained"] else whole
+        ranges = Ranges.seen(trained)
+        made["ranges"] = {name: one.tolist() for name, one in ranges._asdict().items()}
+        until = facts["trained"][1] if facts["trained"] else None
+        made["training_prices"] = {
+            one.symbol: TrainingPrices.from_bars(one, until).facts()
+            for one in bars[: len(shape.symbols)]
+        }
+        gates = judged(new, shape, bars)
+        _pass(gates, force, say)
+        told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
+        why = {} if better is None else {"why": better(new)}
+        checkpoint.save(found.version(number), tensors, {**made, "gates": told})
+        if not is_there(found.path / register.PROVENANCE):
+            write_json(found.path / register.PROVENANCE, provenance.describe())
+            register.enter(found.path, DEPLOYMENT, str(section["name"]), say)
+        found.switch(number, "deploy", source=str(path.absolute()), gates=told, **why)
+    return found
+
+
+def _source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]]:
+    """A policy's tensors, and what its version must know: nothing else of the source is needed."""
+    folder = deployed_folder(path)
+    if folder is not None:
+        DeployedPolicy.open(folder, trust)  # refuses what cannot be used
+        tensors, manifest = checkpoint.load(folder)
+        environment = manifest.get("environment") or {}
+        known = ("study", "id", "trial", "label", "promoted", "policy", "run")
+        kept = {key: manifest[key] for key in known if manifest.get(key) is not None}
+    else:
+        run = Run.open(path, trust=trust)
+        member = run.best.highest
+        tensors, manifest = run.best.load(member)
+        environment = run.provenance.get("environment") or {}
+        kept = {"policy": manifest["policy"], "run": run.config.as_mapping()}
+        kept |= {"id": run.provenance.get("id"), "label": f"member {member} of {path.name}"}
+    windows = environment.get("windows_utc_seconds") or {}
+    # Windows would forbid to score the deployment on bars of its own folder: they are told apart.
+    kept["environment"] = {"carried": carried_settings({"environment": environment})}
+    kept["trained"] = windows.get("train") or windows.get("development")
+    kept["trained_until"] = max((int(window[1]) for window in windows.values()), default=None)
+    return tensors, kept
+
+
+def _bars(
+    facts: Mapping[str, Any], start: int | None = None, stop: int | None = None
+) -> KernelEnvironment:
+    """The bars of the source, or those of a part of them, as one window."""
+    section = dict(facts["run"]["env"])
+    name = str(section.pop("name"))
+    window = PriceWindow(start=start, stop=stop, carried=carried_settings(facts))
+    found = kind_of(name).load_window(section, window).part(KernelEnvironment)
+    assert found is not None
+    return found
+
+
+def _shape(environment: Environment, data: Mapping[str, Any]) -> tuple[Shape, list[Bars]]:
+    """Return what inference found, to be frozen, and the bars of all its symbols."""
+    known, facts = environment.conditions, environment.provenance
+    symbols = tuple(known["symbols"])
+    pairs = (facts.get("converted_by") or {}).values()
+    converting = sorted({pair for pair in pairs if pair is not None and pair not in symbols})
+    chosen = {**data, "symbols": list(symbols)}
+    market = load_market(DataConfig.model_validate(chosen))
+    extra = tuple(one["column"] for one in known["features"] if "column" in one)
+    found = (symbols, tuple(converting), market.bar_seconds, market.kind, extra, data["market"])
+    others = {**data, "symbols": converting}
+    more = load_market(DataConfig.model_validate(others)).bars if converting else ()
+    return Shape(*found), [*market.bars, *more]
+
+
+def _pass(gates: Sequence[Gate], force: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Says how each gate went.
+
+    Raises:
+        ConfigError: one failed that nobody forced, or none has that name.
+    """
+    names = [gate.name for gate in gates]
+    for name in force:
+        if name not in names:
+            raise ConfigError(f"--force {name}: there is no such gate, but {', '.join(names)}.")
+    for gate in gates:
+        forced = "" if gate.passed or gate.name not in force else f"; forced: {force[gate.name]}"
+        say(f"{'passed' if gate.passed else 'FAILED'}  {gate.name}: {gate.figure}{forced}")
+    failed = [gate.name for gate in gates if not gate.passed and gate.name not in force]
+    if failed:
+        options = " ".join(f"--force {name}" for name in failed)
+        raise ConfigError(
+            f"Nothing was deployed: {', '.join(failed)} failed. What a study has not shown, a "
+            f'deployment does not claim; `{options} --reason "..."` deploys it all the same, and '
+            "every page says so."
+        )
 
 
 class Gate(NamedTuple):

@@ -1,4 +1,4 @@
-"""The parts of a market page, each with its tables and pictures."""
+"""The parts of a market page, and their tables and pictures."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from slipstream.core.text import percent, span
 from slipstream.markets.data.symbols import FIAT, pair_in, pip
-from slipstream.markets.report import figures
-from slipstream.markets.report.account import (
+from slipstream.markets.evaluation.performance import (
     Account,
     Performance,
     Slice,
     SplitView,
+    bars,
     by_hour,
     by_symbol,
     by_weekday,
@@ -25,14 +31,39 @@ from slipstream.markets.report.account import (
     total,
 )
 from slipstream.report import learning, wording
-from slipstream.report.canvas import MONTHS
-from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, RunEvaluation, Stress
+from slipstream.report.canvas import (
+    BLUE,
+    DASHES,
+    GREEN,
+    GREY,
+    INK,
+    LINES,
+    MONTHS,
+    ORANGE,
+    PALE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    canvas,
+    dates,
+    growth_axis,
+    legend,
+    percent_axis,
+    stamp,
+    thin,
+    time_axis,
+)
+from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, Prices, RunEvaluation, Stress
 from slipstream.report.numbers import interval, methods, number, share
 from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.statistics import (
     Drawdown,
+    Floats,
+    Ints,
     alpha_beta,
+    drawdowns,
     monthly_returns,
+    rolling_sharpe,
     worst_drawdowns,
 )
 from slipstream.training.track import Track
@@ -40,6 +71,7 @@ from slipstream.training.track import Track
 DEEPEST = "Deepest drawdown, of daily closes"
 _MOST_PICTURES = 8  # of positions; more symbols than that are in the tables only
 ROLLING_DAYS = 60  # of the rolling Sharpe ratio; fewer show noise only
+_RECENT = 400  # bars, drawn larger
 
 
 def results(splits: Sequence[SplitView]) -> Section:
@@ -120,7 +152,7 @@ def equity(held: SplitView) -> Picture:
     return picture(
         f"equity_{held.name}",
         f"Equity and drawdown of the agent and its baselines on the {held.name} split",
-        figures.equity(held.name, held.agent, held.lines, band),
+        equity_figure(held.name, held.agent, held.lines, band),
     )
 
 
@@ -146,7 +178,7 @@ def against(
     pictures = []
     if len(held.draws):
         lines = {name: rival.total_return for name, rival in held.lines.items()}
-        drawn = figures.random_draws(held.name, held.agent.total_return, held.draws, lines)
+        drawn = random_draws(held.name, held.agent.total_return, held.draws, lines)
         words = f"Total return of the agent among {len(held.draws)} random {draws}"
         pictures.append(picture("random_timing", words, drawn))
     return Section(title, sentences, shown, pictures)
@@ -241,7 +273,7 @@ def trades(held: SplitView, traded: Table | None = None) -> Section:
     drawn = picture(
         "costs",
         f"Return before and after costs, and costs by kind, on the {held.name} split",
-        figures.gross_and_net(held.name, held.agent),
+        gross_and_net(held.name, held.agent),
     )
     shown = [traded or _trades(held), _costs(held.agent)]
     return Section("Trades and costs", (), shown, [drawn])
@@ -316,12 +348,12 @@ def calendar(held: SplitView) -> Section:
     shown += [_slices("By weekday", "t value", weekdays), _hours(hours)]
     sentences = largest_by_chance("weekday", [one.score for one in weekdays])
     sentences += largest_by_chance("hour", [one.score for one in hours])
-    days = figures.daily_distribution(held.name, mine)
+    days = daily_distribution(held.name, mine)
     pictures = [picture("daily_returns", "Distribution of daily returns", days)]
     if mine.days >= 2 * ROLLING_DAYS:
-        rolling = figures.rolling(held.name, mine, ROLLING_DAYS)
+        drawn = rolling(held.name, mine, ROLLING_DAYS)
         words = f"Sharpe ratio of the last {ROLLING_DAYS} trading days"
-        pictures.insert(0, picture("rolling_sharpe", words, rolling))
+        pictures.insert(0, picture("rolling_sharpe", words, drawn))
     else:
         sentences.append(
             f"A rolling Sharpe ratio is not drawn: it needs {2 * ROLLING_DAYS} trading days, and "
@@ -379,7 +411,7 @@ def positions(held: SplitView) -> Section:
         picture(
             f"positions_{''.join(c if c.isalnum() else '_' for c in track.name)}",
             f"Price and position of {track.name} on the {held.name} split",
-            figures.positions(track, held.prices),
+            positions_figure(track, held.prices),
         )
         for track in held.tracks[:_MOST_PICTURES]
         if len(track.trace["bar"])
@@ -396,7 +428,7 @@ def training(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
         drawn = learning.learning(run.curves)
         pictures.append(picture("learning_curve", "Score over training", drawn))
     for split in seen:
-        drawn = figures.equity(split.name, split.agent, split.lines)
+        drawn = equity_figure(split.name, split.agent, split.lines)
         words = f"Equity and drawdown on the {split.name} split"
         pictures.append(picture(f"equity_{split.name}", words, drawn))
     sentence = (
@@ -439,3 +471,202 @@ def round_trips(trips: Mapping[str, tuple[float, float]]) -> list[str]:
             cost = f"{pips * pip(name):.3g} {pair.quote}"
         parts.append(f"{name} {cost} ({number(points, 2)} bp)")
     return [f"Round trip: {', '.join(parts)}."] if parts else []
+
+
+def equity_figure(
+    split: str, agent: Account, others: Mapping[str, Account], band: Sequence[Account] = ()
+) -> Figure:
+    """Return since the start above, fall from the peak below; other members as thin lines."""
+    figure, (top, bottom) = canvas(f"Equity and drawdown, {split}", 3.9, (2.6, 1))
+    for index, other in enumerate(band):
+        label = "" if index else "other members"
+        top.plot(*_gain(other), color=BLUE, linewidth=0.7, alpha=0.4, label=label)
+    for (name, other), colour, dash in zip(others.items(), LINES, DASHES, strict=False):
+        top.plot(*_gain(other), color=colour, linestyle=dash, label=name)
+        bottom.plot(*_fall(other), color=colour, linestyle=dash, linewidth=0.8, alpha=0.8)
+    top.plot(*_gain(agent), color=BLUE, linewidth=2.0, label="agent")
+    top.axhline(0.0, color=INK, linewidth=0.8)
+    when, fall = _fall(agent)
+    bottom.fill_between(when, fall, 0.0, color=BLUE, alpha=0.3, linewidth=0)
+    bottom.plot(when, fall, color=BLUE, linewidth=1.0)
+    growth_axis(top)
+    bottom.set_ylabel("drawdown")
+    percent_axis(bottom)
+    time_axis(bottom)
+    legend(top, 3 if band else 4)
+    return figure
+
+
+def _gain(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
+    """Return since the start, thinned."""
+    return _thinned(of.time, of.equity / of.equity[0] - 1.0)
+
+
+def _fall(of: Account) -> tuple[NDArray[np.datetime64], Floats]:
+    """Fall from the peak of daily closes, thinned."""
+    return _thinned(of.daily_time, drawdowns(of.daily_equity))
+
+
+def _thinned(time: Ints, curve: Floats) -> tuple[NDArray[np.datetime64], Floats]:
+    rows = thin(curve)
+    return dates(time)[rows], curve[rows]
+
+
+def positions_figure(track: Track, prices: Prices) -> Figure:
+    """Price coloured by the position held: the whole pass, and its last bars."""
+    rows = bars(track)
+    held = track.trace["exposure"].ravel()
+    title = f"{track.name}: price and position"
+    figure, (whole, near, level) = canvas(title, 5.2, (1.5, 1.5, 0.7), share=False)
+    part = slice(max(len(rows) - _RECENT, 0), None)
+    keep = thin(prices.close[rows])
+    whole.plot(dates(prices.time[rows[keep]]), prices.close[rows[keep]], color=INK, linewidth=0.7)
+    _shade(whole, dates(prices.time[rows]), held)
+    time_axis(whole)
+    index = np.arange(len(rows))[part]
+    near.plot(index, prices.close[rows[part]], color=INK, linewidth=0.9)
+    _shade(near, index, held[part])
+    near.set_title(f"the last {len(index)} bars", loc="left", fontsize=10.5)
+    level.step(index, held[part], where="mid", color=BLUE, linewidth=1.1)
+    level.axhline(0.0, color=INK, linewidth=0.6)
+    level.set_ylabel("exposure")
+    most = max(float(np.abs(held[part]).max(initial=0.0)), 1.0) * 1.15
+    level.set_ylim(-most, most)
+    level.sharex(near)
+    near.tick_params(labelbottom=False)
+    ticks = np.linspace(index[0], index[-1], 5).astype(int)
+    level.set_xticks(ticks, [stamp(int(moment)) for moment in prices.time[rows[ticks]]])
+    sides = (("long", BLUE, 0.35), ("short", ORANGE, 0.5))
+    handles = [Patch(color=colour, alpha=alpha, label=side) for side, colour, alpha in sides]
+    whole.legend(
+        handles=handles,
+        frameon=False,
+        fontsize=9.5,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 0.99),
+        ncols=2,
+        borderaxespad=0.2,
+    )
+    return figure
+
+
+def _shade(axes: Axes, x: NDArray[Any], held: Floats) -> None:
+    """Background by the side of the market held: blue long, orange short."""
+    axes.margins(x=0.0)
+    for side, colour, alpha in ((1.0, BLUE, 0.3), (-1.0, ORANGE, 0.45)):
+        axes.fill_between(
+            x,
+            0.0,
+            1.0,
+            where=list(np.sign(held) == side),
+            step="mid",
+            transform=axes.get_xaxis_transform(),
+            color=colour,
+            alpha=alpha,
+            linewidth=0,
+        )
+
+
+def gross_and_net(split: str, agent: Account) -> Figure:
+    """What was earned before costs, what was left, and where the difference went."""
+    kinds = {k: v for k, v in agent.costs.items() if np.abs(v).max() > 0.0}
+    figure, (top, bottom) = canvas(f"Gross, net and costs by kind, {split}", 4.4, (1.6, 1))
+    start = agent.equity[0]
+    gross, net = agent.gross_equity / start - 1.0, agent.equity / start - 1.0
+    rows = thin(net)
+    when = dates(agent.time)[rows]
+    above, below = gross[rows], net[rows]
+    top.fill_between(when, above, below, color=VERMILION, alpha=0.18, linewidth=0, label="costs")
+    top.plot(when, above, color=GREEN, linestyle=DASHES[1], label="gross")
+    top.plot(when, below, color=BLUE, linewidth=1.8, label="net")
+    top.axhline(0.0, color=INK, linewidth=0.8)
+    top.set_ylabel("return")
+    legend(top)
+    floor = np.zeros(len(rows))
+    for (kind, paid), colour in zip(kinds.items(), (VERMILION, ORANGE, PURPLE, SKY), strict=False):
+        layer = floor + paid[rows] / start
+        label = kind.removeprefix("cost_")
+        bottom.fill_between(when, floor, layer, color=colour, alpha=0.75, linewidth=0, label=label)
+        floor = layer
+    bottom.set_ylabel("costs paid")
+    if kinds:
+        bottom.legend(loc="upper left", ncols=4, borderaxespad=0.2, frameon=False, fontsize=9.5)
+    else:
+        words = "no costs were paid"
+        bottom.text(0.5, 0.5, words, transform=bottom.transAxes, ha="center", color=GREY)
+    for axes in (top, bottom):
+        percent_axis(axes)
+    time_axis(bottom)
+    return figure
+
+
+def daily_distribution(split: str, agent: Account) -> Figure:
+    """Histogram of daily returns beside a normal curve of the same mean and deviation."""
+    returns = agent.daily_returns
+    figure, (axes,) = canvas(f"Daily returns, {split}", 3.2)
+    bins = min(max(len(returns) // 6, 10), 60)
+    _, edges, _ = axes.hist(
+        returns, bins=bins, color=BLUE, alpha=0.75, edgecolor="white", linewidth=0.4
+    )
+    deviation = float(returns.std(ddof=1)) if len(returns) > 1 else 0.0
+    if deviation > 1e-15:
+        x = np.linspace(edges[0], edges[-1], 300)
+        z = (x - returns.mean()) / deviation
+        height = np.exp(-0.5 * z * z) / (deviation * np.sqrt(2.0 * np.pi))
+        scale = len(returns) * (edges[1] - edges[0])
+        axes.plot(x, height * scale, color=INK, linewidth=1.1, label="normal, same deviation")
+        worst = float(np.quantile(returns, 0.05))
+        label = f"worst 5 % of days: {100 * worst:.2f} %"
+        axes.axvline(worst, color=VERMILION, linestyle=DASHES[1], label=label)
+        legend(axes, 2)
+    axes.axvline(0.0, color=INK, linewidth=0.8)
+    axes.set_xlabel("daily return")
+    axes.set_ylabel("days")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    percent_axis(axes, "x")
+    return figure
+
+
+def random_draws(split: str, agent: float, draws: Floats, others: Mapping[str, float]) -> Figure:
+    """The agent among random traders with its own positions and holding times."""
+    figure, (axes,) = canvas(f"Against random timing, {split}", 3.3)
+    spread = float(np.ptp(draws))
+    name = "matched random"
+    if spread > 1e-9:
+        axes.hist(draws, bins=25, color=PALE, edgecolor="white", linewidth=0.5, label=name)
+    else:
+        axes.axvline(float(draws[0]), color=GREY, linewidth=6.0, alpha=0.5, label=name)
+    for (name, value), colour, dash in zip(others.items(), LINES, DASHES, strict=False):
+        axes.axvline(value, color=colour, linestyle=dash, linewidth=1.5, label=name)
+    axes.axvline(agent, color=BLUE, linewidth=2.6, label="agent")
+    axes.set_xlabel("total return after costs")
+    axes.set_ylabel(f"of {len(draws)} draws")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    percent_axis(axes, "x")
+    legend(axes, 3)
+    return figure
+
+
+def rolling(split: str, agent: Account, window: int) -> Figure:
+    """Sharpe ratio of the last `window` trading days."""
+    figure, (axes,) = canvas(f"Rolling Sharpe of {window} trading days, {split}", 2.9)
+    values = rolling_sharpe(agent.daily_returns, agent.market.days_per_year, window)
+    closes = np.flatnonzero(np.diff(agent.day, append=agent.day[-1] + 1))
+    when = dates(agent.time[1:][closes])
+    axes.plot(when, values, color=BLUE, linewidth=1.6)
+    fine = ~np.isnan(values)
+    for side, colour, alpha in ((values > 0, BLUE, 0.15), (values < 0, VERMILION, 0.2)):
+        axes.fill_between(
+            when,
+            values,
+            0.0,
+            where=list(fine & side),
+            interpolate=True,  # up to the crossing, not to the day before it
+            color=colour,
+            alpha=alpha,
+            linewidth=0,
+        )
+    axes.axhline(0.0, color=INK, linewidth=0.8)
+    axes.set_ylabel("annual Sharpe")
+    time_axis(axes)
+    return figure

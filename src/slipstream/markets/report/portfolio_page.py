@@ -13,9 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from slipstream.core.text import percent
-from slipstream.markets.report import sections
-from slipstream.markets.report.account import SplitView, bars, total
-from slipstream.markets.report.page import opening, page_of, views
+from slipstream.markets.evaluation.performance import SplitView, bars, total
+from slipstream.markets.report import market_sections as sections
+from slipstream.markets.report.market_page import opening, page_of, views
 from slipstream.report import wording
 from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.inputs import Prices, RoundTrip, RunEvaluation

@@ -1,9 +1,10 @@
-"""The best that hindsight allows: an exact dynamic programme over short, flat and long.
+"""The best that hindsight allows: exact dynamic programmes over positions and over weights.
 
-A position is sized once and then held (docs/rules.md, section 4), so equity under a held position
-is linear in the later price and conversion rate. The programme keeps, for each side, the entries
-that could still turn out best at some price inside the range that lies ahead; all others are
-dominated and dropped.
+`best_plan` goes over short, flat and long of one symbol. A position is sized once and then held
+(docs/rules.md, section 4), so equity under a held position is linear in the later price and
+conversion rate. The programme keeps, for each side, the entries that could still turn out best at
+some price inside the range that lies ahead; all others are dominated and dropped. `best_weights`
+goes over the assets of a portfolio and cash, of which all in one is as good as any mix.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.markets.market_pass import PortfolioPass
 from slipstream.report.statistics import Floats
 
 _FIRST_PRUNE = 192
@@ -151,3 +153,53 @@ def _positions(
             # Flat before this fill; a close at the very same fill belongs to another history.
             end -= 1
     return positions
+
+
+def best_weights(one: PortfolioPass) -> Hindsight:
+    """Weights [n, A + 1], one row a decision, by dynamic programming over the assets and cash."""
+    rows = slice(one.first + 1, one.last + 1)
+    close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]
+    mid = np.where(opened > 0.0, opened, close)
+    end = np.concatenate([mid[1:], close[-1:]])
+    fee = (one.fee + one.slippage) * one.cost_multiple
+    cost = fee + half * one.cost_multiple / mid
+    with np.errstate(divide="ignore"):
+        closed = np.where(opened > 0.0, 0.0, -np.inf)
+    return _programme(np.log(end / mid), np.log1p(-cost) + closed, -np.log1p(cost) + closed, cost)
+
+
+def _programme(moves: Floats, sell: Floats, buy: Floats, cost: Floats) -> Hindsight:
+    """Finds the largest sum of logarithms by dynamic programming.
+
+    Args:
+        moves: log price change from each fill to the next, the last to the final close [f, A].
+        sell, buy: log of what is left after selling, after buying; -inf where nobody can.
+        cost: fraction of notional [f, A]; the last row is paid for the final sale.
+    """
+    count, n = moves.shape
+    value = np.append(np.full(n, -np.inf), 0.0)  # cash last
+    bought = np.zeros((count, n), np.bool_)
+    source = np.full(count, n)  # whose sale made the cash, n: it was cash
+    for fill in range(count):
+        sold = value[:n] + sell[fill]
+        best = int(np.argmax(sold))
+        if sold[best] > value[n]:
+            source[fill], value[n] = best, sold[best]
+        fresh = value[n] + buy[fill]
+        bought[fill] = fresh > value[:n]
+        value[:n] = np.maximum(fresh, value[:n]) + moves[fill]
+    value[:n] += np.log1p(-cost[-1])
+    return Hindsight(_plan(int(np.argmax(value)), bought, source), float(np.exp(value.max())))
+
+
+def _plan(state: int, bought: NDArray[np.bool_], source: NDArray[np.int64]) -> Floats:
+    """Weights [f, A + 1] that end in `state`."""
+    count, n = bought.shape
+    states = np.empty(count, np.int64)
+    for fill in range(count - 1, -1, -1):
+        states[fill] = state
+        if state < n and bought[fill, state]:
+            state = n
+        if state == n:
+            state = int(source[fill])
+    return np.asarray(np.eye(n + 1)[states])

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.core.text import NOTHING, percent, span
-from slipstream.markets.report import sections
-from slipstream.markets.report.account import SplitView, total
+from slipstream.markets.evaluation.performance import SplitView, total
+from slipstream.markets.report import market_sections as sections
 from slipstream.report import wording
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.numbers import band, number, share, spread

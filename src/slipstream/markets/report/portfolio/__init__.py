@@ -1,1 +1,0 @@
-"""What a portfolio's page has of its own: one account of all assets, and its baselines."""
