@@ -8,8 +8,8 @@ import pytest
 
 from slipstream.core.errors import DataError
 from slipstream.markets.data.checks.check import check, render
-from slipstream.markets.data.checks.discover import describe_folder
 from slipstream.markets.data.config import DataConfig
+from slipstream.markets.init import describe_folder
 
 PRICES = ("open", "high", "low", "close")
 

@@ -13,12 +13,12 @@ from vendors import HOUR, Truth, binance_months, second, truth, units
 from slipstream.core.days import DAY, NEW_YORK, local_time
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.markets.data.checks.check import check, render
-from slipstream.markets.data.checks.discover import describe_folder, propose
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.markets.data.reading import table
 from slipstream.markets.data.reading.source import price_files
 from slipstream.markets.data.reading.table import read
+from slipstream.markets.init import describe_folder, propose
 
 PRICES = "1.10,1.12,1.09,1.11"
 JAN3 = 1577999700  # 2020-01-02 21:15 UTC

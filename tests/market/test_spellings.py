@@ -19,9 +19,9 @@ from vendors import HOUR, Truth, truth
 from slipstream.core.days import DAY
 from slipstream.core.errors import DataError
 from slipstream.markets.data.checks.check import check
-from slipstream.markets.data.checks.discover import describe_folder, propose
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market
+from slipstream.markets.init import describe_folder, propose
 
 PRICES = ("open", "high", "low", "close")
 SPREAD = 0.00012

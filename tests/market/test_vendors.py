@@ -34,10 +34,10 @@ from slipstream.core.days import DAY
 from slipstream.core.errors import DataError
 from slipstream.core.storage import yaml_file
 from slipstream.markets.data.checks.check import check
-from slipstream.markets.data.checks.discover import describe_folder, propose
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market, load_market
 from slipstream.markets.data.symbols import pip
+from slipstream.markets.init import describe_folder, propose
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
 

@@ -1,8 +1,8 @@
 """Finding: one thing about the data that its user should know, and the remedies that mend it.
 
-`CATALOGUE` names everything that the data check can find; docs/data.md holds the same table. A name
-never changes its meaning: configs name findings in `accept`, runs record them. A remedy is keys of
-the `data` section, printed so that they can be pasted.
+`CATALOGUE` names everything that the data check can find; the table of docs/data.md adds what each
+name means. A name never changes its meaning: configs name findings in `accept`, runs record them.
+A remedy is keys of the `data` section, printed so that they can be pasted.
 """
 
 from __future__ import annotations
@@ -42,14 +42,12 @@ class Entry(NamedTuple):
     Attributes:
         effect: what loading does: it refuses, changes the bars, or keeps them and says so; what
             ``tells`` stands in the data check only.
-        means: what was found.
         remedy: what a user can do.
         acceptable: `accept` lets such data in.
         action: what loading does about it, one clause; empty where it is the usual of `effect`.
     """
 
     effect: Effect
-    means: str
     remedy: str = ""
     acceptable: bool = False
     action: str = ""
@@ -62,188 +60,92 @@ _NEXT = "loading keeps the prices; fill at the next open"
 
 CATALOGUE: dict[str, Entry] = {
     # The numbers mean something else than they seem to.
-    "units": Entry(
-        "stops", "prices more than twice beyond any that the pair has had since 1995", _SCALE, True
-    ),
-    "integer_prices": Entry(
-        "stops", "such prices, all of them whole numbers: points", _SCALE, True
-    ),
-    "scale_jump": Entry(
-        "stops", "the close jumps by a power of ten from one bar to the next", "mend the file", True
-    ),
-    "overlap": Entry(
-        "stops",
-        "a symbol's files hold different bars of one stamp; equal ones are taken once",
-        "take the wrong file away",
-        True,
-    ),
+    "units": Entry("stops", _SCALE, True),
+    "integer_prices": Entry("stops", _SCALE, True),
+    "scale_jump": Entry("stops", "mend the file", True),
+    "overlap": Entry("stops", "take the wrong file away", True),
     "no_common_period": Entry(
-        "stops",
-        "symbols that never have bars at the same time",
-        "`symbols` that do; a portfolio of `universe: union` may do without",
-        True,
+        "stops", "`symbols` that do; a portfolio of `universe: union` may do without", True
     ),
     "spacing": Entry(
         "stops",
-        "a long stretch of bars of another length, such as days before hours",
         "take the stretch out of the file",
         True,
         action="loading refuses: take them out of the file",
     ),
     "spread_unit": Entry(
         "stops",
-        "a spread that is no spread in price units: whole numbers beside finer prices, or above "
-        "1 % of the price in the median",
         "`columns: {spread: spread_points}` or `{spread: spread_pips}`, or `spread_pips`",
         True,
     ),
-    "point_size": Entry(
-        "stops",
-        "spreads in points of which the prices themselves have coarser ones",
-        "`point`, by symbol",
-        True,
-    ),
+    "point_size": Entry("stops", "`point`, by symbol", True),
     "local_time": Entry(
-        "stops",
-        "bars stand in the closed weekend, and under another zone none would; only a warning "
-        "where stamps state their zone and are off by one hour in a single season",
-        "`time_zone`; files that state a wrong zone must be written anew",
-        True,
+        "stops", "`time_zone`; files that state a wrong zone must be written anew", True
     ),
-    "weekend_bars": Entry(
-        "stops",
-        "bars that move in the closed weekend, and no known zone explains them; only a warning "
-        "where fewer than half of the weekends have such bars",
-        "`time_zone`, or take the bars out of the file",
-        True,
-    ),
-    "close_labelled": Entry(
-        "stops",
-        "the week's stamps begin one bar after the opening and end at the closing: they mark the "
-        "bars' closes",
-        "`time_is: close`",
-        True,
-    ),
-    "open_labelled": Entry(
-        "stops",
-        "the config says `time_is: close`, and the week's stamps mark the bars' opens",
-        "`time_is: open`",
-        True,
-    ),
-    "future": Entry(
-        "stops",
-        "bars after today: stamps in another unit or order",
-        "`time_format`, or write the stamps anew",
-        True,
-    ),
+    "weekend_bars": Entry("stops", "`time_zone`, or take the bars out of the file", True),
+    "close_labelled": Entry("stops", "`time_is: close`", True),
+    "open_labelled": Entry("stops", "`time_is: open`", True),
+    "future": Entry("stops", "`time_format`, or write the stamps anew", True),
     # What must be known before anything can be loaded.
-    "file": Entry("stops", "a symbol with two files, or with none", "`files`, `symbols`"),
-    "unreadable": Entry("stops", "a file that cannot be read", "`symbols` without it"),
-    "columns": Entry("stops", "a price column or the time is missing", "`columns`"),
-    "time_format": Entry("stops", "stamps in an unknown or ambiguous spelling", "`time_format`"),
-    "decimal": Entry("stops", "numbers such as 1,234 of which no column decides", "`decimal`"),
-    "several_symbols": Entry(
-        "stops", "one table with several symbols, or without the one asked for", "`files`"
-    ),
+    "file": Entry("stops", "`files`, `symbols`"),
+    "unreadable": Entry("stops", "`symbols` without it"),
+    "columns": Entry("stops", "`columns`"),
+    "time_format": Entry("stops", "`time_format`"),
+    "decimal": Entry("stops", "`decimal`"),
+    "several_symbols": Entry("stops", "`files`"),
     "coarse_time": Entry(
         "stops",
-        "different bars of one stamp, a tenth of the rows or more: stamps without hours, or "
-        "rounded by a spreadsheet",
         "`row_spacing` where rows have no holes, or export full stamps",
         action="loading refuses: it would keep the last bar of each stamp",
     ),
-    "naive_time": Entry("stops", "stamps without a zone, all or some of them", "`time_zone`"),
-    "no_spread": Entry("stops", "bid or ask prices without a spread", "`spread_pips`"),
-    "timeframe": Entry("stops", "bars of different lengths", "`symbols` of one length"),
-    "too_few": Entry("stops", "fewer than two usable bars", "`symbols` without it"),
+    "naive_time": Entry("stops", "`time_zone`"),
+    "no_spread": Entry("stops", "`spread_pips`"),
+    "timeframe": Entry("stops", "`symbols` of one length"),
+    "too_few": Entry("stops", "`symbols` without it"),
     # Single bars that are impossible.
-    "bad_time": Entry("stops", "unreadable stamps", _DROP),
-    "nonexistent_time": Entry("stops", "an hour that the clocks skipped in spring", _DROP),
-    "nan": Entry("stops", "no number where one must be", _DROP),
-    "non_positive": Entry("stops", "a price that is not positive", _DROP),
-    "high_below_low": Entry("stops", "high below low", _DROP),
-    "outside_range": Entry("stops", "open or close outside low to high", _DROP),
-    "negative_volume": Entry("stops", "negative volume", _DROP),
-    "negative_spread": Entry("stops", "negative spread", _DROP),
+    "bad_time": Entry("stops", _DROP),
+    "nonexistent_time": Entry("stops", _DROP),
+    "nan": Entry("stops", _DROP),
+    "non_positive": Entry("stops", _DROP),
+    "high_below_low": Entry("stops", _DROP),
+    "outside_range": Entry("stops", _DROP),
+    "negative_volume": Entry("stops", _DROP),
+    "negative_spread": Entry("stops", _DROP),
     # What loading puts right.
-    "unsorted": Entry(
-        "mends", "time runs backwards: bars are sorted", action="loading sorts the bars"
-    ),
-    "duplicate": Entry(
-        "mends",
-        "two bars of one stamp: the last of the file stays",
-        action="loading keeps the last of each",
-    ),
-    "unknown_volume": Entry(
-        "mends", "a volume of -1, which stands for unknown", action="loading sets it to 0"
-    ),
-    "unpaired": Entry(
-        "mends", "rows that the file of bids or that of asks has alone", action="they are left out"
-    ),
-    "weekend_flat": Entry(
-        "mends", "flat candles in the closed weekend are dropped", action="loading drops them"
-    ),
+    "unsorted": Entry("mends", action="loading sorts the bars"),
+    "duplicate": Entry("mends", action="loading keeps the last of each"),
+    "unknown_volume": Entry("mends", action="loading sets it to 0"),
+    "unpaired": Entry("mends", action="they are left out"),
+    "weekend_flat": Entry("mends", action="loading drops them"),
     # What loading keeps.
-    "broker_time": Entry(
-        "warns",
-        "MetaTrader's epochs count the broker's clock, and too few weekends show which",
-        "`time_zone`",
-        action="loading takes them as UTC",
-    ),
+    "broker_time": Entry("warns", "`time_zone`", action="loading takes them as UTC"),
     "bid_only": Entry(
-        "warns",
-        "bid prices taken as mid",
-        "`price_side: bid`, `spread_pips`",
-        action="loading takes them as mid",
+        "warns", "`price_side: bid`, `spread_pips`", action="loading takes them as mid"
     ),
     "ask_only": Entry(
-        "warns",
-        "ask prices taken as mid",
-        "`price_side: ask`, `spread_pips`",
-        action="loading takes them as mid",
+        "warns", "`price_side: ask`, `spread_pips`", action="loading takes them as mid"
     ),
-    "gap": Entry("warns", "bars missing while the market is open: nothing is filled", action=_LEFT),
-    "outage": Entry(
-        "warns",
-        "a hole after bars without trading",
-        action="loading leaves the hole and keeps the flat bars",
-    ),
-    "zero_volume": Entry("warns", "bars without volume"),
-    "flat": Entry("warns", "bars that do not move"),
-    "stale": Entry("warns", "five bars or more with one price"),
-    "large_move": Entry("warns", "a close more than 10 % from the one before"),
-    "coarse_tick": Entry(
-        "warns", "a tick above 5 basis points of the price", "fill at next open", action=_NEXT
-    ),
-    "bounce": Entry(
-        "warns", "neighbouring returns undo each other", "fill at next open", action=_NEXT
-    ),
+    "gap": Entry("warns", action=_LEFT),
+    "outage": Entry("warns", action="loading leaves the hole and keeps the flat bars"),
+    "zero_volume": Entry("warns"),
+    "flat": Entry("warns"),
+    "stale": Entry("warns"),
+    "large_move": Entry("warns"),
+    "coarse_tick": Entry("warns", "fill at next open", action=_NEXT),
+    "bounce": Entry("warns", "fill at next open", action=_NEXT),
     "look_ahead": Entry(
         "warns",
-        "a column that correlates with the next bar's return, its t value beyond 8",
         "shift the column by a bar in the file, or leave it out of `features`",
         action="loading keeps the column; a feature must be known at its bar's close",
     ),
-    "wide_spread": Entry("warns", "some spreads above 50 pips"),
-    "misaligned": Entry("warns", "stamps off the grid of the others"),
-    "symbol_name": Entry("warns", "a name that is no pair of currencies", "`files`"),
-    "calendar": Entry(
-        "warns",
-        "bars per year differ from the calendar's",
-        action="loading takes the bars as they are",
-    ),
-    "weekend": Entry("tells", "weekends, counted", action="they count as one step"),
-    "holiday": Entry("tells", "Christmas and New Year", action=_LEFT),
-    "no_volume": Entry(
-        "tells",
-        "there is no volume at all",
-        action="loading sets it to 0; leave volume features out",
-    ),
-    "unequal_ends": Entry(
-        "tells",
-        "symbols begin or end at different times",
-        action="loading keeps all bars; splits are by time",
-    ),
+    "wide_spread": Entry("warns"),
+    "misaligned": Entry("warns"),
+    "symbol_name": Entry("warns", "`files`"),
+    "calendar": Entry("warns", action="loading takes the bars as they are"),
+    "weekend": Entry("tells", action="they count as one step"),
+    "holiday": Entry("tells", action=_LEFT),
+    "no_volume": Entry("tells", action="loading sets it to 0; leave volume features out"),
+    "unequal_ends": Entry("tells", action="loading keeps all bars; splits are by time"),
 }
 ACCEPTABLE = tuple(name for name, entry in CATALOGUE.items() if entry.acceptable)
 
@@ -276,10 +178,6 @@ class Finding:
     size: int = 0
     remedies: tuple[Remedy, ...] = ()
     accepted: bool = False
-
-    def __post_init__(self) -> None:
-        effect = CATALOGUE[self.kind].effect
-        assert self.severity != "error" or effect == "stops", f"{self.kind} {effect}"
 
     @classmethod
     def of(
