@@ -24,9 +24,8 @@ import uvicorn
 from benchmarks.machine import threads
 from benchmarks.ours.watched import add_rows, rows_of, write_run, write_study_folder
 from benchmarks.worker import WorkerError
-from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.overview import Places, id_of
-from slipstream.dashboard.server import guarded
+from slipstream.dashboard.server import PageFeed, guarded
 
 _TOKEN = "a-token-of-the-benchmarks-that-is-long-enough"
 _PATIENCE = 60.0  # seconds

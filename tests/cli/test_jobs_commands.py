@@ -13,7 +13,7 @@ import pytest
 from slipstream.core.process import JOB_VARIABLE
 from slipstream.core.storage.files import is_locked, take_lock
 from slipstream.core.storage.status import read_status
-from slipstream.jobs.background import make_room
+from slipstream.jobs.process import make_room
 from slipstream.jobs.queue import own_queue
 
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()"]
@@ -158,7 +158,7 @@ def test_a_job_that_is_still_loading_is_stopped_by_its_folder(slipstream, tmp_pa
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b" / "config.yaml").touch()
     process = SimpleNamespace(send_signal=lambda number: os.close(handle))
-    monkeypatch.setattr("slipstream.jobs.supervisor.process_of", lambda _: process)
+    monkeypatch.setattr("slipstream.jobs.process.process_of", lambda _: process)
     with own_queue() as queue:
         handle = queue.take(queue.job(1))  # as its process does
         assert "go on with: slipstream resume 'a b'" in slipstream("stop", "a b").out

@@ -21,9 +21,8 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.files import make_folder, write_json
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status import DEPLOYMENT, Status
-from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.overview import Places, id_of
-from slipstream.dashboard.server import guarded
+from slipstream.dashboard.server import PageFeed, guarded
 from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.comparison import RERUN
 from slipstream.markets.live.deployment import Deployment

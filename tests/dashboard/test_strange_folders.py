@@ -18,8 +18,8 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.storage.news import News, news_of
 from slipstream.core.storage.status import CURRENT, read_status
 from slipstream.core.text import log_time
-from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.pages import run_news
+from slipstream.dashboard.server import PageFeed
 from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.comparison import RERUN
 from slipstream.markets.live.deployment import KILL, Deployment, killed

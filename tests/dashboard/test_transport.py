@@ -19,8 +19,8 @@ from benchmarks.ours.watched import (
 )
 from slipstream.core.storage.news import News
 from slipstream.core.storage.status import Status
-from slipstream.dashboard.feed import PageFeed
 from slipstream.dashboard.overview import MachineHistory, id_of
+from slipstream.dashboard.server import PageFeed
 from slipstream.jobs.queue import FAILED, JobQueue
 
 

@@ -257,7 +257,7 @@ def opened_before(recording: Recording, folder: Path) -> None:
 QUEUE = """
 import os, subprocess, sys, time
 from slipstream.jobs.queue import STOPPED, own_queue
-from slipstream.jobs.supervisor import stop_process
+from slipstream.jobs.process import stop_process
 root, *train = sys.argv[1:]
 main = [sys.executable, "-c", "from slipstream.cli import main; main()"]
 said = open(os.path.dirname(root) + "/said", "ab", 0)

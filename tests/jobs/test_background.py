@@ -10,8 +10,8 @@ import pytest
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.storage.files import take_lock
 from slipstream.core.storage.status import Status
-from slipstream.jobs import background
-from slipstream.jobs.background import in_background, make_room
+from slipstream.jobs import process
+from slipstream.jobs.process import in_background, make_room
 from slipstream.studies.record.status import at_work
 
 
@@ -33,7 +33,7 @@ def test_a_folder_of_another_user_is_left_alone(folder, monkeypatch):
 @pytest.mark.parametrize("state", ["running", "silent"])
 def test_what_another_machine_works_on_is_left_alone(folder, monkeypatch, state):
     status = SimpleNamespace(host="elsewhere", pid=7, judged=lambda: state)
-    monkeypatch.setattr(background, "status_of", lambda _: status)
+    monkeypatch.setattr(process, "status_of", lambda _: status)
     with pytest.raises(ConfigError) as caught:
         make_room(folder, print)
     assert f"process 7 on elsewhere: stop it there, with `slipstream stop '{folder}'`" in str(
@@ -56,7 +56,7 @@ def test_a_log_makes_its_folder_and_what_was_read_is_removed(folder, tmp_path, m
     program.write_text("#!/bin/sh\necho no luck\nexit 2\n")
     program.chmod(0o755)
     where = {"python": str(program), "cwd": str(tmp_path), "variables": {"PATH": "/bin"}}
-    monkeypatch.setattr(background, "here", lambda: where)
+    monkeypatch.setattr(process, "here", lambda: where)
     log = tmp_path / "logs" / "deep" / "one.txt"
     for output in (None, log):
         with pytest.raises(ConfigError, match="It ended before it began: no luck"):

@@ -17,9 +17,8 @@ import pytest
 import slipstream as package
 from slipstream.core.storage import checkpoint
 from slipstream.jobs.overview import state_of
-from slipstream.jobs.process import place
+from slipstream.jobs.process import place, process_of
 from slipstream.jobs.queue import JobQueue
-from slipstream.jobs.supervisor import process_of
 
 SETTINGS = ["--num-envs=8", "--no-report", "--set=training.keep_last=1"]
 MAIN = [sys.executable, "-c", "from slipstream.cli import main; main()", "jobs", "run"]

@@ -28,6 +28,7 @@ from slipstream.core.storage.files import take_lock
 from slipstream.core.storage.interruption import asked_to_stop
 from slipstream.core.storage.register import enter
 from slipstream.core.storage.status import Status
+from slipstream.jobs import process as working
 from slipstream.jobs import supervisor as supervising
 from slipstream.jobs.overview import overview, state_of
 from slipstream.jobs.process import as_job
@@ -196,12 +197,12 @@ def test_a_job_that_is_stopped_before_it_has_its_folder_stops_nobody_else(
     status = Status("run", pid=os.getpid(), host=platform.node(), started=time.time())
     (tmp_path / "a" / "status.json").write_text(json.dumps(status.as_dict()))
     process = SimpleNamespace(send_signal=asked.append)
-    monkeypatch.setattr(supervising, "process_of", lambda _: process)
+    monkeypatch.setattr(working, "process_of", lambda _: process)
     with take_lock(tmp_path / "a", "held"):
-        supervising.stop_process(job)
+        working.stop_process(job)
         assert asked == [signal.SIGTERM] and not asked_to_stop(tmp_path / "a")
         queue.at_work(job, os.getpid())
-        supervising.stop_process(queue.job(job.id))
+        working.stop_process(queue.job(job.id))
     assert len(asked) == 1 and asked_to_stop(tmp_path / "a")
 
 
@@ -270,7 +271,7 @@ def test_a_job_that_is_to_stop_gets_a_signal_while_it_loads(queue, added, tmp_pa
         ticks(supervisor, lambda: begun(tmp_path, "a"))
         queue.at_work(job, int(begun(tmp_path, "a")[0].split()[0]))  # as slipstream does itself
         queue.want(job, STOPPED)
-        monkeypatch.setattr(supervising, "process_of", psutil_process)  # it is called `sleep`
+        monkeypatch.setattr(working, "process_of", psutil_process)  # it is called `sleep`
         ticks(supervisor, lambda: state_of(queue, queue.job(job.id)) == "stopped")
         for _ in range(5):
             supervisor.tick()
@@ -285,7 +286,7 @@ def test_a_number_that_another_program_has_by_now_is_no_job(queue, added):
     job = added("a", "true")
     queue.at_work(job, os.getppid())
     name = " ".join(psutil.Process(os.getppid()).cmdline())
-    found = supervising.process_of(queue.job(job.id))
+    found = working.process_of(queue.job(job.id))
     assert found is None or "slipstream" in name
 
 
@@ -337,7 +338,7 @@ def test_a_running_job_is_moved_to_other_cores(queue, added, tmp_path):
         queue.at_work(job, number)  # as slipstream does itself
         process, last = psutil.Process(number), max(os.sched_getaffinity(0))
         ticks(supervisor, lambda: process.children())
-        assert supervising.move(queue.job(job.id), [last])
+        assert working.move(queue.job(job.id), [last])
         for one in [process, *process.children()]:
             assert one.cpu_affinity() == [last]
             one.kill()

@@ -51,7 +51,7 @@ def set_aside_and_detach(context: typer.Context, folder: Path, **changes: Any) -
         return False
     from slipstream.core.command import tell
     from slipstream.core.reader import is_there
-    from slipstream.jobs.background import in_background, make_room
+    from slipstream.jobs.process import in_background, make_room
 
     if given.get("replace"):
         if is_there(folder):

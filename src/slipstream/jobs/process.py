@@ -1,35 +1,54 @@
-"""A job's process: how it is started, and what it leaves in the table.
+"""A job's process: how it is started, bound to cores and stopped, and what it leaves in the table.
 
 It is a command of slipstream as people give it, in a session of its own. The command line writes an
-exit code of 0 or 2 down; a process that died wrote nothing, and is begun again.
+exit code of 0 or 2 down; a process that died wrote nothing, and is begun again. A command with
+`--background` is such a process without a job.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import shlex
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
 from slipstream.core.process import BUSY, JOB_VARIABLE, OVER
 from slipstream.core.reader import UnreadableError, is_there, open_regular
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import disk_errors, is_locked
-from slipstream.core.storage.status import AUDIT, DEPLOYMENT, LEDGER, MARKS, Status, read_status
-from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob
+from slipstream.core.storage.files import disk_errors, is_locked, make_folder, sync_folder
+from slipstream.core.storage.interruption import ask_to_stop, asked_to_stop
+from slipstream.core.storage.register import id_of, known, state_folder
+from slipstream.core.storage.status import (
+    AUDIT,
+    DEPLOYMENT,
+    LEDGER,
+    LOG,
+    MARKS,
+    Status,
+    read_status,
+)
+from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, TABLE, JobQueue, QueuedJob, own_queue
 from slipstream.studies.record.ledger import outcomes_in
-from slipstream.training.runs.run import CHECKPOINTS
+from slipstream.training.runs.run import CHECKPOINTS, CONFIG
 
 _VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 _PREFIXES = ("SLIPSTREAM_", "PYTHON", "NUMBA_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "XDG_")
 _TAIL = 4096  # bytes of what was printed that may hold why it ended
 _USER_ERROR = 2
+_SECONDS = 0.1  # between two looks
+_BEFORE = ("starting", "loading", "compiling", "measuring")  # phases in which a start may fail
+Say = Callable[[str], None]
 
 
 def place() -> dict[str, Any]:
@@ -133,6 +152,47 @@ def start(
         os.close(printed)
 
 
+def move(job: QueuedJob, cores: Sequence[int]) -> bool:
+    """Binds a job's process, its threads and its children to processors; whether that was done.
+
+    No result depends on it: a run keeps its shards, a study asks for its cores before each stretch.
+    """
+    process = process_of(job)
+    if process is None:
+        return False
+    with suppress(psutil.Error):
+        for one in [process, *process.children(recursive=True)]:
+            for thread in os.listdir(f"/proc/{one.pid}/task"):
+                with suppress(OSError):  # it ended meanwhile
+                    os.sched_setaffinity(int(thread), cores)
+        return True
+    return False
+
+
+def process_of(job: QueuedJob) -> psutil.Process | None:
+    """The process that holds a job's lock; None before it has said its number."""
+    try:
+        process = psutil.Process(job.pid)
+        ours = any("slipstream" in word for word in process.cmdline())
+        return process if ours else None
+    except (psutil.Error, ValueError):
+        return None
+
+
+def stop_process(job: QueuedJob) -> None:
+    """Asks the process that works on a job to end: at a checkpoint, once there can be one."""
+    folder, status = Path(job.folder), status_of(Path(job.folder))
+    # Where another process has the folder, this one is about to find out, and is no such request's.
+    if is_locked(folder) and (status is None or status.pid == job.pid):
+        if not asked_to_stop(folder):
+            ask_to_stop(folder)
+        return
+    process = process_of(job)
+    if process is not None:
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGTERM)
+
+
 def let_go(process: subprocess.Popen[bytes]) -> None:
     """Nobody asks for the process's exit code: a thread takes it, so that no zombie is left."""
     threading.Thread(target=process.wait, daemon=True).start()
@@ -181,3 +241,90 @@ def as_job() -> Iterator[Callable[[int], None]]:
                 queue.want(job, STOPPED, last_words(queue.output(job)))
 
         yield ended
+
+
+def in_background(arguments: Sequence[str], folder: Path, log: Path | None, say: Say) -> None:
+    """Starts a command that outlives this terminal; returns when training or search has begun.
+
+    Args:
+        arguments: of `slipstream`.
+        folder: of the run or study that it works on.
+        log: also gets everything that it prints.
+        say: told its number, where its log is, and how to watch and stop it.
+
+    Raises:
+        ConfigError: it ended before that, with its own words.
+        ResourceError: `log` cannot be written; its folder is made where it is missing.
+    """
+    output = log or state_folder("background") / f"{folder.name}-{os.getpid()}.txt"
+    make_folder(output.parent)
+    with disk_errors(output):
+        before = output.stat().st_size if output.exists() else 0
+    try:
+        process = start(arguments, output, here())
+        while (code := process.poll()) is None:
+            status = status_of(folder)
+            if status is not None and status.pid == process.pid and status.phase not in _BEFORE:
+                break
+            time.sleep(_SECONDS)
+        if code:
+            with disk_errors(output), output.open("rb") as file:
+                file.seek(before)
+                words = " ".join(file.read().decode(errors="replace").split())
+            raise ConfigError(f"It ended before it began: {words or 'it said nothing.'}")
+    finally:
+        if log is None:  # nobody reads it later: the folder's log has what is said from here on
+            output.unlink(missing_ok=True)
+    let_go(process)
+    done = f"Process {process.pid} works on {folder}" if code is None else f"{folder} is complete"
+    say(f"{done}; log: {folder / LOG}" + (f", output: {output}" if log else ""))
+    name = shlex.quote(str(folder))
+    say(f"Watch it with `slipstream watch {name}`, stop it with `slipstream stop {name}`.")
+
+
+def make_room(folder: Path, say: Say) -> None:
+    """Stops what works on a run or study, and moves its folder to ``NAME.replaced-N``.
+
+    Nothing is deleted. A folder that is not there is room enough.
+
+    Raises:
+        ConfigError: it is somebody else's, another machine works on it, or it is neither a run's
+            nor a study's.
+    """
+    if not is_there(folder):
+        return
+    if not (is_there(folder / CONFIG) or is_there(folder / "study.yaml")):
+        raise ConfigError(
+            f"{folder} is neither a run nor a study, so --replace leaves it alone: name another "
+            "folder, or move it away."
+        )
+    owner = folder.stat().st_uid
+    if owner != os.getuid():
+        raise ConfigError(f"{folder} belongs to user {owner}: --replace moves folders of yours.")
+    status = status_of(folder)
+    working = status is not None and status.judged() in ("running", "silent")
+    if status is not None and working and status.host != platform.node():
+        raise ConfigError(
+            f"{folder} is worked on by process {status.pid} on {status.host}: stop it there, with "
+            f"`slipstream stop {shlex.quote(str(folder))}`; if that machine is gone, move it."
+        )
+    with own_queue() as queue:
+        for job in queue.jobs(ended=False):
+            if job.folder == str(folder.resolve()):
+                queue.end(job, FAILED, "another command took its folder, with --replace")
+                while queue.held(job):  # also one that is still loading
+                    stop_process(queue.job(job.id))
+                    time.sleep(_SECONDS)
+    if is_locked(folder):
+        say(f"Waiting for the process that works on {folder} to stop at a checkpoint.")
+        ask_to_stop(folder)
+        while is_locked(folder):
+            time.sleep(_SECONDS)
+    number = 1
+    while is_there(aside := folder.with_name(f"{folder.name}.replaced-{number}")):
+        number += 1
+    with disk_errors(aside):
+        os.rename(folder, aside)
+        sync_folder(aside.parent)
+    known(id_of(aside) or "", aside)  # `slipstream jobs` lists it there
+    say(f"What was in {folder} is in {aside}.")

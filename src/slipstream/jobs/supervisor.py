@@ -8,28 +8,26 @@ another one goes on; jobs go on without it.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from subprocess import Popen
-
-import psutil
 
 from slipstream.core.capacity import free_memory, total_memory
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.process import JOB_VARIABLE, ending
-from slipstream.core.storage.files import disk_errors, is_held, is_locked, take_lock
-from slipstream.core.storage.interruption import Interruption, ask_to_stop, asked_to_stop
+from slipstream.core.storage.files import disk_errors, is_held, take_lock
+from slipstream.core.storage.interruption import Interruption
 from slipstream.jobs.process import (
     begun,
     last_words,
     let_go,
+    move,
     other_in,
     progress_of,
     start,
     status_of,
+    stop_process,
 )
 from slipstream.jobs.queue import COMPLETE, FAILED, MOST_TRIES, STOPPED, JobQueue, QueuedJob
 
@@ -225,33 +223,6 @@ def least_cores(job: QueuedJob) -> int:
     return job.cores or 1
 
 
-def move(job: QueuedJob, cores: Sequence[int]) -> bool:
-    """Binds a job's process, its threads and its children to processors; whether that was done.
-
-    No result depends on it: a run keeps its shards, a study asks for its cores before each stretch.
-    """
-    process = process_of(job)
-    if process is None:
-        return False
-    with suppress(psutil.Error):
-        for one in [process, *process.children(recursive=True)]:
-            for thread in os.listdir(f"/proc/{one.pid}/task"):
-                with suppress(OSError):  # it ended meanwhile
-                    os.sched_setaffinity(int(thread), cores)
-        return True
-    return False
-
-
-def process_of(job: QueuedJob) -> psutil.Process | None:
-    """The process that holds a job's lock; None before it has said its number."""
-    try:
-        process = psutil.Process(job.pid)
-        ours = any("slipstream" in word for word in process.cmdline())
-        return process if ours else None
-    except (psutil.Error, ValueError):
-        return None
-
-
 def stop(queue: JobQueue, job: QueuedJob) -> bool:
     """Nobody is to work on a job from now on; whether one does, and is asked to end.
 
@@ -265,20 +236,6 @@ def stop(queue: JobQueue, job: QueuedJob) -> bool:
     if held := queue.held(job):
         stop_process(job)
     return held
-
-
-def stop_process(job: QueuedJob) -> None:
-    """Asks the process that works on a job to end: at a checkpoint, once there can be one."""
-    folder, status = Path(job.folder), status_of(Path(job.folder))
-    # Where another process has the folder, this one is about to find out, and is no such request's.
-    if is_locked(folder) and (status is None or status.pid == job.pid):
-        if not asked_to_stop(folder):
-            ask_to_stop(folder)
-        return
-    process = process_of(job)
-    if process is not None:
-        with suppress(psutil.Error):
-            process.send_signal(signal.SIGTERM)
 
 
 def _memory_of(job: QueuedJob) -> int:
