@@ -14,14 +14,7 @@ from slipstream.markets.shared_rules import whole_steps
 
 
 def fill(
-    s: Any,
-    p: Any,
-    units: float,
-    mid: float,
-    half_spread: float,
-    slip: float,
-    rate: float,
-    row: int,
+    s: Any, p: Any, units: float, mid: float, half_spread: float, slip: float, rate: float, row: int
 ) -> None:
     """Moves the position to `units` at the exit or entry side of `mid`.
 

@@ -223,17 +223,9 @@ STATE = np.dtype(
 
 _YEAR_NIGHTS = 365.0
 
-_FILLS = {
-    "next_open": NEXT_OPEN,
-    "next_close": NEXT_CLOSE,
-    "compat_same_close": SAME_CLOSE,
-}
+_FILLS = {"next_open": NEXT_OPEN, "next_close": NEXT_CLOSE, "compat_same_close": SAME_CLOSE}
 _STOP_UNITS = {"pips": PIPS, "atr": ATR_MULTIPLES, "fraction": FRACTION}
-_REWARDS = {
-    "log_return": LOG_RETURN,
-    "pnl": PNL,
-    "differential_sharpe": DIFFERENTIAL_SHARPE,
-}
+_REWARDS = {"log_return": LOG_RETURN, "pnl": PNL, "differential_sharpe": DIFFERENTIAL_SHARPE}
 
 
 Picked = dict[str, list[list[int]]]

@@ -146,8 +146,7 @@ def clock_columns(time: NDArray[np.int64], bar_seconds: int, roll: DayRoll) -> N
     day_angle = 2.0 * np.pi * (local % DAY) / DAY
     week_angle = 2.0 * np.pi * day_weekday(local // DAY) / 7.0
     return np.stack(
-        [np.sin(day_angle), np.cos(day_angle), np.sin(week_angle), np.cos(week_angle)],
-        axis=1,
+        [np.sin(day_angle), np.cos(day_angle), np.sin(week_angle), np.cos(week_angle)], axis=1
     )
 
 
@@ -199,10 +198,7 @@ def conversion(bars: Bars, account: str, market: Market, data: DataConfig) -> Ra
     closed_at = second.time + market.bar_seconds
     at_open, age_open = _last_close(second, closed_at, bars.time, bars.time + market.bar_seconds)
     at_close, age_close = _last_close(
-        second,
-        closed_at,
-        bars.time + market.bar_seconds,
-        bars.time + market.bar_seconds,
+        second, closed_at, bars.time + market.bar_seconds, bars.time + market.bar_seconds
     )
     if not quoted_in_account:
         at_open, at_close = 1.0 / at_open, 1.0 / at_close

@@ -185,8 +185,7 @@ class Config(config.Config):
         ),
     )
     max_change: Share = Field(
-        0.5,
-        json_schema_extra=config.searched(0.05, 1.0, when={**_WEIGHTS, "action_map": "change"}),
+        0.5, json_schema_extra=config.searched(0.05, 1.0, when={**_WEIGHTS, "action_map": "change"})
     )
     band: BelowOne = Field(0.05, json_schema_extra=config.searched(0.02, 0.3, when=_WEIGHTS))
     decide_every: SomeBars = Field(
@@ -273,7 +272,7 @@ class Config(config.Config):
                     named = _named(name, value, info.default)
                     raise ValueError(
                         f"{named} changes nothing with `{key}: {here}`, it is read only with "
-                        f"`{key}: {' or '.join(reading)}`: take it out, or set `{key}` to that",
+                        f"`{key}: {' or '.join(reading)}`: take it out, or set `{key}` to that"
                     )
         if self.start_volume and not self.fee_tiers:
             raise ValueError(

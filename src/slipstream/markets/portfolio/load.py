@@ -24,13 +24,7 @@ from slipstream.markets.features.panel import PanelFeatures, panel_features, ref
 from slipstream.markets.features.registry import longest_memory, parameters_of, refuse_endless
 from slipstream.markets.folds import RUNWAY, Range, fold_facts, make_folds
 from slipstream.markets.portfolio.config import Config
-from slipstream.markets.portfolio.record import (
-    Data,
-    Params,
-    Picked,
-    records_of,
-    state_dtype,
-)
+from slipstream.markets.portfolio.record import Data, Params, Picked, records_of, state_dtype
 from slipstream.markets.shared_rules import (
     Segments,
     cache_lines,
@@ -425,10 +419,7 @@ def round_trips(config: Config, spread_bp: Mapping[str, float]) -> dict[str, Any
     tiers = tiers_of(config)
     fee = float(tiers[np.searchsorted(tiers[:, 0], config.start_volume, side="right") - 1, 1])
     return {
-        name: {
-            "spread_bp": spread,
-            "basis_points": 2.0 * (1e4 * fee + config.slippage_bp) + spread,
-        }
+        name: {"spread_bp": spread, "basis_points": 2.0 * (1e4 * fee + config.slippage_bp) + spread}
         for name, spread in spread_bp.items()
     }
 

@@ -487,11 +487,7 @@ def named(frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str)
 
 
 def _without(
-    missing: list[str],
-    frame: pl.DataFrame,
-    dialect: Dialect,
-    config: DataConfig,
-    label: str,
+    missing: list[str], frame: pl.DataFrame, dialect: Dialect, config: DataConfig, label: str
 ) -> RemedyError:
     """The error that names columns that are missing, and those that hold them if numbers tell."""
     listed = ", ".join(name or '""' for name in dialect.columns)
