@@ -88,16 +88,6 @@ def swap_nights(time: IntArray, roll: DayRoll = NEW_YORK_ROLL) -> IntArray:
     return nights
 
 
-def minutes_since_midnight(time: IntArray, zone: str = NEW_YORK) -> IntArray:
-    """Minutes since local midnight of each bar's open, int64 [n]."""
-    return local_time(time, zone) % DAY // 60
-
-
-def weekday(time: IntArray, zone: str = NEW_YORK) -> IntArray:
-    """Local weekday (Monday = 0) of each bar's open, int64 [n]."""
-    return day_weekday(local_time(time, zone) // DAY)
-
-
 def closed_seconds(start: IntArray, stop: IntArray) -> IntArray:
     """Seconds of the weekend (Friday to Sunday 17:00 New York) in [start, stop), int64 [n]."""
     return _closed_before(stop) - _closed_before(start)
@@ -105,13 +95,12 @@ def closed_seconds(start: IntArray, stop: IntArray) -> IntArray:
 
 def in_weekend(time: IntArray) -> BoolArray:
     """Whether a bar opens while the forex market is closed, bool [n]."""
-    return _week_second(time) >= 5 * DAY
+    return _week(local_time(time, NEW_YORK))[1] >= 5 * DAY
 
 
-def _week_second(time: IntArray) -> IntArray:
-    """Local seconds since the forex week opened (Sunday 17:00 New York)."""
-    shifted = local_time(time, NEW_YORK) + DAY - ROLL_SECOND
-    return (shifted + (_EPOCH_WEEKDAY - MONDAY) * DAY) % (7 * DAY)
+def _week(local: IntArray) -> tuple[IntArray, IntArray]:
+    """Number of the forex week (from Sunday 17:00 New York), and local seconds since it opened."""
+    return np.divmod(local + DAY - ROLL_SECOND + (_EPOCH_WEEKDAY - MONDAY) * DAY, 7 * DAY)
 
 
 def _closed_before(time: IntArray) -> IntArray:
@@ -121,8 +110,7 @@ def _closed_before(time: IntArray) -> IntArray:
     inside the weekend, so a weekend lasts 47 or 49 hours twice a year.
     """
     local = local_time(time, NEW_YORK)
-    shifted = local + DAY - ROLL_SECOND + (_EPOCH_WEEKDAY - MONDAY) * DAY
-    week, second = np.divmod(shifted, 7 * DAY)
+    week, second = _week(local)
     nominal = week * 2 * DAY + np.maximum(second - 5 * DAY, 0)
     elapsed: IntArray = nominal - (local - time)
     return elapsed

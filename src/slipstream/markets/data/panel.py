@@ -125,15 +125,20 @@ def panel_of(market: Market, universe: Universe = "common", drop_strays: bool = 
     opens = np.stack([one.time[row[:, a]] for a, one in enumerate(assets)], axis=1)
     tradable = begun & (opens == time[:, None])
     listed = begun if universe == "common" else begun & (_silence(tradable) <= LONGEST_HOLE)
-    close = _columns([one.close for one in assets], row, begun)
+
+    def column(name: str, where: BoolArray) -> FloatArray:
+        return _columns([getattr(one, name) for one in assets], row, where)
+
+    close = column("close", begun)
+    shared = [name for name in assets[0].extra if all(name in one.extra for one in assets)]
     panel = Panel(
         symbols=market.symbols,
         time=time,
-        open=np.where(tradable, _columns([one.open for one in assets], row, begun), close),
-        high=np.where(tradable, _columns([one.high for one in assets], row, begun), close),
-        low=np.where(tradable, _columns([one.low for one in assets], row, begun), close),
+        open=np.where(tradable, column("open", begun), close),
+        high=np.where(tradable, column("high", begun), close),
+        low=np.where(tradable, column("low", begun), close),
         close=close,
-        volume=_columns([one.volume for one in assets], row, tradable),
+        volume=column("volume", tradable),
         listed=listed,
         tradable=tradable,
         segments=segments,
@@ -143,8 +148,8 @@ def panel_of(market: Market, universe: Universe = "common", drop_strays: bool = 
             *_gap_notes(market.symbols, listed & ~tradable, close, time, segments, size),
         ),
         hash=market.hash,
-        spread=_columns([one.spread for one in assets], row, begun),
-        extra=_extra(assets, row, begun),
+        spread=column("spread", begun),
+        extra={name: _columns([one.extra[name] for one in assets], row, begun) for name in shared},
         kind=market.kind,
         accepted=market.accepted,
     )
@@ -256,11 +261,6 @@ def _columns(parts: list[FloatArray], row: IntArray, where: BoolArray) -> FloatA
     """One column of every asset at its own rows, 0 where `where` is false, float64 [T, A]."""
     values = np.stack([part[row[:, a]] for a, part in enumerate(parts)], axis=1)
     return np.where(where, values, 0.0)
-
-
-def _extra(assets: tuple[Bars, ...], row: IntArray, begun: BoolArray) -> dict[str, FloatArray]:
-    shared = [name for name in assets[0].extra if all(name in one.extra for one in assets)]
-    return {name: _columns([one.extra[name] for one in assets], row, begun) for name in shared}
 
 
 def _gap_notes(

@@ -9,13 +9,12 @@ import numpy as np
 
 from slipstream.core.errors import DataError
 from slipstream.core.text import plural
-from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray
+from slipstream.markets.data.bars import FloatArray, IntArray
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.registry import (
     column_of,
     expand,
     longest_memory,
-    require_finite,
     resolve,
     warm_up_rows,
 )
@@ -65,15 +64,14 @@ def panel_features(names: Sequence[str], panel: Panel) -> PanelFeatures:
     values = np.full((len(panel.time), assets, len(names)), np.nan)
     for asset in range(assets):
         for low, high in panel.segments.tolist():
-            first, last = _present(panel.tradable[low:high, asset], low)
-            first += warm_up
-            if last <= first:
+            begun = panel.tradable[low:high, asset]
+            first = low + int(begun.argmax()) + warm_up
+            if not begun.any() or high <= first:
                 continue
-            bars = panel.bars(asset, first - warm_up, last)
+            bars = panel.bars(asset, first - warm_up, high)
             for index, name in enumerate(names):
-                values[first:last, asset, index] = _column(name, bars, warm_up)
-            listed = panel.listed[first:last, asset]
-            values[first:last, asset][~listed] = np.nan
+                values[first:high, asset, index] = column_of(name, bars, warm_up)[warm_up:]
+            values[first:high, asset][~panel.listed[first:high, asset]] = np.nan
     notes = _notes(names, values, warm_up, panel)
     features = PanelFeatures(values, warm_up, tuple(notes), names)
     values.flags.writeable = False
@@ -99,19 +97,6 @@ def refuse_constant(features: PanelFeatures, symbols: Sequence[str], rows: IntAr
                 f"{len(seen):,} bars of the training window and tells an agent nothing: leave it "
                 "out of `features`, or leave the asset out of `symbols`."
             )
-
-
-def _present(tradable: BoolArray, low: int) -> tuple[int, int]:
-    """Rows from the asset's first bar in a segment to the segment's end; empty without a bar."""
-    if not tradable.any():
-        return low, low
-    return low + int(tradable.argmax()), low + len(tradable)
-
-
-def _column(name: str, bars: Bars, warm_up: int) -> FloatArray:
-    column = column_of(name, bars)
-    require_finite(bars, name, column, warm_up)
-    return column[warm_up:]
 
 
 def _notes(names: Sequence[str], values: FloatArray, warm_up: int, panel: Panel) -> list[str]:

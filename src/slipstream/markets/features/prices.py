@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from slipstream.core.days import NEW_YORK
+from slipstream.core.days import DAY, NEW_YORK, local_time
 from slipstream.markets.data.bars import Bars, FloatArray
-from slipstream.markets.data.calendar import minutes_since_midnight, weekday
+from slipstream.markets.data.calendar import day_weekday
 
 
 def log_return(bars: Bars, n: int) -> FloatArray:
@@ -230,8 +230,9 @@ def day_of_week_cos(bars: Bars, n: int) -> FloatArray:
 
 
 def _day_angle(bars: Bars, zone: str) -> FloatArray:
-    return minutes_since_midnight(bars.time, zone).astype(np.float64) * (2.0 * np.pi / 1440.0)
+    minutes = local_time(bars.time, zone) % DAY // 60
+    return minutes.astype(np.float64) * (2.0 * np.pi / 1440.0)
 
 
 def _week_angle(bars: Bars) -> FloatArray:
-    return weekday(bars.time, "UTC").astype(np.float64) * (2.0 * np.pi / 7.0)
+    return day_weekday(bars.time // DAY).astype(np.float64) * (2.0 * np.pi / 7.0)

@@ -306,9 +306,7 @@ def compute(names: Sequence[str], bars: Bars, bar_seconds: int) -> Features:
         )
     values = np.empty((len(bars), len(names)))
     for index, name in enumerate(names):
-        column = column_of(name, bars)
-        values[:, index] = column
-        require_finite(bars, name, column, warm_up)
+        values[:, index] = column_of(name, bars, warm_up)
     values.flags.writeable = False
     return Features(values, tuple(names), warm_up)
 
@@ -360,14 +358,14 @@ def require_distinct(names: Sequence[str]) -> None:
         raise ConfigError(f"Feature {twice!r} is named twice: each may be named once.")
 
 
-def column_of(name: str, bars: Bars) -> FloatArray:
-    """One feature of one symbol, float64 [rows]; the first rows may not be numbers."""
+def column_of(name: str, bars: Bars, warm_up: int) -> FloatArray:
+    """One feature of one symbol, float64 [rows]; numbers in all rows but those of the warm-up.
+
+    Raises:
+        DataError: a column of the data has something else there.
+    """
     feature, n = resolve(name, bars.extra)
-    return bars.extra[name] if feature is None else feature.compute(bars, n)
-
-
-def require_finite(bars: Bars, name: str, column: NDArray[np.float64], warm_up: int) -> None:
-    """Raises DataError when a column has something else than numbers after its warm-up."""
+    column = bars.extra[name] if feature is None else feature.compute(bars, n)
     bad = ~np.isfinite(column[warm_up:])
     if bad.any():
         row = warm_up + int(np.flatnonzero(bad)[0])
@@ -376,6 +374,7 @@ def require_finite(bars: Bars, name: str, column: NDArray[np.float64], warm_up: 
             f"is {column[row]} in {int(bad.sum()):,} of them, the first at "
             f"{stamp(int(bars.time[row]))} UTC: mend the file, or leave the column out."
         )
+    return column
 
 
 # The window of the volume's score is the longest memory: what a hole costs, and the embargo of

@@ -365,18 +365,16 @@ def read_frame(path: Path, config: DataConfig, label: str) -> tuple[Dialect, pl.
         raise DataError(f"{label} does not exist: looked for {path}.") from None
     except UnreadableError as problem:  # a pipe would never end
         raise DataError(f"{label} cannot be read: {problem}. Rename or remove {path}.") from None
+    suffix = path.suffix.lower()
     try:
-        if path.suffix.lower() in (".parquet", ".feather"):
+        if suffix in (".parquet", ".feather"):
             str(path).encode()  # polars opens no other path
-        if path.suffix.lower() == ".parquet":
-            _check_memory(pl.scan_parquet(path, glob=False), label)
-            frame = _plain(pl.read_parquet(path, glob=False))
-            return with_header(tuple(frame.columns), "Parquet"), decimals(frame, config, label)
-        if path.suffix.lower() == ".feather":
-            _check_memory(pl.scan_ipc(path), label)
-            frame = _plain(pl.read_ipc(path))
-            return with_header(tuple(frame.columns), "Feather"), decimals(frame, config, label)
-        dialect, frame = _read_text(path, config, label)
+            scan = pl.scan_parquet(path, glob=False) if suffix == ".parquet" else pl.scan_ipc(path)
+            _check_memory(scan, label)
+            frame = _plain(scan.collect())
+            dialect = with_header(tuple(frame.columns), suffix[1:].capitalize())
+        else:
+            dialect, frame = _read_text(path, config, label)
         return dialect, decimals(frame, config, label)
     except UnicodeEncodeError:
         raise DataError(f"{label} cannot be read. {refuse_path(str(path))}") from None
