@@ -12,7 +12,7 @@ from slipstream.markets.data.checks.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.markets.data.symbols import market_kind
-from slipstream.markets.init import describe_folder, missing_pairs, propose
+from slipstream.markets.init import describe_folder, propose
 
 
 def test_a_folder_of_named_pairs(folder, frame):
@@ -21,7 +21,6 @@ def test_a_folder_of_named_pairs(folder, frame):
         ("EURGBP", 2400, 900),
         ("EURUSD", 2400, 900),
     ]
-    assert missing_pairs(found.usable, "USD") == ("GBPUSD",)
     market = load_market(validate(DataConfig, found.data_section))
     assert market.symbols == ("EURGBP", "EURUSD")
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def start(environment: str, folder: str | None) -> tuple[dict[str, Any], list[st
     head: list[str] = []
     reasons: dict[str, str] = {}
     if environment == "forex":
-        env["account_currency"], reasons = _account(found, names)
+        env["account_currency"], reasons = _account(names)
         if env["account_currency"] != "USD":
             head.append(
                 f"account_currency is {env['account_currency']}: nothing here turns all profits "
@@ -171,7 +172,7 @@ def _refuse_unread(found: FolderDescription) -> None:
         )
 
 
-def _account(found: FolderDescription, names: list[str]) -> tuple[str, dict[str, str]]:
+def _account(names: list[str]) -> tuple[str, dict[str, str]]:
     """The currency that an account is kept in, and why some symbols cannot be traded in it.
 
     US dollars where they serve any symbol, else the currency that serves most; a coin that is only
@@ -179,7 +180,7 @@ def _account(found: FolderDescription, names: list[str]) -> tuple[str, dict[str,
     """
     pairs = [pair for name in names if (pair := parse(name)) is not None]
     others = dict.fromkeys([pair.base for pair in pairs] + [pair.quote for pair in pairs])
-    reasons = {one: _convertible(found, names, one) for one in ("USD", *others)}
+    reasons = {one: _convertible(names, one) for one in ("USD", *others)}
     if len(reasons["USD"]) < len(names):
         return "USD", reasons["USD"]
     money = FIAT | {pair.quote for pair in pairs}
@@ -187,15 +188,19 @@ def _account(found: FolderDescription, names: list[str]) -> tuple[str, dict[str,
     return account, reasons[account]
 
 
-def _convertible(found: FolderDescription, names: list[str], account: str) -> dict[str, str]:
-    """Why some symbols cannot be traded: nothing here turns their profits into `account`."""
-    missing = missing_pairs(found.usable, account)
+def _convertible(names: Sequence[str], account: str) -> dict[str, str]:
+    """Why some symbols cannot be traded: nothing here turns their profits into `account`.
+
+    See docs/rules.md, section 3.
+    """
+    have = {name.upper() for name in names}
     reasons = {}
     for symbol in names:
         pair = parse(symbol)
-        lacking = [m for m in missing if pair is not None and pair.quote in m]
-        if lacking and pair is not None and account not in pair:
-            reasons[symbol] = f"{symbol}: its profits need {lacking[0]} to become {account}."
+        if pair is None or account in pair or {pair.quote + account, account + pair.quote} & have:
+            continue
+        needed = _usual_order(pair.quote, account)
+        reasons[symbol] = f"{symbol}: its profits need {needed} to become {account}."
     return reasons
 
 
@@ -461,22 +466,6 @@ def _described(table: RawTable, config: DataConfig) -> FileDescription:
         extra=tuple(table.extra),
         columns=tuple(config.columns.items()),
     )
-
-
-def missing_pairs(files: tuple[FileDescription, ...], account: str) -> tuple[str, ...]:
-    """Pairs needed to turn each symbol's quote currency into the account's.
-
-    See docs/rules.md, section 3.
-    """
-    have = {file.symbol.upper() for file in files}
-    missing = []
-    for file in files:
-        pair = symbols.parse(file.symbol)
-        if pair is None or account in pair:
-            continue
-        if not {pair.quote + account, account + pair.quote} & have:
-            missing.append(_usual_order(pair.quote, account))
-    return tuple(dict.fromkeys(missing))
 
 
 def _usual_order(currency: str, account: str) -> str:

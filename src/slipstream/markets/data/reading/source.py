@@ -57,7 +57,8 @@ def find_files(config: DataConfig) -> dict[str, Path]:
         )
     named = {symbol: _inside(root, file) for symbol, file in config.files.items()}
     if root.is_file():
-        found = _single_file(root, config)
+        alone = config.symbols if config.symbols and len(config.symbols) == 1 else (root.stem,)
+        found = {alone[0]: [root]}
     else:
         found = _folder_files(root, set(config.symbols or ()) - set(named))
     if config.symbols is None:
@@ -79,11 +80,6 @@ def no_files(root: Path) -> DataError:
         command = f"slipstream data import-finrl {shlex.quote(str(root))} prices"
         do = f"FinRL_Crypto's arrays become such files by `{command}`"
     return DataError(f"Data folder {str(root)!r} holds no .parquet, .csv or .feather file: {do}.")
-
-
-def _single_file(root: Path, config: DataConfig) -> dict[str, list[Path]]:
-    symbol = config.symbols[0] if config.symbols and len(config.symbols) == 1 else root.stem
-    return {symbol: [root]}
 
 
 def _folder_files(root: Path, wanted: set[str]) -> dict[str, list[Path]]:
