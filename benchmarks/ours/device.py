@@ -20,8 +20,8 @@ from slipstream.core.extras import require
 from slipstream.markets.synthetic import PlantedCrypto
 from slipstream.studies.space.published import read_published, settings_of
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.processes.workers import make_shard
 from slipstream.training.settings.config import RunConfig
+from slipstream.training.workers import make_shard
 
 _PHASES = ("act", "learn", "update")  # of an agent; the rest are environments and their replay
 _FOLDS, _TRIALS, _BARS = 6, 500, 20_000

@@ -23,7 +23,7 @@ from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import StepOut, VectorEnv, blank, member_indices
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.processes.crew import Crew
+from slipstream.training.workers import Crew
 
 
 class _Rows:

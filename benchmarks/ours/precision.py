@@ -8,8 +8,8 @@ from typing import Any
 
 from slipstream.markets.synthetic import NOISE_COLUMNS, PlantedForex
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.processes.workers import make_shard
 from slipstream.training.settings.config import resolve
+from slipstream.training.workers import make_shard
 
 _MEMBERS, _EPISODES, _FRESH = 8, 100, 7_000_003
 _BARS = 60_000

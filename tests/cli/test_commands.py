@@ -23,8 +23,7 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.start import prepare
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sections import TrainingConfig
+from slipstream.training.settings.config import TrainingConfig, resolve
 
 MINIBATCH = ["--set", "agent.horizon=128", "--set", "agent.minibatch=100"]
 

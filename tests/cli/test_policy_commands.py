@@ -10,7 +10,7 @@ import pytest
 import slipstream as package
 from slipstream.core.storage import checkpoint
 from slipstream.markets.synthetic import PlantedForex
-from slipstream.training.runs.policy_facts import policy_facts
+from slipstream.training.runs.policies import policy_facts
 
 FAST = {"agent.horizon": 8, "agent.minibatch": 32, "agent.widths": [8]}
 

@@ -36,7 +36,7 @@ from slipstream.studies.search.forecast import SliceSpeed
 from slipstream.studies.search.machinery import Survey
 from slipstream.studies.search.session import Session
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.runs.holdout import HoldoutRegister
+from slipstream.training.environments.parts import HoldoutRegister
 from slipstream.training.settings.config import RunConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))

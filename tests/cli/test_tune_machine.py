@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.training.autotune import tuner
-from slipstream.training.autotune.cells import Cell, LearnSpeed, StepSpeed
-from slipstream.training.autotune.tuner import Findings
+from slipstream.training import autotune
+from slipstream.training.autotune import Cell, Findings, LearnSpeed, StepSpeed
 from slipstream.training.environments import machine_file
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
@@ -23,7 +22,7 @@ def measured(monkeypatch, tmp_path):
         found.stepped[Cell("serial", copies, 1)] = StepSpeed(rate / 2, 1.0, 0.1, 2e7 + 1e5 * copies)
         found.stepped[Cell("process", copies, 2)] = StepSpeed(rate, 1.9, 0.1, 5e7 + 1e5 * copies)
         found.learned[copies, 1] = LearnSpeed(1000 * copies, 0.0, 0.01, 0.02, 0.0)
-    monkeypatch.setattr(tuner, "tune", lambda *_: found)
+    monkeypatch.setattr(autotune, "tune", lambda *_: found)
     return found
 
 
@@ -52,7 +51,9 @@ def test_ctrl_c_shows_what_there_is_and_writes_nothing(slipstream, measured, tmp
 def test_nothing_measured_is_an_error_that_says_why(slipstream, measured, monkeypatch):
     problems = {Cell("serial", 1, 1): "The simulator is gone.\nTraceback (most recent call last)"}
     empty = Findings(measured.config, measured.environment, problems=problems)
-    monkeypatch.setattr(tuner, "tune", lambda *_: replace(empty, left_out=[Cell("serial", 2, 1)]))
+    monkeypatch.setattr(
+        autotune, "tune", lambda *_: replace(empty, left_out=[Cell("serial", 2, 1)])
+    )
     outcome = slipstream("tune-machine", "gym:CartPole-v1", "--seconds", "10")
     assert outcome.code == 2 and outcome.out == ""
     assert "with 1 copies: The simulator is gone. There was no time for: 2 serial." in outcome.err

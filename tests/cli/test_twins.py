@@ -13,7 +13,7 @@ from slipstream.cli import commands
 from slipstream.cli.main import app
 from slipstream.core.errors import _ARGUMENTS as ARGUMENTS
 from slipstream.studies.config import StudyConfig
-from slipstream.training.settings.sections import TrainingConfig
+from slipstream.training.settings.config import TrainingConfig
 
 TWINS = {
     "train": (api.train,),

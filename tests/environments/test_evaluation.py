@@ -8,12 +8,10 @@ from gymnasium import spaces
 import slipstream
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import Episodes
-from slipstream.training.environments.episodes import run_episodes
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluation import Evaluator, run_episodes
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
-from slipstream.training.settings.remarks import remarks
-from slipstream.training.settings.sizing import EvaluationPlan
+from slipstream.training.settings.sizing import EvaluationPlan, remarks
 
 LONG = 20
 

@@ -11,8 +11,13 @@ from slipstream.gym.gymnasium_environment import GymnasiumKind
 from slipstream.kernels.contract import blank, random_actions
 from slipstream.kernels.vector_env import member_indices
 from slipstream.report.inputs import Backtest
-from slipstream.training.environments.environment import Environment, PriceWindow
-from slipstream.training.environments.factory import kind_of, make_environment
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import (
+    DataWindow,
+    kind_of,
+    load_window,
+    make_environment,
+)
 from slipstream.training.environments.kernel_environment import (
     KernelEnvironment,
     KernelKind,
@@ -107,10 +112,9 @@ def test_kinds_answer_for_their_names():
     assert kind_of("forex").divisible and not kernel.divisible
     assert gym.suggested("ppo")["agent"] and kernel.suggested("ppo")
     for refused in (
-        lambda: kernel.renderer({}),
         lambda: gym.check_rules({}, 1),
-        lambda: gym.load_window({}, PriceWindow()),
-        lambda: kernel.load_window({}, PriceWindow()),
+        lambda: load_window("gym:a:B-v1", {}, DataWindow()),
+        lambda: load_window("cartpole", {}, DataWindow()),
     ):
         with pytest.raises(ConfigError):
             refused()
@@ -120,7 +124,7 @@ def test_kinds_answer_for_their_names():
 def test_what_is_loaded(name):
     environment = make_environment(name, {})
     own = isinstance(environment, KernelEnvironment)
-    assert environment.kind.resumable == environment.varied == own
+    assert environment.kind.resumable == own
     noun = environment.kind.most_copies(environment.spec)[1]
     assert noun == ("a kernel" if own else "a Gymnasium environment")
     assert environment.facts["name"] == name
@@ -129,7 +133,6 @@ def test_what_is_loaded(name):
     assert environment.part(Tunable) is environment and environment.part(Backtest) is None
     assert environment.part(Timeline) is None and environment.splits() == ("train",)
     assert environment.check({}) is None
-    assert environment.spec_of(environment.records("fold3/train")) is not None
     held = environment.evaluation("test", 20, 2)
     assert held.num_envs == (40 if own else 16), "foreign copies must each be made"
     held.close()

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from slipstream.cli.video import Film
 from slipstream.core.errors import ConfigError
-from slipstream.training.environments.film import Film
 from slipstream.training.environments.kernel_environment import KernelKind
 
 
 def test_a_hockey_game_is_drawn_to_its_end():
     settings = {"opponents": {"strong": 1.0}, "side": "left", "mode": "train_defense"}
-    film = KernelKind("hockey").renderer(settings)
+    film = Film(KernelKind("hockey").load(settings))
     observation, _ = film.reset(3)
     pictures, ended = [film.render()], False
     while not ended:
@@ -30,7 +30,7 @@ def test_a_hockey_game_is_drawn_to_its_end():
 def test_a_game_against_a_policy_or_in_self_play_is_drawn():
     """The second seat's copies hold the game whose picture is meant."""
     settings = {"self_play": {"opponents": {"random": 1}, "evaluation": {"random": 1}}}
-    film = KernelKind("hockey").renderer(settings)
+    film = Film(KernelKind("hockey").load(settings))
     film.reset(0)
     before = film.render()
     film.step(np.ones(4, np.float32))

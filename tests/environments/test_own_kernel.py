@@ -71,7 +71,7 @@ def test_a_mistake_is_named_before_anything_is_trained(write, tmp_path):
 @pytest.mark.parametrize("members", [1, 2])
 def test_rare_states_while_training(write, tmp_path, monkeypatch, members):
     """Whole numbers that random actions of the check do not reach; in shards, too."""
-    monkeypatch.setattr("slipstream.training.make_workers.usable_cores", lambda: 2)
+    monkeypatch.setattr("slipstream.training.backend.usable_cores", lambda: 2)
     path = write(
         ("out[3] = s.seen[1, 0]", RARE.replace("30.0", "7.5")),
         ("s.sum = s.sum + float(action[0]) * float(d.tenths[0])", "s.sum = s.sum + 0.4"),

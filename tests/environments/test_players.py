@@ -5,7 +5,7 @@ import pytest
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.environment import Part
 from slipstream.training.environments.factory import make_environment, players_of
-from slipstream.training.environments.players import Players, opponent_names, short_name
+from slipstream.training.environments.parts import Players, opponent_names, short_name
 
 MET = {"opponents": {"random": 1.0}, "evaluation": {"random": 1.0}}
 

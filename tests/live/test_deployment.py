@@ -22,8 +22,7 @@ from slipstream.markets.live.deploy import Gate, _figure, _holdout, deploy
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.price_replay import Pass
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.environments.episodes import replay
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluation import Evaluator, replay
 from slipstream.training.population.source import EnvironmentSource
 from slipstream.training.runs.policies import DeployedPolicy
 

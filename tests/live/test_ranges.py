@@ -15,9 +15,8 @@ from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.drift import Ranges
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper import paper
-from slipstream.training.environments.environment import PriceWindow
-from slipstream.training.environments.episodes import Seen, episode_names, run_episodes
-from slipstream.training.environments.kernel_environment import KernelKind
+from slipstream.training.environments.evaluation import Seen, episode_names, run_episodes
+from slipstream.training.environments.factory import DataWindow, load_window
 
 
 def jumping(jumps: dict[int, float]) -> pl.DataFrame:
@@ -59,7 +58,7 @@ def test_ranges_are_those_of_what_is_observed(
     prices = write(tmp_path, {one: table(week(420), 1.1, k) for k, one in enumerate(pairs)})
     section = {"data": {"folder": str(prices)}, "features": ["log_return_1", "rsi_14"]}
     section |= {"lookback": 2, **options}
-    environment = KernelKind(name).load_window(section, PriceWindow())
+    environment = load_window(name, section, DataWindow())
     passes, rows = len(episode_names(environment, "window") or [""]), list[np.ndarray]()
 
     def act(seen: Seen) -> np.ndarray:

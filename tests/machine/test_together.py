@@ -19,8 +19,8 @@ from slipstream.jit.fast import together as together_module
 from slipstream.jit.fast.together import Later, together
 from slipstream.jit.gemm import product_calls
 from slipstream.jit.gemm.products import add_product
-from slipstream.training.processes import workers
-from slipstream.training.processes.workers import compilers
+from slipstream.training import workers
+from slipstream.training.workers import compilers
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from slipstream.cli.checkup import Phases, diagnose, phases_of
 from slipstream.core.errors import ConfigError
-from slipstream.training.runs.diagnosis import Phases, diagnose, phases_of
 from slipstream.training.settings.config import resolve
 
 

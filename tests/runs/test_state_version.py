@@ -11,8 +11,7 @@ import slipstream
 from slipstream.core.errors import VersionError
 from slipstream.core.storage.checkpoint import MANIFEST, checkpoints
 from slipstream.core.storage.files import write_sealed
-from slipstream.training.runs.run import Run
-from slipstream.training.runs.state_version import check_state_version, state_version
+from slipstream.training.runs.run import Run, check_state_version, state_version
 
 SETTINGS = {"agent.horizon": 16, "agent.minibatch": 32, "evaluation.episodes": 4}
 OLD = {"slipstream": "0.0.9", "training": 0, "agent": 1}

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.storage import yaml_file
-from slipstream.training.settings.config import RunConfig, resolve
-from slipstream.training.settings.target import parse_overrides
+from slipstream.training.settings.config import RunConfig, parse_overrides, resolve
 
 
 def refusal(target, overrides=()):

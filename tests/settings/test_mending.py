@@ -5,8 +5,7 @@ import pytest
 from slipstream.core.errors import ResourceError
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
-from slipstream.training.settings.mending import limited, mended, mends, size_of
-from slipstream.training.settings.sizing import check_memory
+from slipstream.training.settings.sizing import check_memory, limited, mended, mends, size_of
 
 
 def test_values_are_round_and_the_largest_that_are_enough():

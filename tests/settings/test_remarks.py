@@ -2,7 +2,7 @@
 
 import slipstream
 from slipstream.training.settings.config import resolve
-from slipstream.training.settings.remarks import update_takes
+from slipstream.training.settings.sizing import update_takes
 
 
 def test_what_will_help_follows_from_the_agent():

@@ -11,7 +11,7 @@ import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.nets.policy_file import pack
-from slipstream.training.environments import suggested
+from slipstream.training.environments import environment as module
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 from slipstream.training.settings.sizing import choose_num_envs, resolve_num_envs
@@ -125,7 +125,7 @@ def test_presets_are_announced_and_give_way_to_the_user(monkeypatch):
             "CartPole-v1": {"ppo": {"agent": {"epochs": 3}, "training": {"total_steps": 4000}}}
         },
     }
-    monkeypatch.setattr(suggested, "_gymnasium", lambda: file)
+    monkeypatch.setattr(module, "_gymnasium", lambda: file)
     config = resolve("gym:CartPole-v1", {"training.total_steps": 5000})
     assert (config.agent.epochs, config.agent.horizon) == (3, 64)
     assert config.training.total_steps == 5000
@@ -138,7 +138,7 @@ def test_presets_are_announced_and_give_way_to_the_user(monkeypatch):
 
 
 def test_every_preset_is_a_config():
-    for env_id in suggested._gymnasium()["ids"]:
+    for env_id in module._gymnasium()["ids"]:
         config = resolve(f"gym:{env_id}")
         assert config.preset_note is not None
         assert resolve(config.as_mapping()) == config

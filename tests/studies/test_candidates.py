@@ -31,8 +31,8 @@ from slipstream.studies.record.ledger import Ledger, Slot, Verdict, ranked
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics import bootstrap
 from slipstream.studies.statistics.returns import FoldMap, closest
+from slipstream.training.environments.parts import Opening
 from slipstream.training.population.member import DailyReturns
-from slipstream.training.runs.holdout import Opening
 
 FACTS = {"paths": [[0, 0, 1, 1, 2, 2]], "folds": [{"groups": [2 * k, 2 * k + 1]} for k in range(3)]}
 

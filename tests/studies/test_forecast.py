@@ -30,8 +30,7 @@ from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.start import base_config, prepare
 from slipstream.studies.study import hours_of
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.target import parse_overrides
+from slipstream.training.settings.config import parse_overrides, resolve
 
 SPEC = resolve_environment("cartpole", {}).spec
 RATES = {"low": 0.9, "high": 0.99}

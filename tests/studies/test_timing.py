@@ -17,9 +17,9 @@ from slipstream.studies.outcome.winner import final_slots, holdout_facts
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Trial, Verdict
 from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths, fold_score
+from slipstream.training.environments.parts import Opening
 from slipstream.training.population.member import DailyReturns, Outcome
 from slipstream.training.population.passes import join_passes, pass_growth
-from slipstream.training.runs.holdout import Opening
 
 DAY = 86_400
 PAIRS = MarketSpec(("EURUSD",), "USD", 1_000.0, DAY // 2, 520.0, 260.0, "00:00 UTC")

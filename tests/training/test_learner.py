@@ -20,10 +20,9 @@ from slipstream.rl.nets import torch_device
 from slipstream.studies.start import base_config
 from slipstream.training.callbacks.events import Checkpointed
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.learner import check_learner, last_device, learner_of
 from slipstream.training.runs.run import Run
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sections import TrainingConfig
+from slipstream.training.settings.config import TrainingConfig, resolve
+from slipstream.training.settings.sizing import check_learner, learner_of
 from slipstream.training.trainer import resume, train
 
 SETTINGS = {
@@ -248,9 +247,9 @@ def test_a_run_goes_on_elsewhere_only_when_asked(tmp_path, monkeypatch, precisio
     config = resolve(SETTINGS, {f"training.{name}": one for name, one in settings.items()})
     run = Run.create(config, tmp_path / "run", say=said.append)
     _stopped(run)
-    assert last_device(run) == "cuda:0"
+    assert run.device == "cuda:0"
     api.resume(run, device="cpu", report=False)
-    assert last_device(run) == "cpu" and run.config.training.device == "cuda:0"
+    assert run.device == "cpu" and run.config.training.device == "cuda:0"
     moved = [note for note in run.provenance["notes"] if f"is trained on {where}, " in note]
     assert len(moved) == 1 and "before that it was on cuda:0" in moved[0] and moved[0] in said
     assert run.result is not None
@@ -282,4 +281,4 @@ def test_a_run_is_not_moved_to_a_card_that_is_not_there(tmp_path):
     if torch.cuda.device_count() == 0:
         with pytest.raises(ResourceError, match="cuda:7 was asked for"):
             api.resume(run, device="cuda:7", report=False)
-        assert last_device(run) == "cpu" and "notes" not in run.provenance
+        assert run.device == "cpu" and "notes" not in run.provenance

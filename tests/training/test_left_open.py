@@ -8,9 +8,9 @@ from slipstream.gym import gymnasium_environment
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.report.run.evaluation import game, random_policy
 from slipstream.training import shard, trainer
-from slipstream.training.autotune.cells import Cell, measure_steps
+from slipstream.training.autotune import Cell, measure_steps
+from slipstream.training.backend import make_workers
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.make_workers import make_workers
 from slipstream.training.runs.policies import evaluate_best
 from slipstream.training.settings.config import resolve
 

@@ -9,12 +9,11 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.gym.process import launcher
-from slipstream.training import make_workers
-from slipstream.training.autotune import tuner
+from slipstream.training import autotune
 from slipstream.training.environments.environment import Stepping
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
-from slipstream.training.settings.remarks import remarks
+from slipstream.training.settings.sizing import remarks
 from slipstream.training.track import Track
 
 ENV = """
@@ -171,7 +170,7 @@ def test_a_kernel_is_compiled_not_stepped_by_processes(tmp_path):
 def test_evaluation_repeats_lost_episodes(flaky, tmp_path):
     """Scores with faults are those without: an episode is begun again from its first step."""
     from slipstream.gym.gymnasium_environment import GymnasiumKind
-    from slipstream.training.environments.episodes import run_episodes
+    from slipstream.training.environments.evaluation import run_episodes
 
     found = []
     for every, backend in ((0, "serial"), (45, "process")):
@@ -239,7 +238,9 @@ def test_first_steps_are_taken_by_a_worker(first, tmp_path, how, words):
 def test_what_ends_its_process_later_is_said(first, tmp_path, monkeypatch, how, words):
     """A run of one member has a child to step copies that processes are too slow for."""
     name, kwargs, who = first
-    monkeypatch.setattr(make_workers, "_WITH_THREADS", set())  # another test may have loaded torch
+    monkeypatch.setattr(
+        "slipstream.training.backend._WITH_THREADS", set()
+    )  # another test may have loaded torch
     config = {"env": {"name": name, "kwargs": {**kwargs(how), "after": 100}}}
     with pytest.raises(SlipstreamError, match=words):
         slipstream.train(
@@ -251,7 +252,7 @@ def test_what_ends_its_process_later_is_said(first, tmp_path, monkeypatch, how, 
 @pytest.mark.long
 def test_a_lone_member_is_the_same_here_and_in_a_child(first, tmp_path, monkeypatch, capfd):
     name, kwargs, _ = first
-    monkeypatch.setattr(make_workers, "_WITH_THREADS", set())
+    monkeypatch.setattr("slipstream.training.backend._WITH_THREADS", set())
     config = {"env": {"name": name, "kwargs": {**kwargs(""), "after": 1}}}
     runs = []
     for backend in ("auto", "serial"):
@@ -267,7 +268,7 @@ def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
     name, kwargs, who = first
     slipstream.make_vec(name, 2, kwargs=kwargs("")).close()
     config = resolve({"env": {"name": name, "kwargs": kwargs("")}})
-    tuner.tune(config, 20.0)
+    autotune.tune(config, 20.0)
     assert len(who()) > 1 and os.getpid() not in who()
     resolve_environment(name, {"kwargs": kwargs("")}).tried(
         config.with_training(backend="serial").training.stepping
@@ -278,7 +279,7 @@ def test_this_process_steps_no_copy_unless_that_is_asked_for(first):
 def test_a_machine_is_not_measured_with_what_ends_its_process(first):
     name, kwargs, _ = first
     with pytest.raises(KernelError, match="ended without a word"):
-        tuner.tune(resolve({"env": {"name": name, "kwargs": kwargs("exit")}}), 100.0)
+        autotune.tune(resolve({"env": {"name": name, "kwargs": kwargs("exit")}}), 100.0)
 
 
 def test_settings_that_do_nothing_are_said():

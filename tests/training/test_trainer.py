@@ -15,6 +15,7 @@ import pytest
 from slipstream.core.errors import ResourceError
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.interruption import Interrupted
+from slipstream.training.backend import make_workers
 from slipstream.training.callbacks.events import (
     Checkpointed,
     Evaluated,
@@ -26,7 +27,6 @@ from slipstream.training.callbacks.events import (
 )
 from slipstream.training.callbacks.telling import phases_of
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.make_workers import make_workers
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 from slipstream.training.trainer import Trainer, resume, train
@@ -228,7 +228,7 @@ def test_workers_end_with_their_parent(tmp_path):
     program = (
         "import os, signal, sys; from slipstream.training.settings.config import resolve;"
         "from slipstream.training.environments.factory import resolve_environment;"
-        "from slipstream.training.make_workers import make_workers;"
+        "from slipstream.training.backend import make_workers;"
         "s = {'training.members': 3, 'training.shards': 3, 'training.num_envs': 8};"
         "c = resolve('cartpole', s);"
         "w = make_workers(c, resolve_environment(c.env_name, c.env_settings)); w.call('reset');"

@@ -27,7 +27,7 @@ from slipstream.gym.process.worker import HANG_SIGNAL
 from slipstream.kernels.contract import blank
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.vector_env import member_indices
-from slipstream.training.environments.episodes import lost_sentence, run_episodes
+from slipstream.training.environments.evaluation import lost_sentence, run_episodes
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

@@ -16,9 +16,13 @@ from slipstream.core.text import moment
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.training.callbacks.events import Listener
-from slipstream.training.environments.environment import Environment, PriceWindow
-from slipstream.training.environments.factory import carried_settings, chosen_environment
-from slipstream.training.environments.players import SNAPSHOTS
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.factory import (
+    DataWindow,
+    carried_settings,
+    chosen_environment,
+)
+from slipstream.training.environments.parts import SNAPSHOTS
 from slipstream.training.runs.policies import (
     DeployedPolicy,
     Tracks,
@@ -29,7 +33,7 @@ from slipstream.training.runs.policies import (
     seen_rows,
 )
 from slipstream.training.runs.run import CHECKPOINTS, CONFIG, Run
-from slipstream.training.settings.target import Overrides, parse_overrides
+from slipstream.training.settings.config import Overrides, parse_overrides
 
 if TYPE_CHECKING:
     from slipstream.training.runs.games import Games
@@ -249,7 +253,7 @@ def export(
     else:
         run = path if isinstance(path, Run) else Run.open(path, trust=trust)
         policy, config = load_policy(run, member), run.config
-    environment = chosen_environment(config.env_name, config.env_settings, PriceWindow())
+    environment = chosen_environment(config.env_name, config.env_settings, DataWindow())
     return write_onnx(policy, *seen_rows(policy, environment), Path(onnx), opset)
 
 
@@ -267,7 +271,7 @@ def environment_of(
         ConfigError: the environment has no prices, or a date cannot be read.
     """
     carried = carried_settings(run.provenance)
-    window = PriceWindow(data, symbols, moment(start), moment(stop), carried)
+    window = DataWindow(data, symbols, moment(start), moment(stop), carried)
     return chosen_environment(run.config.env_name, run.config.env_settings, window)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.api.environment import named
 from slipstream.gym.object_environment import Given
-from slipstream.training.callbacks.notebook import listener_here
+from slipstream.training.callbacks.console import listener_here
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
-from slipstream.training.settings.target import Overrides, parse_overrides
+from slipstream.training.settings.config import Overrides, parse_overrides
 
 if TYPE_CHECKING:
     from slipstream.studies.record.folder import StudyFolder

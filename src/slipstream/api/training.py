@@ -14,21 +14,29 @@ from slipstream.core.text import to_stderr
 from slipstream.gym.object_environment import Given
 from slipstream.training import trainer
 from slipstream.training.backend import as_measured, resolve_backend
+from slipstream.training.callbacks.console import NotebookListener, listener_here
 from slipstream.training.callbacks.events import Listener
-from slipstream.training.callbacks.notebook import NotebookListener, listener_here
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
 from slipstream.training.environments.curriculum import check_curriculum
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import (
     resolve_environment,
 )
-from slipstream.training.learner import check_learner, going_on
 from slipstream.training.runs.run import Run, free_path
 from slipstream.training.runs.wandb_tracker import check_tracker, tracked
-from slipstream.training.settings.config import RunConfig, resolve
-from slipstream.training.settings.remarks import remarks
-from slipstream.training.settings.sizing import check_memory, resolve_num_envs
-from slipstream.training.settings.target import Overrides, parse_overrides, passed_over
+from slipstream.training.settings.config import (
+    Overrides,
+    RunConfig,
+    parse_overrides,
+    passed_over,
+    resolve,
+)
+from slipstream.training.settings.sizing import (
+    check_learner,
+    check_memory,
+    remarks,
+    resolve_num_envs,
+)
 
 
 def train(
@@ -146,7 +154,7 @@ def resume(
     if other:
         run.say(other)
         run.record(notes=list(dict.fromkeys([*facts.get("notes", []), other])))
-    config = going_on(run, device, num_envs)
+    config = run.resume_config(device, num_envs)
     environment, measured = as_measured(config, environment)
     if measured:
         run.say(measured)

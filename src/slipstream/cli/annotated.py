@@ -14,8 +14,7 @@ from slipstream.core.storage import yaml_file
 from slipstream.core.text import printable
 from slipstream.studies.config import StudyConfig
 from slipstream.training.environments.factory import kind_of
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.target import STUDY
+from slipstream.training.settings.config import STUDY, RunConfig
 
 _WIDTH = 96
 

@@ -212,7 +212,7 @@ def device_named(device: str | None, gpu: int | None) -> str | None:
 def train_given(given: Mapping[str, Any]) -> dict[str, Any]:
     """What `train`'s options say, by dotted path."""
     from slipstream.core.storage import yaml_file
-    from slipstream.training.settings.target import parse_overrides
+    from slipstream.training.settings.config import parse_overrides
 
     flags = {name: given[name] for name in ("num_envs", "members", "total_steps", "seed")}
     flags["device"] = device_named(given["device"], given["gpu"])
@@ -231,7 +231,7 @@ def train_given(given: Mapping[str, Any]) -> dict[str, Any]:
 def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What `tune`'s options say: overrides by dotted path, and fields of the study."""
     from slipstream.core.storage import yaml_file
-    from slipstream.training.settings.target import parse_overrides
+    from slipstream.training.settings.config import parse_overrides
 
     steps = given["total_steps"]
     flags: dict[str, Any] = {

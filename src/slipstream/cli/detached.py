@@ -79,10 +79,8 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     from slipstream.jobs.memory import run_memory, study_memory
     from slipstream.studies.record.status import lookup
     from slipstream.studies.start import prepare
-    from slipstream.training.learner import going_on
     from slipstream.training.runs.run import Run
-    from slipstream.training.settings.config import resolve
-    from slipstream.training.settings.target import read_config
+    from slipstream.training.settings.config import read_config, resolve
 
     if given["cluster"]:  # other machines'
         return 0
@@ -93,7 +91,7 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     folder, study = lookup(given["run"])
     if study is None:
         run = Run.open(folder, trust=given["trust"])
-        return run_memory(going_on(run, num_envs=given["num_envs"]))
+        return run_memory(run.resume_config(num_envs=given["num_envs"]))
     return study_memory(*prepare(read_config(study.config), {}, {}), given["workers"])
 
 

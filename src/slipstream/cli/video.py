@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.storage.files import disk_errors
+from slipstream.kernels.interpreted import Records
+from slipstream.kernels.vector_env import blank
+from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of
 
 if TYPE_CHECKING:
@@ -55,14 +58,13 @@ def film(run: Run, path: Path, opponent: str | None = None) -> Path:
 def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     from slipstream.api import load_policy
     from slipstream.gym.masks import mask_of
-    from slipstream.training.environments.film import Film
     from slipstream.training.runs.games import game_against, opponent_of
 
     config = run.config
     kind = kind_of(config.env_name)
     env_id = kind.short_name
     if opponent is None:
-        env = kind.renderer(config.env_settings)
+        env = kind.renderer(config.env_settings) or Film(kind.load(config.env_settings))
     else:
         two = opponent_of(config.env_name, opponent)
         env = Film(game_against(config.env_name, config.env_settings, 0, two))
@@ -81,6 +83,69 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
             ended = terminated or truncated
         frames.append(_picture(env, env_id))
     return frames
+
+
+class Film:
+    """One copy of a kernel whose module has `picture(s, p, d)`, uint8 [H, W, 3] of a record.
+
+    Args:
+        environment: of one player.
+
+    Raises:
+        ConfigError: the kernel draws no pictures, or more than one player acts.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        kernel = getattr(environment, "kernel", None)
+        if kernel is None or not hasattr(kernel.module, "picture"):
+            raise ConfigError(
+                f"{environment.name} is a kernel and draws no pictures; --video is for gym:ID "
+                "environments and for kernels with a function `picture`, such as hockey."
+            )
+        if environment.spec.players > 1:
+            raise ConfigError(
+                f"{environment.name} has two players here: name one's opponent for --video, such "
+                "as `--opponent strong`."
+            )
+        env = environment.evaluation("train", 1)
+        game: Any = getattr(env, "game", env)  # of copies whose other seat somebody has
+        self._env, self._game, self._out = env, game, blank(env)
+
+    def reset(self, seed: int) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Begins the evaluation episode 0 of that seed."""
+        first = np.zeros(1, np.int64)
+        self._env.begin(first, first, seed, self._out.obs, self._out.mask)
+        return self._out.obs[0].copy(), {}
+
+    @property
+    def mask(self) -> NDArray[np.bool_] | None:
+        """Which choices are allowed next, [choices]; None where all always are."""
+        return None if self._out.mask is None else self._out.mask[0]
+
+    def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
+        """Gymnasium's five."""
+        spec, out = self._env.spec, self._out
+        row = np.asarray(action, spec.action_dtype).reshape(1, spec.action_width)
+        self._env.step(np.ascontiguousarray(row), out, 0)
+        self._env.drain_episodes()
+        return (
+            out.obs[0].copy(),
+            float(out.reward[0]),
+            bool(out.terminated[0]),
+            bool(out.truncated[0]),
+            {},
+        )
+
+    def render(self) -> NDArray[np.uint8]:
+        """The picture of the present record."""
+        env = self._game
+        s, p = Records(env.state)[0], Records(env.params)[int(env.book["which"][0])]
+        drawn: NDArray[np.uint8] = env.kernel.module.picture(s, p, env.loaded.data)
+        return drawn
+
+    def close(self) -> None:
+        """Releases the copy."""
+        self._env.close()
 
 
 def _picture(env: Any, env_id: str) -> NDArray[np.uint8]:

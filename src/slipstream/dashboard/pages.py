@@ -26,10 +26,9 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Slot, Trial, best_trials
 from slipstream.training.callbacks.metrics import EVALUATIONS, METRICS
 from slipstream.training.environments.factory import kind_of
-from slipstream.training.population.under_way import UNDER_WAY
+from slipstream.training.population.state import UNDER_WAY
 from slipstream.training.runs.run import CHECKPOINTS, CONFIG, PROVENANCE, REPORT, RESULT
-from slipstream.training.settings.sections import EvaluationConfig, TrainingConfig
-from slipstream.training.settings.target import STUDY, read_config
+from slipstream.training.settings.config import STUDY, EvaluationConfig, TrainingConfig, read_config
 
 VIDEOS = (".gif", ".mp4")
 _MOST = 400  # settings; checkpoints and videos that are named

@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -45,13 +45,14 @@ from slipstream.kernels.loop import HOLD
 from slipstream.kernels.sources import is_own
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import VectorEnv, blank
-from slipstream.training.environments import suggested
 from slipstream.training.environments.environment import (
     LONGEST,
     Environment,
     EnvironmentKind,
     Sections,
     Stepping,
+    for_gymnasium,
+    gymnasium_preset,
 )
 from slipstream.training.environments.machine_file import Identity, Tunable, Way
 
@@ -127,7 +128,6 @@ class GymnasiumEnvironment(Tunable):
     warnings: tuple[str, ...] = ()
 
     kind: GymnasiumKind
-    varied: ClassVar[bool] = False
 
     def copies(
         self,
@@ -247,9 +247,6 @@ class GymnasiumEnvironment(Tunable):
             **more,
         )
 
-    def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
-        return self  # copies cannot be told how to differ
-
 
 @dataclass(frozen=True)
 class GymnasiumKind(EnvironmentKind):
@@ -279,10 +276,10 @@ class GymnasiumKind(EnvironmentKind):
         return self.name, section
 
     def suggested(self, agent_name: str) -> Sections:
-        return suggested.for_gymnasium(_id(self.name), agent_name)
+        return for_gymnasium(_id(self.name), agent_name)
 
     def preset_note(self, agent_name: str, resolved: Sections) -> str | None:
-        preset = suggested.gymnasium_preset(_id(self.name), agent_name) or {}
+        preset = gymnasium_preset(_id(self.name), agent_name) or {}
         values = [
             f"{section}.{key}={value}"
             for section, fields in preset.items()

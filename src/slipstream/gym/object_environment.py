@@ -29,8 +29,12 @@ from slipstream.gym.trainable import check_trainable
 from slipstream.gym.vector_environment import BatchedCopies, VectorEnvironment, VectorKind, door_of
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import StepOut, VectorEnv
-from slipstream.training.environments import suggested
-from slipstream.training.environments.environment import LONGEST, Environment, Sections
+from slipstream.training.environments.environment import (
+    LONGEST,
+    Environment,
+    Sections,
+    for_gymnasium,
+)
 from slipstream.training.environments.machine_file import Identity
 
 OBJECT = "object:"
@@ -267,7 +271,7 @@ class ObjectKind(GymnasiumKind):
         return self.name.removeprefix(OBJECT)
 
     def suggested(self, agent_name: str) -> Sections:
-        found = dict(suggested.for_gymnasium(self.name, agent_name))
+        found = dict(for_gymnasium(self.name, agent_name))
         copies = _KNOWN[self.name].num_envs if self.name in _KNOWN else None
         training = {} if copies is None else {"num_envs": copies}
         return {**found, "training": {**found["training"], **training}}

@@ -21,8 +21,7 @@ from slipstream.report.run.report import build_page
 from slipstream.report.study.page import study_page
 from slipstream.report.study.view import read_view
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.runs.policies import DeployedPolicy, forced_sentences
-from slipstream.training.runs.policy_facts import policy_facts
+from slipstream.training.runs.policies import DeployedPolicy, forced_sentences, policy_facts
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 

@@ -26,7 +26,7 @@ from slipstream.report.canvas import (
 from slipstream.report.inputs import Curve
 from slipstream.report.page import Section, picture
 from slipstream.report.statistics import Floats
-from slipstream.training.callbacks.recent_episodes import PREFIX
+from slipstream.training.callbacks.events import PREFIX
 from slipstream.training.runs.run import Run
 
 _MOST_POINTS = 1_000

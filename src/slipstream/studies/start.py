@@ -23,16 +23,19 @@ from slipstream.studies.space.published import settings_of
 from slipstream.studies.space.space import DEFAULT, SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.environments.factory import kind_of
-from slipstream.training.learner import check_learner
-from slipstream.training.settings.config import RunConfig, refuse_retired, section_of, switch_agent
-from slipstream.training.settings.target import (
+from slipstream.training.settings.config import (
     CRYPTO,
     STUDY,
+    RunConfig,
     copied,
     override,
     read_config,
     read_target,
+    refuse_retired,
+    section_of,
+    switch_agent,
 )
+from slipstream.training.settings.sizing import check_learner
 
 MARKET_COPIES, GAME_COPIES = 12, 16  # per member: what 100,000 steps can bear
 _UNREPORTED = "The study is complete, its page is not. Write it with:"

@@ -57,7 +57,7 @@ from slipstream.training.callbacks.telling import vectorized_line
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.population.batches import weighed
 from slipstream.training.population.pool import Pool
-from slipstream.training.runs.state_version import check_state_version, state_version
+from slipstream.training.runs.run import check_state_version, state_version
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.trust import enter
 

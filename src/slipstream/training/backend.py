@@ -1,23 +1,27 @@
-"""Which backend a run's copies are stepped by; it changes no result."""
+"""How a run is executed: the backend that steps its copies, and the workers of its shards.
+
+No result depends on either.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
+from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.kernels.vector_env import member_indices
+from slipstream.training.child import THREADED
+from slipstream.training.cluster.cluster import ClusterOptions
+from slipstream.training.cluster.cluster_workers import ClusterWorkers
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.episodes import lost_sentence
 from slipstream.training.environments.machine_file import Tunable, recall
+from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
-
-if TYPE_CHECKING:
-    from slipstream.training.runs.run import Run
-
-_KEPT = 20  # faults whose texts a run keeps
-_LONGEST = 2_000  # characters of one
+from slipstream.training.settings.sizing import learner_of
+from slipstream.training.shard import cut
+from slipstream.training.workers import LocalWorker, ProcessWorkers, Workers, never_stop
 
 
 def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
@@ -82,21 +86,50 @@ def as_measured(config: RunConfig, environment: Environment) -> tuple[Environmen
     return environment, f"{said}."
 
 
-def note_faults(run: Run, lists: Sequence[Sequence[Any]]) -> None:
-    """Says and records what failed in copies or their processes since the last call."""
-    faults = [fault for one in lists for fault in one]
-    said = lost_sentence(faults)
-    if said:
-        run.say(said)
-    texts = [str(fault)[:_LONGEST] for fault in faults if fault.kind != "given up"]
-    if not texts:
-        return
-    known = run.provenance.get("faults", {"number": 0, "last": []})
-    number = known["number"] + len(texts)
-    run.record(faults={"number": number, "last": [*known["last"], *texts][-_KEPT:]})
-    first = texts[0].splitlines()[0]
-    run.say(
-        f"{len(texts)} failures of copies or their processes ({number} in this run), the first: "
-        f"{first} Their steps are not learned from, their episodes count as truncated; the texts "
-        "are in provenance.json."
+_WITH_THREADS = THREADED | {"torch"}  # libraries whose threads what learns would miss in a fork
+
+
+def make_workers(
+    config: RunConfig,
+    environment: Environment,
+    check_stop: Callable[[], None] = never_stop,
+    cluster: ClusterOptions | None = None,
+    run: Run | None = None,
+) -> Workers:
+    """As many workers as the config says and the members allow; results do not depend on it.
+
+    Args:
+        config, environment: of the run.
+        check_stop: called now and then in an evaluation, in whichever process runs it; it may raise
+            `StoppedError`.
+        cluster: whose actors do it; None: this process or its children.
+        run: what a cluster is asked for, and who is told of its nodes.
+    """
+    if cluster is not None and run is not None:
+        return ClusterWorkers(config, environment, cluster, run, check_stop)
+    training = config.training
+    wanted = usable_cores() if training.shards == "auto" else int(training.shards)
+    if training.device != "cpu":
+        wanted = 1  # a card's members are calculated together
+    members = cut(training.members, wanted)
+    if len(members) == 1 and not _watched(config, environment):
+        return LocalWorker(config, environment, check_stop)
+    return ProcessWorkers(config, environment, members, check_stop)
+
+
+def _watched(config: RunConfig, environment: Environment) -> bool:
+    """Whether a lone shard is a child's: its environment may hang, or end the process it is in.
+
+    Nothing is slower by it, as a worker process would be that is asked for each step. A fork has
+    no threads of libraries that run some, of torch neither: what learns would miss them.
+    """
+    training, image = config.training, environment.spec.is_image
+    tunable = environment.part(Tunable)
+    return (
+        tunable is not None
+        and sys.platform == "linux"
+        and training.backend == "auto"
+        and learner_of(training.learner, training.device, image) == "compiled"
+        and _WITH_THREADS.isdisjoint(sys.modules)
+        and tunable.endangers(int(training.num_envs))
     )

@@ -16,18 +16,112 @@ from slipstream.core.storage.checkpoint import read_chunks, write_chunks
 from slipstream.core.storage.interruption import StoppedError
 from slipstream.jit.gate import RunTasks, in_sequence
 from slipstream.kernels.spec import Spec
-from slipstream.kernels.vector_env import member_indices
+from slipstream.kernels.vector_env import Episodes, member_indices
 from slipstream.rl.agents.agent import Agent, AgentConfig
 from slipstream.rl.agents.discover import load_agent
 from slipstream.rl.nets.policy_file import Tensors, pack
-from slipstream.training.callbacks.recent_episodes import RecentEpisodes
+from slipstream.training.callbacks.events import PREFIX
 from slipstream.training.collector import REPLAY, make_collector
 from slipstream.training.environments.curriculum import Curriculum, write_params
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.environments.players import MemberOpponents, Players
-from slipstream.training.learner import learner_of
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.environments.parts import MemberOpponents, Players
+from slipstream.training.settings.sizing import learner_of
 from slipstream.training.track import Track
+
+RECENT = 100  # training episodes that the score is the mean of
+
+
+class RecentEpisodes:
+    """Returns, lengths and metrics of the last `RECENT` episodes, oldest overwritten.
+
+    Args:
+        spec: of the environment; each of its metrics becomes a column ``episode/NAME``.
+        members: m.
+        num_envs: copies of each.
+
+    Attributes:
+        counts: int64 [m], training episodes ended so far.
+    """
+
+    def __init__(self, spec: Spec, members: int, num_envs: int) -> None:
+        self._names = [metric.name for metric in spec.metrics]
+        self._num_envs = num_envs
+        # [m, RECENT, 2 + metrics]: return, length, the environment's own.
+        self._rows = np.full((members, RECENT, 2 + len(self._names)), np.nan)
+        self.counts = np.zeros(members, np.int64)
+        self._before = self.counts.copy()  # the last `add`
+        self._cut = np.full(members * num_envs, spec.stagger)  # first episodes, of a drawn length
+
+    def add(self, ended: Episodes) -> None:
+        """Takes what ended, but for what a fault cut or a length that was drawn."""
+        unknown = np.full(len(ended.e), np.nan)
+        own = (ended.metrics.get(name, unknown) for name in self._names)
+        columns = [ended.ret, ended.length, *own]
+        rows = np.stack(columns, axis=1).astype(np.float64) if len(ended.e) else np.zeros((0, 0))
+        self._before[:] = self.counts
+        lost = ended.lost
+        for k, e in enumerate(ended.e.tolist()):
+            if lost is not None and lost[k]:
+                continue
+            if self._cut[e]:  # its return says little
+                self._cut[e] = False
+                continue
+            m = e // self._num_envs
+            self._rows[m, self.counts[m] % RECENT] = rows[k]
+            self.counts[m] += 1
+
+    def added(self, m: int) -> list[dict[str, float]]:
+        """What the last `add` took of a member: ``return``, ``length`` and metrics of each episode.
+
+        Of more than `RECENT` the last ones.
+        """
+        first = max(int(self._before[m]), int(self.counts[m]) - RECENT)
+        rows = self._rows[m, np.arange(first, int(self.counts[m])) % RECENT]
+        names = ("return", "length", *self._names)
+        return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """Returns of the recent episodes, [m, RECENT]; NaN where there are none yet."""
+        return self._rows[..., 0]
+
+    def scores(self) -> NDArray[np.float64]:
+        """Mean return of each member's recent episodes, [m]; NaN before the first."""
+        return self._mean(0)
+
+    def means(self) -> dict[str, NDArray[np.float64]]:
+        """Means of recent episodes, [m] each: ``length``, and ``episode/NAME`` of each metric."""
+        own = {f"{PREFIX}{name}": self._mean(2 + k) for k, name in enumerate(self._names)}
+        return {"length": self._mean(1), **own}
+
+    def _mean(self, column: int) -> NDArray[np.float64]:
+        values = self._rows[:, :, column]
+        known = ~np.isnan(values)
+        sums, counts = np.where(known, values, 0.0).sum(axis=1), known.sum(axis=1)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """The first axis of every array counts members or copies."""
+        own = {"metrics": self._rows[:, :, 2:].copy()} if self._names else {}
+        return {
+            **own,
+            "recent": self._rows[:, :, 0].copy(),
+            "lengths": self._rows[:, :, 1].copy(),
+            "episodes": self.counts.copy(),
+            "cut": self._cut.copy(),
+        }
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from it; older states have no metrics, whose means begin anew."""
+        self._rows[:, :, 0], self._rows[:, :, 1] = state["recent"], state["lengths"]
+        kept = state.get("metrics")
+        if kept is not None and kept.shape == self._rows[:, :, 2:].shape:
+            self._rows[:, :, 2:] = kept
+        self.counts[:] = state["episodes"]
+        self._cut[:] = state["cut"]
+
 
 RATED = 32  # games of a member in a validation that rate it, at most as many as its own episodes
 
@@ -98,7 +192,9 @@ class Shard:
         slices = self._slices(self.agent.parts if alone else 1)
         self._curriculum, trained_on = curriculum, environment
         if curriculum is not None:  # a record of its own for each member, which phases rewrite
-            trained_on = environment.joined([(curriculum.params(m, 0),) for m in range(len(own))])
+            rules = environment.part(KernelEnvironment)
+            assert rules is not None
+            trained_on = rules.joined([(curriculum.params(m, 0),) for m in range(len(own))])
         steps = config.iteration_steps(num_envs)
         with ExitStack() as made:
             rows = [(seed_rows[at], index_rows[at], backend) for at in slices]

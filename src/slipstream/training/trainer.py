@@ -7,7 +7,8 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any
+from dataclasses import asdict
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,26 +16,30 @@ from numpy.typing import NDArray
 from slipstream.core.plugins import notify
 from slipstream.core.storage.interruption import Interrupted, Interruption, StoppedError
 from slipstream.core.storage.machine import MachineSampler
-from slipstream.training.backend import note_faults
+from slipstream.training.backend import make_workers
 from slipstream.training.callbacks import events
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.environments.curriculum import check_curriculum
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.learner import going_on, note, note_copies, note_device
-from slipstream.training.make_workers import make_workers
-from slipstream.training.processes.workers import Workers
-from slipstream.training.runs.holdout import register_of
+from slipstream.training.environments.parts import register_of
 from slipstream.training.runs.policies import best_policy
-from slipstream.training.runs.result import Scores, finite, result_of, scores_of
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.remarks import UPDATE_SHARE, began_anew, remarks, update_takes
-from slipstream.training.settings.sizing import EvaluationPlan, check_memory
+from slipstream.training.settings.sizing import (
+    UPDATE_SHARE,
+    EvaluationPlan,
+    began_anew,
+    check_memory,
+    remarks,
+    update_takes,
+)
 from slipstream.training.shard import join_states, state_of
-from slipstream.training.track import counted
+from slipstream.training.track import counted, standard_error
+from slipstream.training.workers import Workers
 
+_Scores: TypeAlias = NDArray[np.float64] | None  # what a score is the mean of, [J]
 _MEASURED = 3  # iterations from which it is known where time goes
 
 
@@ -75,7 +80,7 @@ def resume(
         device, num_envs: where, and with how many copies per member, it is trained from now on; as
             until now unless given.
     """
-    config = going_on(run, device, num_envs)
+    config = run.resume_config(device, num_envs)
     trainer = Trainer(config, run, listeners, environment, cluster)
     trainer.restore()
     return trainer.train()
@@ -162,7 +167,7 @@ class Trainer:
                 self.events.emit(events.Updated(now, everyone, metrics, *seen))
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
-                note_faults(self.run, workers.call("faults"))
+                self._note_faults(workers)
                 self._say_notes(workers)
                 if self._due(self.config.training.checkpoint_every):
                     self._checkpoint(workers)
@@ -177,8 +182,7 @@ class Trainer:
 
     def _start(self, workers: Workers) -> None:
         self._began = time.perf_counter()
-        note_device(self.run, self.config.training, self.progress.steps)
-        note_copies(self.run, self.config, self.progress.steps)
+        self.run.note_changes(self.config, self.progress.steps)
         if self._state is None:
             workers.call("reset")
         else:
@@ -209,14 +213,17 @@ class Trainer:
             return
         sentence = began_anew(copies, self.members * self.num_envs, self.environment.name)
         before = int(self.run.provenance.get("fresh_episodes", 0))
-        note(self.run, sentence, fresh_episodes=copies + before)
+        self.run.note(sentence, fresh_episodes=copies + before)
+
+    def _note_faults(self, workers: Workers, others: Sequence[Any] = ()) -> None:
+        self.run.note_faults([*itertools.chain(*workers.call("faults")), *others])
 
     def _say_notes(self, workers: Workers) -> None:
         """What a card's agents say of how they calculate from now on; a processor's say nothing."""
         if self.config.training.device == "cpu":
             return
         for sentence in itertools.chain.from_iterable(workers.call("notes")):
-            note(self.run, sentence)
+            self.run.note(sentence)
 
     def _say_ceiling(self, now: events.Progress) -> None:
         """Says once a run where more copies cannot help: by the shares of the line beside it."""
@@ -400,8 +407,8 @@ class Trainer:
         """
         self.events.emit(events.Entered(self._snapshot(workers), "testing"))
         market = self.environment.spec.market is not None
-        measured: list[Scores] = [None] * self.members
-        last: list[Scores] = [None] * self.members
+        measured: list[_Scores] = [None] * self.members
+        last: list[_Scores] = [None] * self.members
         settings = self.config.evaluation
         if not market:
             values = self._evaluate(workers, "test", self.plan.final, settings.test_seed)
@@ -422,7 +429,7 @@ class Trainer:
             with closing(evaluator):
                 for member in np.flatnonzero(np.isfinite(self.best)).tolist():
                     measured[member] = evaluator.values(best_policy(self.run, member))[0]
-                note_faults(self.run, [*workers.call("faults"), evaluator.drain_faults()])
+                self._note_faults(workers, evaluator.drain_faults())
             self.progress.seconds_validate += time.perf_counter() - began
             if market:
                 self.run.count_test_read()
@@ -432,19 +439,49 @@ class Trainer:
         self.events.emit(events.Finished(self.progress.snapshot(), result))
         return result
 
-    def _result(self, measured: Sequence[Scores], last: Sequence[Scores]) -> dict[str, Any]:
-        members = [
-            {
-                "member": m,
-                "seed": self.seeds[m],
-                "failed": bool(self._failed[m]),
-                "best_score": finite(self.best[m]),
-                "best_steps": int(self.best_steps[m]),
-                **scores_of(measured[m], last[m], self.environment.spec.market is not None),
-                "training_score": finite(self._scores[m]),
-            }
-            for m in range(self.members)
-        ]
-        return result_of(
-            self.config, self.environment, self.plan, self.validation, members, self.progress
-        )
+    def _result(self, measured: Sequence[_Scores], last: Sequence[_Scores]) -> dict[str, Any]:
+        """The content of `result.json`."""
+        config, plan, progress = self.config, self.plan, self.progress
+        market = self.environment.spec.market is not None
+        members = []
+        for m in range(self.members):
+            (score, error), (newest, newest_error) = _mean(measured[m]), _mean(last[m])
+            members.append(
+                {
+                    "member": m,
+                    "seed": self.seeds[m],
+                    "failed": bool(self._failed[m]),
+                    "best_score": _finite(self.best[m]),
+                    "best_steps": int(self.best_steps[m]),
+                    "test_score": score,
+                    "test_error": None if market else error,  # a market's passes are no sample
+                    "last_score": newest,
+                    "last_error": newest_error,
+                    "training_score": _finite(self._scores[m]),
+                }
+            )
+        return {
+            "score_is": "mean log return" if market else "mean episode return",
+            "chosen_on": self.validation,
+            "test_is": "the test split" if market else "fresh episodes",
+            "test_episodes": None if market else plan.final,
+            "evaluation": {**asdict(plan), "actions": config.evaluation.actions},
+            "members": members,
+            "progress": progress.as_dict(),
+            "updates_per_step": progress.updates / max(progress.steps, 1),
+            "update_rows": config.agent.rows(self.num_envs),
+            "steps_per_second": progress.steps * self.members / max(progress.wall, 1e-9),
+        }
+
+
+def _finite(value: float) -> float | None:
+    """A number that JSON has, or None."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _mean(values: _Scores) -> tuple[float | None, float | None]:
+    """Mean of an evaluation's values and its standard error."""
+    if values is None:
+        return None, None
+    values = counted(values)
+    return float(values.mean()), standard_error(values)

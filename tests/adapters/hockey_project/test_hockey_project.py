@@ -11,8 +11,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.storage import yaml_file
 from slipstream.training.environments.curriculum import check_curriculum
 from slipstream.training.environments.factory import make_environment
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.target import passed_over, read_config
+from slipstream.training.settings.config import passed_over, read_config, resolve
 
 # Its `curriculum_simple`, with the shaping of an earlier version in the first phase.
 SIMPLE = {

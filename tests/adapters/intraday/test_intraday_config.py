@@ -9,8 +9,7 @@ from slipstream.compat.intraday import EnvBuilder
 from slipstream.compat.intraday.config import otherwise, recognises, sections_of
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import yaml_file
-from slipstream.training.settings.config import resolve
-from slipstream.training.settings.target import passed_over, read_config
+from slipstream.training.settings.config import passed_over, read_config, resolve
 
 EXAMPLE = Path(__file__).parents[3] / "examples/older_systems/intraday.yaml"
 THEIRS = yaml_file.parse(EXAMPLE.read_text(), str(EXAMPLE))

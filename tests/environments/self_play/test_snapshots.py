@@ -13,11 +13,11 @@ from slipstream.games.self_play.opponents import SelfPlayOpponents, SnapshotPool
 from slipstream.kernels.vector_env import Episodes
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.training.environments.factory import make_environment
-from slipstream.training.processes.crew import Crew
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard, state_of
 from slipstream.training.trainer import Trainer
+from slipstream.training.workers import Crew
 
 TICTACTOE = "tictactoe"
 SELF_PLAY = {

@@ -21,7 +21,7 @@ from slipstream.markets.evaluation.holdout_register import (
 )
 from slipstream.markets.synthetic import PlantedCrypto, is_planted
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.runs.holdout import HoldoutRegister, Opening, register_of
+from slipstream.training.environments.parts import HoldoutRegister, Opening, register_of
 
 HOUR = 3_600
 SUNDAY = 1_704_664_800  # 2024-01-07 22:00 UTC: 17:00 New York

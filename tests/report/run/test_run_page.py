@@ -16,7 +16,7 @@ from slipstream.report.page import write
 from slipstream.report.run.evaluation import evaluate_run, gather, random_policy
 from slipstream.report.run.page import has_collapsed, run_page, verdict
 from slipstream.report.run.report import build_page
-from slipstream.training.environments.episodes import run_episodes
+from slipstream.training.environments.evaluation import run_episodes
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.track import Track

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from slipstream.training.callbacks.console import NotebookListener, curves, listener_here
 from slipstream.training.callbacks.events import (
     Entered,
     Evaluated,
@@ -17,7 +18,6 @@ from slipstream.training.callbacks.events import (
     Started,
     Updated,
 )
-from slipstream.training.callbacks.notebook import NotebookListener, curves, listener_here
 
 pytest.importorskip("IPython")
 

@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.training.callbacks.events import Progress, Started, Updated
-from slipstream.training.callbacks.periodic import PeriodicPolicies
+from slipstream.training.callbacks.metrics import PeriodicPolicies
 
 
 def test_a_session_goes_on_counting_where_the_last_one_stopped(tmp_path):

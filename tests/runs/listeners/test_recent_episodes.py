@@ -10,7 +10,7 @@ import slipstream
 from slipstream.kernels.spec import Metric, Spec
 from slipstream.kernels.vector_env import Episodes
 from slipstream.training.callbacks.console import ConsoleListener
-from slipstream.training.callbacks.recent_episodes import RECENT, RecentEpisodes
+from slipstream.training.shard import RECENT, RecentEpisodes
 
 SPEC = Spec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), metrics=(Metric("depth", "m"),))
 

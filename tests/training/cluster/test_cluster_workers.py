@@ -280,5 +280,5 @@ def test_phases_are_the_owners(clusters, tmp_path, monkeypatch):
     ]
     settings = {**SETTINGS, "curriculum": {"phases": phases}}
     alone = everything(trained(tmp_path / "alone", settings=settings))
-    monkeypatch.setattr("slipstream.training.processes.workers.curriculum_of", None)  # of nodes
+    monkeypatch.setattr("slipstream.training.workers.curriculum_of", None)  # of nodes
     assert everything(trained(tmp_path / "far", LOCAL, settings=settings)) == alone

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.training.cluster import premises as module
+from slipstream.training.cluster import node as module
 from slipstream.training.cluster.cluster import ClusterOptions, Shared, cluster_of, digest_of
-from slipstream.training.cluster.node import NodeService, sent_as
-from slipstream.training.cluster.premises import Premises, lay_out, work_for
+from slipstream.training.cluster.node import NodeService, Premises, lay_out, sent_as, work_for
 from slipstream.training.cluster.ray_cluster import connect
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve

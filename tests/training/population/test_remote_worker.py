@@ -11,13 +11,12 @@ import pytest
 from fake_cluster import FakeCluster
 
 from slipstream.core.errors import DataError, ResourceError
-from slipstream.training.cluster.premises import work_for
-from slipstream.training.population import remote_worker
+from slipstream.training.cluster.node import work_for
+from slipstream.training.population import worker
 from slipstream.training.population.member import Outcome
 from slipstream.training.population.pool import Pool
-from slipstream.training.population.remote_worker import SERVICE, StretchService, Word
-from slipstream.training.population.state import LiveStates, State
-from slipstream.training.population.under_way import UNDER_WAY, read_under_way
+from slipstream.training.population.state import UNDER_WAY, LiveStates, State, read_under_way
+from slipstream.training.population.worker import SERVICE, StretchService, Word
 
 LONG = 400_000  # iterations, more than any machine makes before it is stopped
 
@@ -82,7 +81,7 @@ def test_same_bits_for_any_number_of_actors(engine, work, tmp_path):
 
 def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monkeypatch):
     """Actors are lost in the middle; others go on from the states of the last minute."""
-    monkeypatch.setattr(remote_worker, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "SAVE_SECONDS", 0.0)
     members = [engine.member(k, budget=60) for k in range(4)]
     live, reached = LiveStates(tmp_path / "live"), []
     check_stop = StretchService._check_stop

@@ -16,9 +16,15 @@ from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status import Status, progress_parts
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search import session as progress
-from slipstream.training.population import state, under_way
-from slipstream.training.population.state import HeldStates, LiveStates
-from slipstream.training.population.under_way import UNDER_WAY, UnderWay, append, read_under_way
+from slipstream.training.population import state
+from slipstream.training.population.state import (
+    UNDER_WAY,
+    HeldStates,
+    LiveStates,
+    UnderWay,
+    append,
+    read_under_way,
+)
 
 FORK = multiprocessing.get_context("fork")
 
@@ -50,7 +56,7 @@ def test_what_a_kill_left_hides_nobody(tmp_path, torn):
 
 
 def test_it_is_bounded_and_the_oldest_are_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr(under_way, "LIMIT", 4_096)
+    monkeypatch.setattr(state, "LIMIT", 4_096)
     path = tmp_path / UNDER_WAY
     for step in range(1_000):
         assert append(path, [at(f"search-{step % 7:05d}-0", step)])
@@ -82,7 +88,7 @@ def test_nothing_is_lost_among_concurrent_workers(tmp_path):
 
 
 def test_killed_in_the_midst_of_writing(tmp_path, monkeypatch):
-    monkeypatch.setattr(under_way, "LIMIT", 20_000)  # it is shortened all the time
+    monkeypatch.setattr(state, "LIMIT", 20_000)  # it is shortened all the time
     path = tmp_path / UNDER_WAY
     for kill in range(10):
         worker = FORK.Process(target=_append_all, args=(path, "search-00001-0", 10**9))
@@ -100,7 +106,7 @@ def test_killed_in_the_midst_of_writing(tmp_path, monkeypatch):
 
 def _hold(path, pipe):
     handle = os.open(path, os.O_RDWR)
-    under_way.fcntl.flock(handle, under_way.fcntl.LOCK_EX)
+    state.fcntl.flock(handle, state.fcntl.LOCK_EX)
     pipe.send(None)
     signal.pause()
 

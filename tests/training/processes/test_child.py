@@ -13,7 +13,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.process import ending
-from slipstream.training.processes.child import Child, portable
+from slipstream.training.child import Child, portable
 
 REMEDY = "give fewer --workers"
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from slipstream.training.processes.crew import Crew
+from slipstream.training.workers import Crew
 
 
 def test_all_are_waited_for_and_the_first_error_is_raised():

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 from slipstream.core.errors import KernelError
+from slipstream.training import workers
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.processes import workers
 from slipstream.training.settings.config import resolve
 
 

@@ -52,7 +52,7 @@ def check(
     """Runs a kernel under watch, interpreted and compiled; names the first rule it breaks."""
     from slipstream import api
     from slipstream.core.errors import ConfigError
-    from slipstream.training.settings.target import parse_overrides
+    from slipstream.training.settings.config import parse_overrides
 
     settings = {}
     for path, value in parse_overrides(set_ or []).items():

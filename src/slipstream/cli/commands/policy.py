@@ -26,7 +26,7 @@ def show(path: RunOrStudy, member: Member = None) -> None:
 
     PATH is a run, a study or a policy's own folder. Nothing of it is run.
     """
-    from slipstream.training.runs.policy_facts import policy_facts
+    from slipstream.training.runs.policies import policy_facts
 
     first, *rest = policy_facts(_folder(path), member).items()
     show_table(first, rest)

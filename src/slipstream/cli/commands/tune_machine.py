@@ -16,8 +16,7 @@ from slipstream.core.command import tell
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slipstream.training.autotune.cells import Cell
-    from slipstream.training.autotune.tuner import Findings
+    from slipstream.training.autotune import Cell, Findings
 
 app = typer.Typer()
 _COLUMNS = (
@@ -51,8 +50,7 @@ def tune_machine(
     from slipstream.core.errors import ConfigError, ResourceError
     from slipstream.core.reader import is_there
     from slipstream.core.storage.files import write_text
-    from slipstream.training.autotune import findings
-    from slipstream.training.autotune.tuner import tune
+    from slipstream.training.autotune import iterations, knee, measured, tune
     from slipstream.training.environments.machine_file import Tunable, remember
     from slipstream.training.settings.config import resolve
 
@@ -70,12 +68,12 @@ def tune_machine(
     tunable = found.environment.part(Tunable)
     identity = None if tunable is None else tunable.identity
     if identity is not None:
-        path = remember(identity, findings.measured(found))
+        path = remember(identity, measured(found))
         tell(f"`backend: auto` goes by it from now on ({path}); no result depends on it.")
-    trained = findings.iterations(found)
+    trained = iterations(found)
     if not trained:
         return
-    copies = findings.knee({n: one.rate for n, one in trained.items()})
+    copies = knee({n: one.rate for n, one in trained.items()})
     if write is not None:
         chosen, _ = resolve(target, {"training.num_envs": copies}).seated()
         write_text(write, chosen.to_yaml())
@@ -94,7 +92,7 @@ def _show(found: Findings, seconds: float, target: str) -> None:
     """The table, what could not be measured, and what all of it means."""
     from rich.console import Console
 
-    from slipstream.training.autotune.findings import sentences
+    from slipstream.training.autotune import sentences
 
     tell(f"{found.config.env_name}, one member, random actions, {found.seconds:.0f} s")
     Console().print(_table(found))
@@ -123,7 +121,7 @@ def _table(found: Findings) -> Table:
     from rich import box
     from rich.table import Table
 
-    from slipstream.training.autotune.findings import each_copy, fastest, iteration
+    from slipstream.training.autotune import each_copy, fastest, iteration
 
     table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for name in _COLUMNS:

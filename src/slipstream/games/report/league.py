@@ -13,7 +13,7 @@ from slipstream.report.canvas import BLUE, canvas, count_axis
 from slipstream.report.learning import numbers_of
 from slipstream.report.page import Section, Table, picture
 from slipstream.report.statistics import Floats
-from slipstream.training.environments.players import SNAPSHOTS
+from slipstream.training.environments.parts import SNAPSHOTS
 from slipstream.training.runs.games import Player, play, snapshots_of
 from slipstream.training.runs.policies import best_policy
 from slipstream.training.runs.run import Run

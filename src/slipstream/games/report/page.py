@@ -19,8 +19,7 @@ from slipstream.report.page import KeyFigure, Page, Section, Table, picture
 from slipstream.report.run.page import run_page
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import by_opponent
-from slipstream.training.environments.players import Players
+from slipstream.training.environments.parts import Players, by_opponent
 from slipstream.training.runs.games import ALIKE, read_games, share_of
 from slipstream.training.runs.run import Run
 from slipstream.training.track import Track

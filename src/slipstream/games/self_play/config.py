@@ -13,7 +13,7 @@ from slipstream.core.bounds import Count, Share, Weight
 from slipstream.core.config import Config, searched
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.kernels.kernel import Kernel
-from slipstream.training.environments.players import RANDOM, SNAPSHOTS
+from slipstream.training.environments.parts import RANDOM, SNAPSHOTS
 
 Opponents = Annotated[dict[str, Weight], Field(min_length=1)]
 

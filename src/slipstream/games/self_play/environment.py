@@ -30,7 +30,7 @@ from slipstream.kernels.vector_env import VectorEnv
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
-from slipstream.training.environments.players import RANDOM, SNAPSHOTS, Players
+from slipstream.training.environments.parts import RANDOM, SNAPSHOTS, Players
 
 _SIDES = ("left", "right")
 _POOL = "pool."  # in a state of `SelfPlayOpponents`
@@ -94,7 +94,6 @@ class GameEnvironment(KernelEnvironment, Players):
     judge: GameEnvironment | None = None
 
     extended = staticmethod(extended)
-    seated = staticmethod(seated)
 
     def configured(self, config: Config) -> Self:
         asked, suggested = self_play_of(config), self.kernel.hook("EVALUATION")
@@ -162,6 +161,10 @@ class GameEnvironment(KernelEnvironment, Players):
         return replace(self, spec=seat_spec(own.spec), self_play=own, judge=None)
 
     # As players.
+
+    @classmethod
+    def seated(cls, name: str, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
+        return seated(KernelKind(name).kernel, settings)
 
     @classmethod
     def bots(cls, name: str) -> list[str]:

@@ -29,7 +29,7 @@ from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import read_policy
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.players import RANDOM, SNAPSHOTS, short_name
+from slipstream.training.environments.parts import RANDOM, SNAPSHOTS, short_name
 from slipstream.training.track import Track
 
 

@@ -64,7 +64,7 @@ def check(
     from slipstream.markets.data.checks.check import check as check_data
     from slipstream.markets.data.checks.check import render
     from slipstream.markets.data.config import DataConfig
-    from slipstream.training.settings.target import CONFIGS, read_config
+    from slipstream.training.settings.config import CONFIGS, read_config
 
     given: dict[str, Any] = {
         "symbols": symbols,

@@ -28,7 +28,7 @@ from slipstream.report import inputs
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.episodes import replay
+from slipstream.training.environments.evaluation import replay
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.training.track import Track
 

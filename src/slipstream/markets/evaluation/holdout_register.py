@@ -38,7 +38,7 @@ from slipstream.markets.market_pass import SymbolPass
 from slipstream.markets.synthetic import is_planted
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import Timeline
-from slipstream.training.runs.holdout import FEWEST_SHARED, HoldoutRegister, Opening
+from slipstream.training.environments.parts import FEWEST_SHARED, HoldoutRegister, Opening
 
 FILE = "openings.db"
 SAME = 0.95  # absolute correlation of log returns from which on prices are the same

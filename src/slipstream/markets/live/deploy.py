@@ -36,10 +36,13 @@ from slipstream.studies.outcome.sentences import promotion
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.status import VERSIONS, lookup
 from slipstream.studies.statistics.overfitting import LEAST_DSR, MOST_PBO
-from slipstream.training.environments.environment import Environment, PriceWindow
-from slipstream.training.environments.episodes import replay
-from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.environments.factory import carried_settings, kind_of
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import Evaluator, replay
+from slipstream.training.environments.factory import (
+    DataWindow,
+    carried_settings,
+    load_window,
+)
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.training.runs.run import CONFIG, Run
@@ -145,10 +148,8 @@ def _bars(
     """The bars of the source, or those of a part of them, as one window."""
     section = dict(facts["run"]["env"])
     name = str(section.pop("name"))
-    window = PriceWindow(start=start, stop=stop, carried=carried_settings(facts))
-    found = kind_of(name).load_window(section, window).part(KernelEnvironment)
-    assert found is not None
-    return found
+    window = DataWindow(start=start, stop=stop, carried=carried_settings(facts))
+    return load_window(name, section, window)
 
 
 def _shape(environment: Environment, data: Mapping[str, Any]) -> tuple[Shape, list[Bars]]:

@@ -22,10 +22,13 @@ from slipstream.kernels.vector_env import StepOut
 from slipstream.markets.data.market import Market
 from slipstream.markets.features.indicators import IndicatorStreams
 from slipstream.markets.live.drift import Outside, Ranges
-from slipstream.training.environments.environment import Environment, PriceWindow
-from slipstream.training.environments.episodes import Seen, episode_names
-from slipstream.training.environments.evaluation import decide
-from slipstream.training.environments.factory import carried_settings, chosen_environment
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import Seen, decide, episode_names
+from slipstream.training.environments.factory import (
+    DataWindow,
+    carried_settings,
+    chosen_environment,
+)
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.runs.policies import DeployedPolicy, check_fit
 
@@ -130,7 +133,7 @@ class PriceReplay:
     def _load(self, market: Market, start: int | None) -> KernelEnvironment:
         """Load a market as one window, whose last bar is no end."""
         config, carried = self._policy.config, carried_settings(self._policy.facts)
-        window = PriceWindow(start=start, carried=carried, market=market)
+        window = DataWindow(start=start, carried=carried, market=market)
         environment = chosen_environment(config.env_name, config.env_settings, window)
         found = environment.part(KernelEnvironment)
         assert found is not None

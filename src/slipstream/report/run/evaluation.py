@@ -25,12 +25,14 @@ from slipstream.report.inputs import (
 from slipstream.report.learning import curves, episode_curves
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
-from slipstream.training.environments.environment import LONGEST, Environment, PriceWindow
-from slipstream.training.environments.episodes import Seen, run_episodes
-from slipstream.training.environments.evaluation import NUMBERS, Evaluator
-from slipstream.training.environments.factory import carried_settings, chosen_environment
-from slipstream.training.environments.players import opponent_names
-from slipstream.training.runs.holdout import register_of
+from slipstream.training.environments.environment import LONGEST, Environment
+from slipstream.training.environments.evaluation import Evaluator, Seen, run_episodes
+from slipstream.training.environments.factory import (
+    DataWindow,
+    carried_settings,
+    chosen_environment,
+)
+from slipstream.training.environments.parts import NUMBERS, opponent_names, register_of
 from slipstream.training.runs.policies import (
     DeployedPolicy,
     best_policy,
@@ -39,8 +41,7 @@ from slipstream.training.runs.policies import (
     other_data,
 )
 from slipstream.training.runs.run import Run
-from slipstream.training.settings.remarks import remarks
-from slipstream.training.settings.sizing import EvaluationPlan
+from slipstream.training.settings.sizing import EvaluationPlan, remarks
 from slipstream.training.track import values
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
@@ -73,7 +74,7 @@ def evaluate_run(
     """
     run = path if isinstance(path, Run) else Run.open(path)
     members = run.best.present
-    chosen = PriceWindow(**window, carried=carried_settings(run.provenance))
+    chosen = DataWindow(**window, carried=carried_settings(run.provenance))
     environment = chosen_environment(run.config.env_name, run.config.env_settings, chosen)
     splits, agent = environment.splits(), run.config.agent
     reads = 1

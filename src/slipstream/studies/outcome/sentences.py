@@ -8,7 +8,7 @@ from typing import Any
 from slipstream.core.text import NOTHING, percent, plural
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 from slipstream.studies.statistics.overfitting import findable_sentence
-from slipstream.training.runs.holdout import FEWEST_SHARED
+from slipstream.training.environments.parts import FEWEST_SHARED
 
 NO_WINNER = "No configuration beat equal weight and cash; nothing is recommended."
 NO_CASH_WINNER = "No configuration beat cash; nothing is recommended."

@@ -26,10 +26,10 @@ from slipstream.studies.statistics.returns import (
     sharpe,
     side_by_side,
 )
+from slipstream.training.environments.parts import HoldoutRegister, Opening
 from slipstream.training.population.batches import weighed
 from slipstream.training.population.member import Outcome
 from slipstream.training.population.pool import Pool
-from slipstream.training.runs.holdout import HoldoutRegister, Opening
 from slipstream.training.settings.config import RunConfig
 
 

@@ -32,10 +32,15 @@ from slipstream.core.storage.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.core.storage.status import EVENTS, LEDGER, LOG, STATUS, read_status
 from slipstream.core.text import Summarised
 from slipstream.studies.config import StudyConfig
-from slipstream.training.runs.state_version import SHAPE
-from slipstream.training.settings.config import RunConfig, section_of
-from slipstream.training.settings.sections import ADDED, RETIRED
-from slipstream.training.settings.target import STUDY, read_config
+from slipstream.training.runs.run import SHAPE
+from slipstream.training.settings.config import (
+    ADDED,
+    RETIRED,
+    STUDY,
+    RunConfig,
+    read_config,
+    section_of,
+)
 from slipstream.training.settings.trust import check_trust
 
 if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load

@@ -17,9 +17,8 @@ from slipstream.studies.record.ledger import Ledger, Slot, Trial
 from slipstream.studies.record.status import lookup
 from slipstream.studies.space.space import SearchSpace, encode
 from slipstream.studies.statistics.returns import check_constraints, constrained, worst
-from slipstream.training.runs.holdout import HoldoutRegister
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.target import read_config
+from slipstream.training.environments.parts import HoldoutRegister
+from slipstream.training.settings.config import RunConfig, read_config
 
 FACT = "warm_start"  # of the ledger
 

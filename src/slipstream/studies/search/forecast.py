@@ -29,8 +29,7 @@ from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.population.pool import Pool
 from slipstream.training.population.stretch import SPENT_ON
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.mending import mended
-from slipstream.training.settings.sizing import agent_terms
+from slipstream.training.settings.sizing import agent_terms, mended
 
 DAY = 24.0  # hours
 _SPARE = 256 * 2**20  # bytes that a disk must have left

@@ -13,15 +13,15 @@ from slipstream.kernels.spec import Spec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.cluster.cluster import ClusterOptions
-from slipstream.training.cluster.premises import work_for
+from slipstream.training.cluster.node import work_for
 from slipstream.training.cluster.ray_cluster import connect
 from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.learner import check_learner
+from slipstream.training.environments.parts import HoldoutRegister, register_of
 from slipstream.training.population.pool import Pool
-from slipstream.training.population.remote_worker import SERVICE
 from slipstream.training.population.source import EnvironmentSource
-from slipstream.training.runs.holdout import HoldoutRegister, register_of
+from slipstream.training.population.worker import SERVICE
 from slipstream.training.settings.config import RunConfig
+from slipstream.training.settings.sizing import check_learner
 
 
 @dataclass(frozen=True)

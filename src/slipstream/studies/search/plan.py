@@ -18,7 +18,7 @@ from slipstream.studies.record.warm_start import WarmStart
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.population.member import Member
 from slipstream.training.settings.config import RunConfig, resolve
-from slipstream.training.settings.mending import limited, mends, size_of
+from slipstream.training.settings.sizing import limited, mends, size_of
 
 
 class Stages(NamedTuple):

@@ -20,7 +20,7 @@ from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
 from slipstream.training.population.batches import weighed
 from slipstream.training.population.member import Outcome
 from slipstream.training.population.pool import Pool
-from slipstream.training.population.under_way import (
+from slipstream.training.population.state import (
     EVERY_SECONDS,
     UNDER_WAY,
     UnderWay,

@@ -16,8 +16,7 @@ from slipstream.core.config import model_in, refuse_truth_value
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import did_you_mean, nearest
 from slipstream.training.environments.factory import kind_of
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.sections import TrainingConfig
+from slipstream.training.settings.config import RunConfig, TrainingConfig
 
 AGENT, NUM_ENVS = "agent.", "training.num_envs"
 _TRAINING = ("num_envs", "total_steps")

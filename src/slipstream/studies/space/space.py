@@ -25,8 +25,7 @@ from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean
 from slipstream.studies.space.published import SETTINGS, published, read_published
 from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
-from slipstream.training.settings.config import RunConfig, resolve
-from slipstream.training.settings.target import CONFIGS
+from slipstream.training.settings.config import CONFIGS, RunConfig, resolve
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from slipstream.core.storage.machine import Machine
 
+PREFIX = "episode/"  # of the names of an environment's own metrics
 _MARKS = 256  # iterations remembered by `StepClock`
 
 

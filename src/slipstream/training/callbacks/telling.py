@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from slipstream.core.storage.status import Status, phases_part
 from slipstream.core.text import duration, four_digits, mean_and_range, mean_low_high, plural, short
 from slipstream.training.callbacks import events as on
-from slipstream.training.callbacks.events import Progress
-from slipstream.training.callbacks.recent_episodes import PREFIX
+from slipstream.training.callbacks.events import PREFIX, Progress
 
 _SHOWN = 2  # of an environment's own metrics; the tables have all
 _RECENT_SECONDS = 5.0  # what steps/s is the mean of

@@ -15,6 +15,7 @@ import numpy as np
 
 from slipstream.core.storage.files import AppendedFile, disk_errors
 from slipstream.training.callbacks.events import (
+    PREFIX,
     Evaluated,
     Event,
     Finished,
@@ -22,7 +23,6 @@ from slipstream.training.callbacks.events import (
     Started,
     Updated,
 )
-from slipstream.training.callbacks.recent_episodes import PREFIX
 
 if TYPE_CHECKING:
     from slipstream.training.settings.config import RunConfig

@@ -22,21 +22,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from slipstream.core.errors import ResourceError, SlipstreamError
 from slipstream.core.storage.checkpoint import HandedChunks
 from slipstream.core.storage.interruption import Interrupted, StoppedError
+from slipstream.training.child import torch_threads
 from slipstream.training.cluster.cluster import (
     HAND_OVER_SECONDS,
     ClusterOptions,
     Lost,
     RemoteActor,
 )
-from slipstream.training.cluster.node import Arrays, NodeService, sent_as
-from slipstream.training.cluster.premises import work_for
+from slipstream.training.cluster.node import Arrays, NodeService, sent_as, work_for
 from slipstream.training.cluster.ray_cluster import connect
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.processes.child import torch_threads
-from slipstream.training.processes.workers import Workers, curriculum_of, make_shard
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import Shard, cut
+from slipstream.training.workers import Workers, curriculum_of, make_shard
 
 if TYPE_CHECKING:
     from slipstream.training.runs.run import Run

@@ -1,9 +1,7 @@
 """What everything that trains, evaluates and searches knows of an environment.
 
 An `EnvironmentKind` is what a name means before anything is loaded, and `factory.kind_of` chooses
-it: `KernelKind`, `GymnasiumKind` or, of other libraries' vector environments, `VectorKind`; and of
-the latter two those that a program made itself (`object_environment.py`). It loads an
-`Environment`; what only some of these have is a `Part`.
+it. It loads an `Environment`. What only some of these have is a `Part`.
 """
 
 from __future__ import annotations
@@ -11,7 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
+from importlib.resources import files
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -23,15 +22,18 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.plugins import offered
 from slipstream.core.process import FaultPolicy
+from slipstream.core.storage import yaml_file
 from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import VectorEnv
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
 
-Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
 PartT = TypeVar("PartT", bound="Part")
 
+
+Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
+_FILE = "gymnasium.yaml"  # suggestions for Gymnasium environments
 _REASONS = {
     "compiled": "only kernels can be compiled",
     "process": "a kernel is compiled, and processes would only add to what a step costs",
@@ -51,32 +53,6 @@ class Stepping(NamedTuple):
     workers: int | None = None
     policy: FaultPolicy = FaultPolicy()
     here: bool = False
-
-
-class PriceWindow(NamedTuple):
-    """One window of a market's prices, or of others of the same kind.
-
-    Attributes:
-        data: folder of other prices.
-        symbols: which of them; those of the section `env` unless given.
-        start, stop: half-open range of bars, UTC seconds.
-        carried: settings measured on the training window, which belong to the policy and not to
-            the chosen bars; see `carried_settings`.
-        market: prices that are in memory, in place of those of any folder.
-    """
-
-    data: str | Path | None = None
-    symbols: Sequence[str] | None = None
-    start: int | None = None
-    stop: int | None = None
-    carried: Mapping[str, Any] | None = None
-    market: Any = None
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """Arguments of a kernel's `load_window`; empty if the section's own splits hold."""
-        given = self._asdict()
-        return {k: v for k, v in given.items() if v is not None and k != "carried"}
 
 
 class Part:
@@ -160,14 +136,6 @@ class EnvironmentKind(ABC):
     def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """A name that holds everywhere, and complete settings."""
 
-    def seated(self, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-        """A complete section with somebody in a game's second seat, where it leaves that open.
-
-        Returns:
-            The section, and a sentence that says who it is; None where nothing was open.
-        """
-        return settings, None
-
     @abstractmethod
     def suggested(self, agent_name: str) -> Sections:
         """Suggestions for the sections `agent` and `training`, if this agent is trained."""
@@ -192,24 +160,13 @@ class EnvironmentKind(ABC):
         """
         return self.load(settings)
 
-    def load_window(self, settings: Mapping[str, Any], window: PriceWindow) -> Environment:
-        """Load an environment with one window of (other) prices as its only test data.
-
-        Raises:
-            ConfigError: it has no prices to choose from.
-        """
-        raise ConfigError(
-            f"Chosen bars were asked for, but {self.short_name} has no prices to choose from; "
-            "leave out --data, --symbols, --from and --to."
-        )
-
     @abstractmethod
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
         """Run a kernel under watch; refuse what is none."""
 
-    @abstractmethod
     def renderer(self, settings: Mapping[str, Any]) -> Any:
-        """An object with Gymnasium's interface whose `render` returns pictures."""
+        """An object with Gymnasium's interface whose `render` returns pictures; None: a kernel."""
+        return None
 
     @abstractmethod
     def most_copies(self, spec: Spec) -> tuple[int, str]:
@@ -250,11 +207,6 @@ class Environment(ABC):
     def part(self, kind: type[PartT]) -> PartT | None:
         """Its part of one kind; None if it does not offer that."""
         return kind.of(self)
-
-    @property
-    @abstractmethod
-    def varied(self) -> bool:
-        """Whether copies in one batch may have different settings."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -329,14 +281,6 @@ class Environment(ABC):
         without a time limit of its own is cut after `longest` steps, a market's pass never.
         """
 
-    @abstractmethod
-    def joined(self, records: Sequence[tuple[Any, ...]]) -> Environment:
-        """Copies of several members in one batch, each member with its own records.
-
-        Args:
-            records: [M], as `records` gives them.
-        """
-
     def records(self, split: str) -> tuple[Any, ...]:
         """Params records of a split; nothing where there are no records.
 
@@ -347,10 +291,6 @@ class Environment(ABC):
         """
         return ()
 
-    def spec_of(self, records: tuple[Any, ...]) -> Spec:
-        """The spec that some records have: folds differ in scales, settings in time limits."""
-        return self.spec
-
     def splits(self) -> tuple[str, ...]:
         """Names of the data's splits, each of which can be evaluated.
 
@@ -359,3 +299,27 @@ class Environment(ABC):
         episodes start: "train" those by which the best policy is chosen, "test" fresh ones.
         """
         return ("train",)
+
+
+def for_gymnasium(env_id: str, agent_name: str) -> Sections:
+    """For the sections `agent` and `training`: a default for all, presets for some ids."""
+    default = _gymnasium()["default"].get(agent_name, {})
+    preset = gymnasium_preset(env_id, agent_name) or {}
+    return {
+        section: {**default.get(section, {}), **preset.get(section, {})}
+        for section in ("agent", "training")
+    }
+
+
+def gymnasium_preset(env_id: str, agent_name: str) -> Sections | None:
+    """What replaces the default for this id; None where nothing does."""
+    presets: Mapping[str, Mapping[str, Sections]] = _gymnasium()["ids"]
+    found = presets.get(env_id.rpartition(":")[2], {})  # `module:ID` imports first
+    return found.get(agent_name)
+
+
+@cache
+def _gymnasium() -> dict[str, Any]:
+    text = files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
+    values: dict[str, Any] = yaml_file.parse(text, _FILE)
+    return values

@@ -1,27 +1,325 @@
-"""Deterministic evaluation of policies, one member or many at once; games by the opponent."""
+"""Evaluation: runs chosen episodes of policies to their end, one member or many at once.
+
+A `Track` is what an episode leaves behind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.errors import ConfigError, KernelError
 from slipstream.jit import draws
-from slipstream.kernels.vector_env import VectorEnv
+from slipstream.kernels.vector_env import Episodes, StepOut, VectorEnv
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.episodes import (
-    Seen,
-    count_episodes,
-    episode_names,
-    run_episodes,
-)
-from slipstream.training.environments.players import opponent_names
+from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.environments.parts import NUMBERS, opponent_names, outcome_shares
 from slipstream.training.track import Track, counted, values
 
-NUMBERS = ("seat", "opponent", "snapshot")  # metrics of a game whose means say nothing
+_LOOK = 16  # steps between two looks at whether to go on
+
+
+class Seen(NamedTuple):
+    """What a decision may depend on.
+
+    Attributes:
+        obs: [E, *shape].
+        mask: bool [E, n] of allowed choices, None where all are.
+        episode: int64 [E], the episode that each copy runs.
+        step: int64 [E], steps taken within it.
+    """
+
+    obs: NDArray[Any]
+    mask: NDArray[np.bool_] | None
+    episode: NDArray[np.int64]
+    step: NDArray[np.int64]
+
+
+Act: TypeAlias = Callable[[Seen], NDArray[Any]]
+"""Chooses actions [E, K]."""
+
+
+def run_episodes(
+    env: VectorEnv,
+    act: Act,
+    episodes: int,
+    seed: int,
+    *,
+    members: int = 1,
+    lanes: int | None = None,
+    steps: int | None = None,
+    record: bool = True,
+    names: Sequence[str] | None = None,
+    check_stop: Callable[[], None] = lambda: None,
+) -> list[list[Track]]:
+    """Runs episodes 0..J-1 once for every member and returns them in that order.
+
+    With `lanes` L, lane l is the episodes l, l + L, l + 2 L and so on, one after another, as long
+    as each ends within `steps` of the lane's steps; what does not is not among the tracks.
+
+    Episode j has the random stream (seed, j, 0) and Params record j % P whichever copy steps it, so
+    the number of copies changes nothing but speed.
+
+    Args:
+        env: E = members x C copies that hold where an episode ends (`at_end=HOLD`).
+        act: what decides.
+        episodes: J, for each member.
+        seed: evaluation seed, the same for all members.
+        members: M.
+        lanes: L; J unless given.
+        steps: of each lane; None: however many its episodes take.
+        record: keep actions and traces.
+        names: [J] of the tracks; "episode j" unless given.
+        check_stop: called now and then; it may raise to leave.
+
+    Returns:
+        [M][J] tracks, without those that were lost: a fault ended each of their tries; fewer
+        where `steps` is given.
+
+    Raises:
+        KernelError: more than half of a member's were lost.
+    """
+    spec, e = env.spec, env.num_envs
+    obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
+    mask = np.ones((e, env.mask_width), np.bool_) if env.mask_width else None
+    out = _step_out(obs, mask)
+    dealt = _Dealt(e, members, episodes, lanes or episodes, steps, names)
+    first = np.flatnonzero(dealt.running)
+    env.begin(first, dealt.episode[first], seed, obs, mask)
+    actions_kept: list[NDArray[Any]] = []
+    traces_kept: list[dict[str, NDArray[Any]]] = []
+    t = 0
+    while dealt.running.any():
+        actions = act(Seen(obs, mask, dealt.episode, dealt.time))
+        env.step(actions, out, t)
+        if record:
+            actions_kept.append(actions.copy())
+            traces_kept.append(env.read(spec.trace))
+        if t % _LOOK == 0:
+            check_stop()
+        t += 1
+        dealt.stepped(out, t)
+        next_ones = []
+        if ((out.terminated | out.truncated) & dealt.running).any():
+            next_ones = dealt.ended(env.drain_episodes(), t)
+            dealt.check_lost(env)
+        next_ones += dealt.cut(t)
+        if next_ones:
+            begun = np.array(next_ones, np.int64)
+            env.begin(begun, dealt.episode[begun], seed, obs, mask)
+    if record:
+        _attach(dealt.tracks, dealt.finished, actions_kept, traces_kept)
+    return [[track for track in row if track is not None] for row in dealt.tracks]
+
+
+class _Dealt:
+    """Lanes of episodes of every member, dealt to its copies: who runs which, and what came out.
+
+    Attributes:
+        episode, time: int64 [E], the episode that each copy runs, and steps within it.
+        running: bool [E], copies that still have one.
+        tracks: [M][J], None until an episode has ended.
+        finished: (copy, member, episode, first step, step past the last) of each that has.
+    """
+
+    def __init__(
+        self,
+        e: int,
+        members: int,
+        episodes: int,
+        lanes: int,
+        steps: int | None,
+        names: Sequence[str] | None,
+    ) -> None:
+        self._copies, self._episodes, self._names = e // members, episodes, names
+        self._lanes, self._steps = lanes, steps
+        self.episode = np.tile(np.arange(self._copies, dtype=np.int64), members)
+        self.running = self.episode < lanes
+        self.time, self._began = np.zeros(e, np.int64), np.zeros(e, np.int64)
+        self._spent = np.zeros(e, np.int64)  # of the lane, by episodes that have ended
+        self._pending = np.full(members, min(self._copies, lanes))  # each member's next lane
+        self.tracks: list[list[Track | None]] = [[None] * episodes for _ in range(members)]
+        self.finished: list[tuple[int, int, int, int, int]] = []
+        self.lost, self._ended = np.zeros((2, members), np.int64)  # episodes of each
+
+    def stepped(self, out: StepOut, t: int) -> None:
+        """Counts a step; `t` is the number of the next one."""
+        self.time += 1
+        again = self.running & ~out.valid  # after a fault: at the beginning of the same episode
+        self.time[again], self._began[again] = 0, t
+
+    def ended(self, done: Episodes, t: int) -> list[int]:
+        """Takes what ended.
+
+        Returns:
+            Copies that begin another episode.
+        """
+        next_ones = []
+        lost = np.zeros(len(done.e), np.bool_) if done.lost is None else done.lost
+        for row, copy in enumerate(done.e.tolist()):
+            if not self.running[copy]:
+                continue
+            member, j = copy // self._copies, int(self.episode[copy])
+            self.lost[member] += lost[row]
+            self._ended[member] += 1
+            if not lost[row]:
+                metrics = {name: float(values[row]) for name, values in done.metrics.items()}
+                self.tracks[member][j] = Track(
+                    self._names[j] if self._names else f"episode {j}",
+                    float(done.ret[row]),
+                    int(done.length[row]),
+                    metrics,
+                    number=j,
+                )
+                self.finished.append((copy, member, j, int(self._began[copy]), t))
+                self._spent[copy] += int(done.length[row])
+            if j + self._lanes < self._episodes and not self._over(copy):
+                self._begin(copy, j + self._lanes, t)
+            else:
+                self._next_lane(copy, t)
+            if self.running[copy]:
+                next_ones.append(copy)
+        return next_ones
+
+    def cut(self, t: int) -> list[int]:
+        """Leaves episodes that cannot end within their lane.
+
+        Returns:
+            Copies that begin another lane.
+        """
+        if self._steps is None:
+            return []
+        late = np.flatnonzero(self.running & (self._spent + self.time >= self._steps)).tolist()
+        for copy in late:
+            self._next_lane(copy, t)
+        return [copy for copy in late if self.running[copy]]
+
+    def _over(self, copy: int) -> bool:
+        return self._steps is not None and bool(self._spent[copy] >= self._steps)
+
+    def _next_lane(self, copy: int, t: int) -> None:
+        member = copy // self._copies
+        self.running[copy] = self._pending[member] < self._lanes
+        if self.running[copy]:
+            self._begin(copy, int(self._pending[member]), t)
+            self._spent[copy] = 0
+            self._pending[member] += 1
+
+    def _begin(self, copy: int, episode: int, t: int) -> None:
+        self.episode[copy], self.time[copy], self._began[copy] = episode, 0, t
+
+    def check_lost(self, env: VectorEnv) -> None:
+        """Raises where so few episodes are left that their mean would say little of all."""
+        member = int(self.lost.argmax())
+        most, ended = int(self.lost[member]), max(self._lanes, int(self._ended[member]))
+        if 2 * most > ended:
+            fault = next(one for one in reversed(env.drain_faults()) if one.kind == "given up")
+            raise KernelError(
+                f"More than half of an evaluation's {ended} episodes were lost ({most} so "
+                f"far), each after several tries. The last: {fault}\nMend the environment there: "
+                "a score would be the mean of the episodes that happen to work. One that fails at "
+                "random, now and then, loses fewer of shorter ones: "
+                "`--set env.kwargs.max_episode_steps=100`."
+            )
+
+
+def lost_sentence(faults: Sequence[Any]) -> str | None:
+    """What to say of an evaluation's lost episodes; None where there are none among the faults."""
+    lost = [fault for fault in faults if fault.kind == "given up"]
+    if not lost:
+        return None
+    return (
+        f"Evaluation episodes that were lost: {len(lost)}; scores are means of the others. The "
+        f"first: {str(lost[0]).splitlines()[0]}"
+    )
+
+
+def replay(
+    environment: KernelEnvironment,
+    split: str,
+    actions: Sequence[NDArray[Any]],
+    *,
+    params: tuple[Any, ...] | None = None,
+    backend: str = "compiled",
+    record: bool = True,
+) -> list[Track]:
+    """Takes given actions through a kernel's evaluation episodes; the last one is repeated.
+
+    Args:
+        environment: the rules and their data.
+        split: whose Params records are used: sequence i runs with record i % P.
+        actions: one [n, K] array per episode.
+        params: records to use instead of those of the split (other costs, say).
+        backend: of the copies.
+        record: keep actions and traces.
+    """
+    if not actions:
+        return []
+    if params is not None:
+        environment = environment.with_records(split, params)
+    env = environment.evaluation(split, len(actions), backend=backend, longest=None)
+    dtype, width = env.spec.action_dtype, env.spec.action_width
+    if any(len(sequence) == 0 or sequence.shape[1] != width for sequence in actions):
+        raise ConfigError(f"Every sequence of actions must be a non-empty array [n, {width}].")
+    longest = max(len(sequence) for sequence in actions)
+    table = np.stack([_extend(sequence, longest) for sequence in actions], axis=1).astype(dtype)
+    rows = np.arange(len(actions))
+
+    def act(seen: Seen) -> NDArray[Any]:
+        return np.ascontiguousarray(table[np.minimum(seen.step, longest - 1), rows])
+
+    symbols = episode_names(environment, split)
+    names = [symbols[i % len(symbols)] for i in range(len(actions))] if symbols else None
+    return run_episodes(env, act, len(actions), 0, record=record, names=names)[0]
+
+
+def episode_names(environment: Environment, split: str) -> list[str] | None:
+    """Names of a market split's passes, by the symbols of each record; None for games."""
+    rules = environment.part(KernelEnvironment)
+    if rules is None:
+        return None
+    markets = [rules.spec_of((record,)).market for record in rules.records(split)]
+    return ["+".join(one.symbols) for one in markets if one is not None] or None
+
+
+def count_episodes(environment: Environment, split: str, games: int) -> int:
+    """Number of evaluation episodes of a split: one per record in a market, else `games`."""
+    return games if environment.spec.market is None else len(environment.records(split))
+
+
+def _step_out(obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> StepOut:
+    e = len(obs)
+    ended = np.zeros((2, e), np.bool_)
+    return StepOut(obs, np.zeros(e, np.float32), ended[0], ended[1], np.ones(e, np.bool_), mask)
+
+
+def _extend(sequence: NDArray[Any], length: int) -> NDArray[Any]:
+    return np.concatenate([sequence, np.repeat(sequence[-1:], length - len(sequence), axis=0)])
+
+
+def _attach(
+    tracks: list[list[Track | None]],
+    finished: list[tuple[int, int, int, int, int]],
+    actions: list[NDArray[Any]],
+    traces: list[dict[str, NDArray[Any]]],
+) -> None:
+    """Cuts each episode's own stretch out of what was recorded for all copies."""
+    all_actions = np.stack(actions)
+    all_traces = {
+        name: np.stack([trace[name] for trace in traces]) for name in (traces[0] if traces else {})
+    }
+    for copy, member, j, first, last in finished:
+        track = tracks[member][j]
+        assert track is not None
+        cut = {name: values[first:last, copy].copy() for name, values in all_traces.items()}
+        tracks[member][j] = replace(track, actions=all_actions[first:last, copy].copy(), trace=cut)
+
+
 COPIES = 128  # of each member at most, however many episodes there are
 
 
@@ -151,45 +449,3 @@ def decide(policy: Policy, seen: Seen, seed: int | None) -> NDArray[Any]:
         rows = np.ascontiguousarray(seen.obs[at])
         found[at] = policy.act_rows(rows, keys=keys[at].copy(), mask=mask)
     return found
-
-
-def by_opponent(tracks: Sequence[Track], names: Mapping[int, str]) -> dict[str, list[Track]]:
-    """Games of two by the opponent's name, those that were met; empty for other environments.
-
-    Args:
-        tracks: of one member.
-        names: of the numbers in the metric `opponent`; none where it is no game.
-    """
-    found: dict[str, list[Track]] = {}
-    # Anybody's environment may call its metrics so; only games have names for the numbers.
-    if not names or not {"won", "lost", "opponent"} <= set(tracks[0].metrics):
-        return found
-    for track in tracks:
-        number = int(track.metrics["opponent"])
-        found.setdefault(names.get(number, str(number)), []).append(track)
-    return dict(sorted(found.items()))
-
-
-def outcome_shares(
-    rows: Sequence[Sequence[Track]], names: Mapping[int, str]
-) -> dict[str, NDArray[np.float64]]:
-    """Shares [M] of games won and lost against each opponent: `won_NAME`, `lost_NAME`.
-
-    Empty where there is one opponent only: `won` and `lost` say the same.
-
-    Args:
-        rows: [M][J], of the same episodes for each member.
-    """
-    games = [by_opponent(tracks, names) for tracks in rows]
-    met = sorted({name for own in games for name in own})
-    if len(met) < 2:
-        return {}
-    return {
-        f"{what}_{name}": np.array([_share(own.get(name, []), what) for own in games])
-        for name in met
-        for what in ("won", "lost")
-    }
-
-
-def _share(tracks: Sequence[Track], what: str) -> float:
-    return float(np.mean([track.metrics[what] for track in tracks])) if tracks else float("nan")

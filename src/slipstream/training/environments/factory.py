@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import merged
-from slipstream.training.environments.environment import Environment, EnvironmentKind, PriceWindow
-from slipstream.training.environments.kernel_environment import KernelKind, environment_of
-from slipstream.training.environments.players import Players
+from slipstream.training.environments.environment import Environment, EnvironmentKind
+from slipstream.training.environments.kernel_environment import (
+    KernelEnvironment,
+    KernelKind,
+    environment_of,
+)
+from slipstream.training.environments.parts import Players
+
+
+class DataWindow(NamedTuple):
+    """A window of an environment's data, or of other data of the same kind.
+
+    Attributes:
+        data: folder of other data.
+        symbols: which of them; those of the section `env` unless given.
+        start, stop: half-open range of bars, UTC seconds.
+        carried: settings measured on the training window, which belong to the policy and not to
+            the chosen bars; see `carried_settings`.
+        market: data that are in memory, in place of those of any folder.
+    """
+
+    data: str | Path | None = None
+    symbols: Sequence[str] | None = None
+    start: int | None = None
+    stop: int | None = None
+    carried: Mapping[str, Any] | None = None
+    market: Any = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Arguments of a kernel's `load_window`; empty if the section's own splits hold."""
+        given = self._asdict()
+        return {k: v for k, v in given.items() if v is not None and k != "carried"}
 
 
 def kind_of(name: str) -> EnvironmentKind:
@@ -66,15 +97,37 @@ def trainable(environment: Environment) -> Environment:
     return environment
 
 
-def chosen_environment(name: str, settings: Mapping[str, Any], window: PriceWindow) -> Environment:
-    """A run's environment; with one window of (other) prices where that names any.
+def chosen_environment(name: str, settings: Mapping[str, Any], window: DataWindow) -> Environment:
+    """A run's environment; with one window of (other) data if that names any.
 
     Raises:
-        ConfigError: the environment has no prices to choose from.
+        ConfigError: the environment has no data to choose from.
     """
-    if window.asked:
-        return kind_of(name).load_window(settings, window)
-    return resolve_environment(name, settings)
+    return (
+        load_window(name, settings, window) if window.asked else resolve_environment(name, settings)
+    )
+
+
+def load_window(name: str, settings: Mapping[str, Any], window: DataWindow) -> KernelEnvironment:
+    """Load an environment with one window of (other) data as its only test data.
+
+    Raises:
+        ConfigError: it has no data to choose from.
+    """
+    kind = kind_of(name)
+    load = kind.kernel.hook("load_window") if isinstance(kind, KernelKind) else None
+    if not isinstance(kind, KernelKind) or load is None:
+        raise ConfigError(
+            f"Chosen bars were asked for, but {kind.short_name} has no prices to choose from; "
+            "leave out --data, --symbols, --from and --to."
+        )
+    carried = {
+        key: value
+        for key, value in (window.carried or {}).items()
+        if settings.get(key) is None  # left to the data
+    }
+    config = kind.kernel.configure({**settings, **carried})
+    return KernelEnvironment.from_loaded(kind, kind.kernel, load(config, **window.asked))
 
 
 def carried_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,12 +34,10 @@ from slipstream.training.environments.environment import (
     Environment,
     EnvironmentKind,
     Part,
-    PriceWindow,
     Sections,
+    for_gymnasium,
 )
-from slipstream.training.environments.film import Film
 from slipstream.training.environments.machine_file import Identity, Tunable
-from slipstream.training.environments.suggested import for_gymnasium
 
 # Of a member at most. In 100,000 steps 12 copies reach 95 % of a market's optimum, 256 86 %.
 MARKET_COPIES, KERNEL_COPIES = 64, 256
@@ -111,17 +109,13 @@ class KernelEnvironment(Tunable):
         """Return a kernel with further keys in its Config."""
         return kernel
 
-    @staticmethod
-    def seated(kernel: Kernel, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-        """As `EnvironmentKind.seated`, of an extended kernel."""
-        return settings, None
-
     def configured(self, config: Config) -> Self:
         """Return a copy that follows the further keys."""
         return self
 
     @property
     def varied(self) -> bool:
+        """Whether copies in one batch may have different settings."""
         return True
 
     @property
@@ -239,6 +233,11 @@ class KernelEnvironment(Tunable):
         return self.stepped(env, evaluation=True)
 
     def joined(self, records: Sequence[tuple[Any, ...]]) -> Self:
+        """Copies of several members in one batch, each member with its own records.
+
+        Args:
+            records: [M], as `records` gives them.
+        """
         counts = [len(own) for own in records]
         limits = [self.spec_of(own).max_episode_steps or 0 for own in records]
         every = tuple(record for own in records for record in own)
@@ -266,6 +265,7 @@ class KernelEnvironment(Tunable):
         )
 
     def spec_of(self, records: tuple[Any, ...]) -> Spec:
+        """The spec that some records have: folds differ in scales, settings in time limits."""
         return self.kernel.spec(records[0], self.loaded.data)
 
     def splits(self) -> tuple[str, ...]:
@@ -313,10 +313,6 @@ class KernelKind(EnvironmentKind):
         name = str(Path(self.name).resolve()) if self.name.endswith(".py") else self.name
         return name, _complete_section(name, self.kernel, settings)
 
-    def seated(self, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-        kernel = self.kernel
-        return environment_of(kernel).seated(kernel, settings)
-
     def suggested(self, agent_name: str) -> Sections:
         by_agent: Mapping[str, Sections] | None = self.kernel.hook("SETTINGS")
         if by_agent is None:  # copies follow from budget and records
@@ -346,19 +342,6 @@ class KernelKind(EnvironmentKind):
         market = replace(market, benchmark="benchmark" in found.spec.trace)
         return replace(found, spec=replace(found.spec, market=market))
 
-    def load_window(self, settings: Mapping[str, Any], window: PriceWindow) -> Environment:
-        kernel = self.kernel
-        load_window = kernel.hook("load_window")
-        if load_window is None:
-            return super().load_window(settings, window)
-        carried = {
-            key: value
-            for key, value in (window.carried or {}).items()
-            if settings.get(key) is None  # left to the data
-        }
-        config = kernel.configure({**settings, **carried})
-        return KernelEnvironment.from_loaded(self, kernel, load_window(config, **window.asked))
-
     def most_copies(self, spec: Spec) -> tuple[int, str]:
         if spec.market is None:
             return KERNEL_COPIES, "a kernel"
@@ -366,9 +349,6 @@ class KernelKind(EnvironmentKind):
 
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
         check_environment(self.kernel, settings, steps=steps)
-
-    def renderer(self, settings: Mapping[str, Any]) -> Film:
-        return Film(self.load(settings))
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ from slipstream.kernels.vector_env import Episodes, StepOut
 from slipstream.rl.nets.modes import decide_box, decide_choices
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments import evaluation
-from slipstream.training.environments.episodes import Seen, run_episodes
-from slipstream.training.environments.kernel_environment import Timeline
+from slipstream.training.environments.evaluation import Seen, run_episodes
+from slipstream.training.environments.kernel_environment import KernelEnvironment, Timeline
 from slipstream.training.population.member import DailyReturns
 from slipstream.training.population.source import Place, joined
 from slipstream.training.settings.sizing import EvaluationPlan
@@ -306,7 +306,9 @@ def _market(
     places: Sequence[Place], policy: Policy, check_stop: Callable[[], None]
 ) -> list[DailyReturns]:
     own = [_records(place) for place in places]
-    together = places[0].environment.joined(own)
+    rules = places[0].environment.part(KernelEnvironment)
+    assert rules is not None
+    together = rules.joined(own)
     timeline = together.part(Timeline)
     assert timeline is not None
     records = together.records("train")

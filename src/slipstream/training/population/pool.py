@@ -22,15 +22,14 @@ from slipstream.core.errors import (
 )
 from slipstream.core.storage.files import sweep
 from slipstream.jit import draws
+from slipstream.training.child import torch_threads
 from slipstream.training.cluster.cluster import Cluster, Lost
 from slipstream.training.population.batches import Job, MemberBatch, Pace, Speeds, next_batch
 from slipstream.training.population.member import Member, Outcome
-from slipstream.training.population.remote_worker import DataStore, RemoteWorker
 from slipstream.training.population.source import EnvironmentSource, Place, shape_of
 from slipstream.training.population.state import LiveStates, PolicyStore
 from slipstream.training.population.stretch import Task
-from slipstream.training.population.worker import PATIENCE_SECONDS, Worker
-from slipstream.training.processes.child import torch_threads
+from slipstream.training.population.worker import PATIENCE_SECONDS, DataStore, RemoteWorker, Worker
 
 _DEATHS = 4  # of workers in a row with the same members
 _LOSSES = 3  # of machines with the same members that are put down to networks

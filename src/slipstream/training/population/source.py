@@ -140,7 +140,8 @@ class Place:
     @property
     def spec(self) -> Spec:
         """The outside of its records: folds differ in scales, settings in time limits."""
-        return self.environment.spec_of(self.records)
+        rules = self.environment.part(KernelEnvironment)
+        return self.environment.spec if rules is None else rules.spec_of(self.records)
 
     @property
     def iteration_steps(self) -> int:
@@ -179,11 +180,14 @@ def shape_of(member: Member, source: EnvironmentSource) -> str:
         spec.players,
         spec.max_episode_steps is None,
     ]
-    if not place.environment.varied:
+    rules = place.environment.part(KernelEnvironment)
+    if rules is None or not rules.varied:
         facts.append(config.env_settings)
     return json.dumps(facts)
 
 
 def joined(places: Sequence[Place]) -> Environment:
     """The environment of all copies, member after member."""
-    return places[0].environment.joined([place.records for place in places])
+    first = places[0].environment
+    rules = first.part(KernelEnvironment)
+    return first if rules is None else rules.joined([place.records for place in places])

@@ -20,8 +20,7 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.population.passes import alike, score
 from slipstream.training.population.source import EnvironmentSource, Place, joined
-from slipstream.training.population.state import BULK, LiveStates, State, Tensors
-from slipstream.training.population.under_way import UnderWay
+from slipstream.training.population.state import BULK, LiveStates, State, Tensors, UnderWay
 from slipstream.training.shard import Shard, join_states, state_of
 
 SAVE_SECONDS = 60.0

@@ -1,23 +1,43 @@
-"""One worker process of a pool, seen from both sides of its pipe."""
+"""Workers of a pool: children of this process, and actors of a cluster seen from both sides.
+
+The pool takes stretches to a `Worker`, or to an actor by a `RemoteWorker`, for which a
+`StretchService` does them on its node. States come with the request and go back every minute; on
+the node they are in memory only.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
+import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import Any
 
+from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
 from slipstream.core.process import orphaned
-from slipstream.training.cluster.cluster import Lost
+from slipstream.training.child import Child, portable, torch_threads
+from slipstream.training.cluster.cluster import (
+    BEAT_SECONDS,
+    HAND_OVER_SECONDS,
+    Cluster,
+    Lost,
+    RemoteActor,
+    Shared,
+)
+from slipstream.training.cluster.node import Arrays, NodeService, sent_as
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.population.member import Outcome
-from slipstream.training.population.source import EnvironmentSource
-from slipstream.training.population.state import LiveStates
+from slipstream.training.population.source import EnvironmentSource, Recent
+from slipstream.training.population.state import HeldStates, LiveStates, UnderWay
 from slipstream.training.population.stretch import Task, run_stretch
-from slipstream.training.processes.child import Child, portable, torch_threads
+from slipstream.training.settings.config import RunConfig
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _LARGE = 4 * 2**20
@@ -51,7 +71,7 @@ class Worker(Child):
 
 
 class _Leave(BaseException):
-    """The pool wants no more, or is gone."""
+    """The owner wants back what is under way, or is gone."""
 
 
 def _serve(source: EnvironmentSource, live: LiveStates, pipe: Connection) -> None:
@@ -100,3 +120,243 @@ def keep_memory() -> None:
             mallopt = ctypes.CDLL(None).mallopt
             mallopt(_M_MMAP_THRESHOLD, _LARGE)
             mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+_BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
+_KEPT = 16  # environments that were made ready to be sent
+SERVICE = "slipstream.training.population.worker:StretchService"
+# What is saved waits for the actor's next word; the rest is for the iteration under way.
+SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
+
+
+class DataStore:
+    """The arrays of a study's environments, handed to a cluster once each."""
+
+    def __init__(self, source: EnvironmentSource, cluster: Cluster) -> None:
+        self._source, self._cluster = source, cluster
+        self._shared: dict[int, Shared] = {}
+        self._sent: Recent[int, tuple[Environment, dict[str, Any]]] = Recent(_KEPT)
+
+    def sent(self, tasks: Sequence[Task]) -> tuple[dict[str, Any], list[Shared]]:
+        """The environments of tasks for a parcel, and the arrays that they need."""
+        environments = [self._source.environment(task.member.config) for task in tasks]
+        distinct = list({id(one): one for one in environments}.values())
+        shared = [self._arrays(one) for one in distinct]
+        numbers = {id(one): k for k, one in enumerate(distinct)}
+        facts = {
+            "environments": [self._parcel(*pair) for pair in zip(distinct, shared, strict=True)],
+            "environment_of": [numbers[id(one)] for one in environments],
+        }
+        return facts, list({one.digest: one for one in shared if one is not None}.values())
+
+    def _arrays(self, environment: Environment) -> Shared | None:
+        number = self._source.data_number(environment)
+        rules = environment.part(KernelEnvironment)
+        if rules is not None and number not in self._shared:
+            self._shared[number] = self._cluster.share(rules.data)
+        return self._shared.get(number)
+
+    def _parcel(self, environment: Environment, shared: Shared | None) -> dict[str, Any]:
+        """See `sent_as`; what is kept keeps its environment, and so its id."""
+        made = self._sent.get(id(environment), lambda: (environment, sent_as(environment, shared)))
+        return made[1]
+
+
+@dataclass(frozen=True)
+class Word:
+    """What a stretch's service says of it.
+
+    Attributes:
+        states: of members, by name, as they are saved; newer ones than said before.
+        under_way: where members stand.
+        end: what came of it; None: it goes on.
+    """
+
+    states: Mapping[str, bytes]
+    under_way: Sequence[UnderWay] = ()
+    end: list[Outcome] | SlipstreamError | Lost | None = None
+
+
+class RemoteWorker:
+    """Has the face of `slipstream.training.population.worker.Worker`.
+
+    Args:
+        actor: of a cluster.
+        data: of the study.
+        live: where members stand; states that come back are there before an answer is told.
+
+    Attributes:
+        generation: of the source; a node is sent what it lacks.
+        gone: it takes no more work.
+    """
+
+    generation = sys.maxsize
+
+    def __init__(self, actor: RemoteActor, data: DataStore, live: LiveStates) -> None:
+        self._actor, self._data, self._live = actor, data, live
+        self._tasks: Sequence[Task] = ()
+        self.gone = False
+
+    @property
+    def pipe(self) -> Connection:
+        """Readable when `receive` has something."""
+        return self._actor.pipe
+
+    @property
+    def node(self) -> str:
+        """Its machine."""
+        return self._actor.node
+
+    def send(self, tasks: Sequence[Task]) -> bool:
+        """Hands it a stretch; False where it is gone."""
+        if self.gone:
+            return False
+        facts, shared = self._data.sent(tasks)
+        states = {}
+        for task in tasks:
+            content = self._live.content(task.member.name)
+            if content is not None and self._live.iteration(task.member) > 0:
+                states[task.member.name] = content
+        request = pickle.dumps({**facts, "tasks": list(tasks), "states": states})
+        self._tasks = list(tasks)
+        self.gone = not self._actor.send(request, shared)
+        return not self.gone
+
+    def receive(self) -> list[Outcome] | Lost | SlipstreamError | None:
+        """What came of its stretch; None where it only handed over states, and goes on."""
+        content = self._actor.receive()
+        if isinstance(content, Lost):
+            self.gone, self._tasks = True, ()
+            return content
+        word: Word = pickle.loads(content)
+        try:
+            self._take(word.states)
+            self._live.tell(word.under_way)
+            if word.end is None:
+                return None
+            tasks, self._tasks = self._tasks, ()
+            return _checked(word.end, tasks) if isinstance(word.end, list) else word.end
+        except (CheckpointError, ValueError) as error:
+            self.gone = True
+            self._actor.end()
+            return Lost(f"on {self.node} sent something else than an answer ({error})", "silent")
+
+    def ask_to_leave(self) -> None:
+        """It saves the members under way after their iteration, and gives them back."""
+        self._actor.ask_to_leave()
+
+    def end(self, patience: float) -> str:
+        """Waits for what it still does; says how it ended."""
+        how = "left"
+        while self._tasks and not self.gone and self.pipe.poll(patience):
+            answer = self.receive()
+            if answer is not None:
+                how = answer.how if isinstance(answer, Lost) else how
+        self.gone = True
+        self._actor.end()
+        return how
+
+    def _take(self, states: Mapping[str, bytes]) -> None:
+        own = {task.member.name: task.member.fingerprint for task in self._tasks}
+        for name, content in states.items():
+            if name not in own or not self._live.put(name, content, own[name]):
+                raise CheckpointError(f"a state of {name} is damaged, or of another member")
+
+
+def _checked(found: list[Outcome], tasks: Sequence[Task]) -> list[Outcome]:
+    """They, if they are those of the tasks, or a ValueError."""
+    for one, task in zip(found, tasks, strict=True):
+        member = task.member
+        fine = one.failed or (one.passes is None) == (member.test is None)
+        if (one.name, one.milestone) != (member.name, task.until) or not fine:
+            raise ValueError(f"{one.name} at {one.milestone}, not {member.name} at {task.until}")
+    return found
+
+
+class _Sent(EnvironmentSource):
+    """Environments that came with a request."""
+
+    def __init__(self, tasks: Sequence[Task], environments: Sequence[Environment]) -> None:
+        self._sent = {
+            id(task.member.config): one for task, one in zip(tasks, environments, strict=True)
+        }
+
+    def environment(self, config: RunConfig) -> Environment:
+        return self._sent[id(config)]
+
+
+class _Request:
+    """A request's tasks, and where their members stand.
+
+    Args:
+        tasks: of the request.
+        states: that came with it.
+    """
+
+    def __init__(self, tasks: Sequence[Task], states: Mapping[str, bytes]) -> None:
+        self.live, self._tasks = HeldStates(), tasks
+        for name, content in states.items():
+            self.live.put(name, content)
+        self.came = {task.member.name: self.live.iteration(task.member) for task in tasks}
+        self.told = dict(self.came)
+
+    def newer(self, known: dict[str, int]) -> dict[str, bytes]:
+        """States of later iterations than `known`, which has them from now on."""
+        found = {}
+        for task in self._tasks:
+            name, iteration = task.member.name, self.live.iteration(task.member)
+            content = self.live.content(name) if iteration != known[name] else None
+            if content is not None:
+                found[name], known[name] = content, iteration
+        return found
+
+
+class StretchService(NodeService):
+    """Does stretches for a `RemoteWorker`."""
+
+    def __init__(self, needs: bytes, arrays: Arrays) -> None:
+        super().__init__(needs, arrays)
+        self._under_way: _Request | None = None
+        keep_memory()
+        torch_threads(1)
+
+    def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
+        """A stretch, or as much of it as was done when the owner wanted it back."""
+        asked = pickle.loads(request)
+        self._leaving.clear()
+        tasks: list[Task] = asked["tasks"]
+        made = [self.restored(one, arrays) for one in asked["environments"]]
+        source = _Sent(tasks, [made[k] for k in asked["environment_of"]])
+        under_way = self._under_way = _Request(tasks, asked["states"])
+        end = self._run(tasks, source, under_way.live)
+        self._under_way = None
+        for task in tasks if isinstance(end, list) else ():
+            under_way.live.slim(task.member)
+        # All that is newer, for news that were asked for at this moment may be passed over.
+        answer = pickle.dumps(Word(under_way.newer(under_way.came), end=end))
+        del under_way
+        gc.collect()  # populations are cyclic: they would wait for one another
+        return answer
+
+    def news(self) -> bytes:
+        """States that were saved since the owner last heard."""
+        under_way = self._under_way
+        states = {} if under_way is None else under_way.newer(under_way.told)
+        said = [] if under_way is None else [UnderWay(*one) for one in under_way.live.said()]
+        return pickle.dumps(Word(states, said)) if states or said else b""
+
+    def _run(
+        self, tasks: list[Task], source: EnvironmentSource, live: LiveStates
+    ) -> list[Outcome] | SlipstreamError | Lost:
+        try:
+            return run_stretch(tasks, source, live, self._check_stop, SAVE_SECONDS)
+        except _Leave:
+            return Lost("gave back what it did", "left")
+        except MemoryError:
+            os._exit(1)  # as the system would: the stretch is tried again with fewer members
+        except _BLAMED as error:
+            return error
+
+    def _check_stop(self) -> None:
+        if self._leaving.is_set():
+            raise _Leave

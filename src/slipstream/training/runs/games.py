@@ -25,7 +25,7 @@ from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.factory import kind_of, players_of
-from slipstream.training.environments.players import SNAPSHOTS, Players, short_name
+from slipstream.training.environments.parts import SNAPSHOTS, Players, short_name
 from slipstream.training.runs.policies import DeployedPolicy, best_policy, deployed_folder
 from slipstream.training.runs.run import CONFIG, Run
 from slipstream.training.settings.config import RunConfig

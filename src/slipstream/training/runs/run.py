@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from slipstream.core.arguments import checked
-from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
+from slipstream.core.errors import CheckpointError, ConfigError, ResourceError, VersionError
 from slipstream.core.reader import is_there, read_json
 from slipstream.core.storage import checkpoint, files, provenance, register
 from slipstream.core.storage.checkpoint import drop_chunks
@@ -22,20 +22,67 @@ from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status import EVENTS, LOG, RUN, STATUS, read_status
 from slipstream.core.storage.table import read
 from slipstream.core.text import Summarised, to_stderr
+from slipstream.core.version import __version__
+from slipstream.rl.agents.discover import agent_class
 from slipstream.rl.best_policies import BEST, BestPolicies
 from slipstream.training.callbacks.events import Event
-from slipstream.training.callbacks.metrics import EVALUATIONS, METRICS, TableWriter
-from slipstream.training.callbacks.periodic import PeriodicPolicies
+from slipstream.training.callbacks.metrics import (
+    EVALUATIONS,
+    METRICS,
+    PeriodicPolicies,
+    TableWriter,
+)
 from slipstream.training.callbacks.telling import Telling
 from slipstream.training.callbacks.tensorboard import TensorBoardWriter, hyper_parameters
-from slipstream.training.runs.state_version import SHAPE, check_state_version, state_version
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.target import read_config
+from slipstream.training.environments.evaluation import lost_sentence
+from slipstream.training.settings.config import RunConfig, read_config
 from slipstream.training.settings.trust import check_trust, enter
+
+# Goes up when what shards and the trainer keep beside the agent's state changes its meaning; an
+# agent has a number of its own.
+STATE_VERSION = 1
+
+SHAPE = {"slipstream": str, "training": int, "agent": int}
+
+
+def state_version(config: RunConfig) -> dict[str, Any]:
+    """JSON-able numbers of what this version writes, and its name."""
+    agent = agent_class(config.agent).state_version
+    return {"slipstream": __version__, "training": STATE_VERSION, "agent": agent}
+
+
+def check_state_version(
+    written: Mapping[str, Any], config: RunConfig, what: str, read: str, again: str
+) -> None:
+    """Refuses to go on from a state of another meaning.
+
+    Args:
+        written: JSON that may hold a `state_version` as ``state``.
+        config: of the run or study.
+        what: its name for the user.
+        read: a command that still reads it; again: one that begins anew.
+
+    Raises:
+        VersionError: with the version that wrote it.
+    """
+    now = state_version(config)
+    before = written.get("state", now)
+    numbers = ("training", "agent")
+    if all(before[name] == now[name] for name in numbers):
+        return
+    old, new = (" and ".join(f"{n} {v[n]}" for n in numbers) for v in (before, now))
+    raise VersionError(
+        f"{what} was written by slipstream {before['slipstream']}, whose states (of {old}) mean "
+        f"something else than those of this one ({now['slipstream']}: {new}): it cannot be gone on "
+        f"with here. Use the version that wrote it, or begin anew with `{again}`. What is there "
+        f"can still be read: `{read}`."
+    )
+
 
 CONFIG, PROVENANCE, CHECKPOINTS = "config.yaml", "provenance.json", "checkpoints"
 RESULT, TENSORBOARD, REPORT = "result.json", "tensorboard", "report.html"
 EPISODES = "episodes.csv"  # of the report, a row each
+_FAULTS, _LONGEST = 20, 2_000  # faults whose texts are kept, and characters of one
 
 
 _SHAPES: dict[str, Any] = {
@@ -398,6 +445,73 @@ class Run(Summarised):
     def record(self, **facts: Any) -> None:
         """Adds JSON-able facts to `provenance.json`: data hashes, notes."""
         files.write_sealed(self.path / PROVENANCE, {**self.provenance, **facts})
+
+    @property
+    def device(self) -> str:
+        """Device that it was trained on last; it is resumed there unless another one is given."""
+        return str(self.provenance.get("device", self.config.training.device))
+
+    def resume_config(self, device: str | None = None, num_envs: int | None = None) -> RunConfig:
+        """Return the config with the device and the copies per member that it is resumed with.
+
+        On a CPU a GPU's run is resumed in float32, the one precision that every form has there.
+
+        Args:
+            device, num_envs: as until now unless given.
+
+        Raises:
+            ConfigError: the agent's sizes do not fit so many copies.
+        """
+        copies = self.copies[-1]["num_envs"] if num_envs is None else num_envs
+        device = device or self.device
+        moved = device == "cpu" != self.config.training.device
+        changes = {"device": device, **({"precision": "float32"} if moved else {})}
+        return self.config.with_copies(copies).with_training(**changes)
+
+    def note(self, sentence: str, **facts: Any) -> None:
+        """Say a sentence about the run's results, and record it with facts."""
+        self.say(sentence)
+        self.record(notes=[*self.provenance.get("notes", []), sentence], **facts)
+
+    def note_changes(self, config: RunConfig, steps: int) -> None:
+        """Note another device, and another number of copies, from so many steps on."""
+        before, device = self.device, config.training.device
+        if device != before:
+            rounded = self.config.training.precision != "float32"
+            where = f"{device} in {config.training.precision}" if rounded else device
+            self.note(
+                f"From step {steps:,} on this run is trained on {where}, before that it was on "
+                f"{before}: it agrees to rounding only with a run that was never moved.",
+                device=device,
+            )
+        copies, now = self.copies, config.num_envs
+        if now != copies[-1]["num_envs"]:
+            more = now > copies[-1]["num_envs"]
+            empty = config.agent.replay(now) is not None
+            self.note(
+                f"From step {steps:,} on this run has {now} copies per member, before that it had "
+                f"{copies[-1]['num_envs']}: {'more begin' if more else 'those beyond are dropped'}"
+                f"{' and its replay begins empty' if empty else ''}, and its results differ from "
+                "those of any run whose copies were not changed.",
+                copies=[*copies, {"steps": steps, "num_envs": now}],
+            )
+
+    def note_faults(self, faults: Sequence[Any]) -> None:
+        """Say and record what failed in copies or their processes."""
+        lost = lost_sentence(faults)
+        if lost:
+            self.say(lost)
+        texts = [str(fault)[:_LONGEST] for fault in faults if fault.kind != "given up"]
+        if not texts:
+            return
+        known = self.provenance.get("faults", {"number": 0, "last": []})
+        number = known["number"] + len(texts)
+        self.record(faults={"number": number, "last": [*known["last"], *texts][-_FAULTS:]})
+        self.say(
+            f"{len(texts)} failures of copies or their processes ({number} in this run), the "
+            f"first: {texts[0].splitlines()[0]} Their steps are not learned from, their episodes "
+            "count as truncated; the texts are in provenance.json."
+        )
 
     def metrics(self) -> dict[str, list[float | str | None]]:
         """Columns of `metrics.csv`."""

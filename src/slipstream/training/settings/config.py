@@ -1,35 +1,290 @@
-"""RunConfig: everything that decides a run, resolved and frozen before training begins."""
+"""Config of a run: its sections, what a target stands for, and the frozen `RunConfig`.
+
+`read_target` and `read_sections` give plain sections in which no key is checked. `resolve` applies
+overrides to them and validates the result.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Annotated, Any, Literal, TypeAlias
 
-from slipstream.core.config import validate
+from pydantic import Field, model_validator
+
+from slipstream.core.bounds import Count, Seed, Share
+from slipstream.core.config import Config, put, validate
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import patience
+from slipstream.core.field_names import setting_of_agent
+from slipstream.core.plugins import offered
+from slipstream.core.process import FaultPolicy, patience
+from slipstream.core.reader import is_there, read_text
 from slipstream.core.storage import yaml_file
-from slipstream.kernels.discover import list_kernels
+from slipstream.core.text import did_you_mean
+from slipstream.kernels.discover import list_kernels, load_kernel
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.discover import load_config
 from slipstream.training.environments.curriculum import NO_CURRICULUM, CurriculumConfig
-from slipstream.training.environments.factory import kind_of
-from slipstream.training.settings.sections import ADDED, RETIRED, EvaluationConfig, TrainingConfig
-from slipstream.training.settings.target import (
-    SECTIONS,
-    STUDY,
-    Overrides,
-    copied,
-    override,
-    parse_overrides,
-    read_sections,
-    read_target,
-    unknown_section,
-)
+from slipstream.training.environments.environment import Stepping
+from slipstream.training.environments.factory import kind_of, players_of
+
+Backend = Literal["auto", "serial", "compiled", "process"]
+
+RETIRED = {"double_buffer": False}
+"""Settings of `training` that are gone, and their defaults: files that we wrote have them. They
+changed no result."""
+
+ADDED = {"precision": "float32"}
+"""Settings of `training` that files which we wrote may lack, and what those were trained with."""
+
+
+class TrainingConfig(Config):
+    """How much is trained, with what, and where it is kept."""
+
+    num_envs: Count | Literal["auto"] = Field(
+        "auto",
+        description="copies of the environment, per member; auto: by budget and time limit",
+    )
+    members: Count = Field(1, description="independent learners trained together, seeds seed + m")
+    total_steps: Count = Field(500_000, description="environment steps, per member")
+    seed: Seed = Field(0, description="of member 0")
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = Field(
+        "cpu", description="cpu, or a card that learns: cuda, cuda:1"
+    )
+    learner: Literal["auto", "compiled", "torch"] = Field(
+        "auto", description="form of the algorithm; auto: torch for images and cards, else compiled"
+    )
+    precision: Literal["float32", "tf32", "bfloat16_products"] = Field(
+        "float32",
+        description="of hidden layers' products in the torch form; tf32: of all, on cards only",
+    )
+    backend: Backend | dict[Literal["try"], Annotated[list[Backend], Field(min_length=1)]] = Field(
+        "auto",
+        description="how copies are stepped, changes no result; auto compiles kernels; process: "
+        "gym: in worker processes; {try: [process, serial]}: the first that works",
+    )
+    workers: Count | Literal["auto"] = Field(
+        "auto", description="processes of backend process; auto: one a core, one in each shard"
+    )
+    on_fault: Literal["restart", "raise"] = Field(
+        "restart", description="what follows when a copy or worker of backend process fails"
+    )
+    hang_seconds: Annotated[float, Field(gt=0)] = Field(
+        60.0, description="of one call, after which backend process gives a copy up"
+    )
+    faults_per_minute: Count = Field(
+        100,
+        description="of copies and workers of backend process; more end the run where they cost "
+        "more than a twentieth of its steps",
+    )
+    shards: Count | Literal["auto"] = Field(
+        "auto", description="workers that members are dealt to; changes no result"
+    )
+    checkpoint_every: Share = Field(0.1, description="share of the budget between checkpoints")
+    keep_last: Count = Field(2, description="checkpoints kept")
+    policy_every_episodes: Count | None = Field(
+        None,
+        description="episodes after which member 0's policy is written beside the run, as "
+        "RUN_epNNNNNN, and at the end",
+    )
+    out: str | None = Field(None, description="run directory; null: runs/<env>-<date>-<time>")
+
+    @property
+    def stepping(self) -> Stepping:
+        """How copies of somebody else's rules are stepped."""
+        return Stepping(
+            workers=None if self.workers == "auto" else self.workers,
+            policy=FaultPolicy(self.on_fault, self.hang_seconds, self.faults_per_minute),
+            here=self.backend == "serial",
+        )
+
+    @property
+    def chosen_backend(self) -> str:
+        """The backend, once it is one.
+
+        Raises:
+            ConfigError: there are several to be tried.
+        """
+        if isinstance(self.backend, str):
+            return self.backend
+        names = ", ".join(self.backend["try"])
+        raise ConfigError(
+            f"`training.backend` has several to be tried ({names}), which `slipstream train` does; "
+            "here, name one of them."
+        )
+
+
+class EvaluationConfig(Config):
+    """How policies are scored while training."""
+
+    every: Share = Field(0.1, description="share of the budget between validations")
+    every_steps: Count | None = Field(
+        None, description="instead of `every`: environment steps of a member between validations"
+    )
+    every_episodes: Count | None = Field(
+        None, description="instead of `every`: training episodes of every member between them"
+    )
+    episodes: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = Field(
+        "auto",
+        description="whole episodes a score is the mean of (not in markets); auto: 100, or as many "
+        "as end within `share` of the budget",
+    )
+    share: Share = Field(
+        0.2, description="of the budget's steps, that validation may take where `episodes` is auto"
+    )
+    actions: Literal["greedy", "drawn"] = Field(
+        "greedy", description="greedy: the most likely ones; drawn: as in training"
+    )
+    seed: Seed = Field(1_000_003, description="the same episodes every time")
+    max_steps: Count | Literal["auto"] = Field(
+        "auto",
+        description="cuts an episode of an environment without a time limit (not in markets); "
+        "auto: 1/500 of the budget, 100 to 10,000",
+    )
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> EvaluationConfig:
+        if self.every_steps is not None and self.every_episodes is not None:
+            raise ValueError("give `every_steps` or `every_episodes`, not both")
+        return self
+
+    @property
+    def most_episodes(self) -> int:
+        """That a score is the mean of, however short they are."""
+        return 100 if self.episodes == "auto" else self.episodes
+
+    @property
+    def drawn(self) -> bool:
+        """Whether policies are scored as they act in training."""
+        return self.actions == "drawn"
+
+    @property
+    def test_seed(self) -> int:
+        """Of the fresh episodes that a game's result is measured on and nothing is chosen by."""
+        return (self.seed + 2**32) % 2**63
+
+
+SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
+CONFIGS = (".yaml", ".yml", ".json")
+STUDY = "study"  # a sixth section, which `slipstream tune` reads and a run passes over
+CRYPTO = "crypto"  # what Cappuccino's command calls a portfolio of coins
+
+Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
+"""Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
+
+
+def read_target(target: str) -> dict[str, Any]:
+    """The sections that a YAML file, a name, a ``.py`` file or ``gym:ID`` stands for."""
+    if target.endswith(CONFIGS):
+        return read_config(Path(target))
+    if target == CRYPTO:
+        return {"env": {"name": "portfolio"}}
+    if kind_of(target).known:
+        return {"env": {"name": target}}
+    if is_there(Path(target)):
+        raise ConfigError(
+            f"{target} is not something to train: give a .yaml file, a kernel's .py file, the "
+            "name of an environment (`slipstream list`), or gym:ID."
+        )
+    load_kernel(target)  # says what would work
+    return {"env": {"name": target}}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The sections in a YAML or JSON file."""
+    return read_sections(parsed(path))
+
+
+def read_sections(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of our sections that may be changed; another project's are translated into them."""
+    foreign = _format_of(values)
+    if foreign is None:
+        return copied(values)
+    sections: dict[str, Any] = foreign.sections_of(values)
+    return sections
+
+
+def _format_of(values: Mapping[str, Any]) -> ModuleType | None:
+    """The module that reads the sections of another project; None where they are ours."""
+    names = (name for names in offered("formats") for name in names)
+    return next((m for m in map(importlib.import_module, names) if m.recognises(values)), None)
+
+
+def parsed(path: Path) -> dict[str, Any]:
+    """What the file says, in its own words."""
+    text = read_text(path, "The config file")
+    parse = yaml_file.parse_json if path.suffix == ".json" else yaml_file.parse
+    values = parse(text, str(path))
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{path} must hold the sections {', '.join(SECTIONS)}, each with keys below it; "
+            "`slipstream init cartpole` prints one to start from."
+        )
+    return values
+
+
+def passed_over(target: object) -> str | None:
+    """A sentence for whoever trains a file that also describes a study, or that asks for what is
+    done otherwise; None for others."""
+    if isinstance(target, (str, Path)) and str(target).endswith(CONFIGS):
+        target = parsed(Path(target))
+    if not isinstance(target, Mapping):
+        return None
+    foreign = _format_of(target)
+    if foreign is not None:
+        reader = foreign.__name__.removesuffix(".config")
+        return f"`{reader}` reads this config. {foreign.otherwise(target) or ''}".strip()
+    if STUDY in target:
+        return "The section `study` is read by `slipstream tune`; a run passes over it."
+    return None
+
+
+def parse_overrides(overrides: Overrides) -> dict[str, Any]:
+    """``["agent.epochs=2"]`` -> ``{"agent.epochs": 2}``; a mapping is taken as it is."""
+    if isinstance(overrides, Mapping):
+        return dict(overrides)
+    parsed: dict[str, Any] = {}
+    for one in overrides:
+        path, equals, text = one.partition("=")
+        if not equals or not all(part.strip() for part in path.split(".")):
+            raise ConfigError(
+                f"--set {one}: write it as section.key=value, such as agent.epochs=2."
+            )
+        if path.strip() in parsed:
+            raise ConfigError(f"{path.strip()} is set twice; leave one of the two out.")
+        parsed[path.strip()] = yaml_file.parse(text, f"--set {one}")
+    return parsed
+
+
+def override(values: dict[str, Any], path: str, value: Any) -> None:
+    """Sets the dotted `path` in nested sections, making those that are missing."""
+    first, dot, _ = path.partition(".")
+    if not dot and first not in SECTIONS:
+        raise ConfigError(unknown_section(first))
+    if dot and isinstance(values.get(first), str):
+        values[first] = {"name": values[first]}  # `env: cartpole` is short for its name
+    put(values, path, value)
+
+
+def copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of nested mappings that may be changed."""
+    return {
+        str(key): copied(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+    }
+
+
+def unknown_section(name: str) -> str:
+    """Says which section was meant."""
+    if (setting := setting_of_agent(name)) is not None:
+        return f"`{name}` is not a known section; did you mean `{setting}`?"
+    return f"`{name}` is not a known section; {did_you_mean(name, SECTIONS)}"
+
 
 _COPIES_OF_AUTO = 8  # what every environment may have; where it divides, `auto` finds a number
 
@@ -145,7 +400,10 @@ class RunConfig:
         Returns:
             The config, and a sentence that says who it is; None where nothing was open.
         """
-        env, sentence = kind_of(self.env_name).seated(self.env_settings)
+        players = players_of(self.env_name)
+        if players is None:
+            return self, None
+        env, sentence = players.seated(self.env_name, self.env_settings)
         return replace(self, env_settings=env), sentence
 
     def as_mapping(self) -> dict[str, Any]:

@@ -1,22 +1,91 @@
-"""How many copies per member: what learning can bear, from the config and the spaces alone."""
+"""What follows from a config: copies, evaluations and memory, and what a user must know of it.
+
+Choices depend on the config and the environment's spec alone, never on the machine.
+"""
 
 from __future__ import annotations
 
+import bisect
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Literal
 
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, ResourceError
+from slipstream.core.extras import require
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.agent import AgentConfig
+from slipstream.rl.agents.off_policy.config import VECTOR_STEP
 from slipstream.rl.experience.replay.plan import replay_bytes
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.environments.players import opponent_names
-from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.mending import limited, mended, mends, size_of
+from slipstream.training.environments.parts import Players, opponent_names
+from slipstream.training.settings.config import RunConfig, TrainingConfig
+
+_HALVED = ("widths", "horizon", "iteration", "num_envs")  # other values would seldom fit together
+
+
+def mends(
+    paths: Iterable[str], size: Callable[[str], int], enough: Callable[[str, int], bool]
+) -> dict[str, int]:
+    """The largest value of each setting that mends it alone; without those that cannot.
+
+    Args:
+        paths: of settings that are to be lowered, such as agent.widths.
+        size: what a setting is; 0 where there is none.
+        enough: whether a setting of at most that value is small enough; then lower ones are, too.
+
+    Returns:
+        Halves of what it is, where other sizes must agree with it; else two digits and zeros.
+    """
+    found = {}
+    for path in paths:
+        now = size(path)
+        if path.rpartition(".")[2] in _HALVED:
+            values = [now >> k for k in range(1, now.bit_length())]
+            best = [value for value in values if enough(path, value)]
+        else:
+            tens = range(len(str(now)))
+            known = {digits * 10**e for e in tens for digits in range(1, 100)}
+            values = sorted((value for value in known if value < now), reverse=True)
+            best = values[bisect.bisect_left(values, True, key=partial(enough, path)) :]
+        if best:
+            found[path] = best[0]
+    return found
+
+
+def size_of(config: RunConfig, path: str) -> int:
+    """A setting of a config, the largest layer of several; 0 where there is no such number."""
+    section, _, name = path.partition(".")
+    value = getattr(getattr(config, section), name, None) or 0
+    return max(value) if isinstance(value, tuple) else value
+
+
+def limited(config: RunConfig, path: str, most: int) -> RunConfig | None:
+    """A config with a setting, each layer of several, of at most a number.
+
+    None where the agent's other sizes do not agree with that.
+    """
+    section, _, name = path.partition(".")
+    part = getattr(config, section)
+    value = getattr(part, name)
+    less = tuple(min(one, most) for one in value) if isinstance(value, tuple) else min(value, most)
+    made = replace(config, **{section: part.model_copy(update={name: less})})
+    try:
+        return made.with_copies(made.num_envs)
+    except ConfigError:
+        return None
+
+
+def mended(found: Mapping[str, int]) -> str:
+    """What to do about a refusal, in a sentence."""
+    if not found:
+        return "No setting mends that alone: lower several of them, or take a larger machine."
+    listed = ", or ".join(f"{path} to {most:,}" for path, most in found.items())
+    return f"Each of these mends it alone: lower {listed}."
+
 
 LEAST_EPISODES = 4  # whole ones that a validation has time for, else there are fewer validations
 _SHORTEST = 100  # steps of an episode without a time limit
@@ -167,10 +236,6 @@ class EvaluationPlan:
             return cls(every, lanes, None, lanes, final, longest)
         return cls(every, lanes, max(length, each // lanes), most, final, longest)
 
-    def as_mapping(self) -> dict[str, Any]:
-        """For result.json, plain values."""
-        return asdict(self)
-
 
 def check_memory(config: RunConfig, environment: Environment, memory: int | None = None) -> int:
     """Bytes that the experience of all members and their updates take.
@@ -237,3 +302,152 @@ def kept_bytes(agent: AgentConfig, environment: Environment, members: int, num_e
 
 def _gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB"
+
+
+UPDATE_SHARE = 0.9  # of a run's time, from which on that is said
+_LESS = {
+    "batch": "smaller batches (agent.batch)",
+    "updates_per_step": "fewer updates a step (agent.updates_per_step; train_freq elsewhere)",
+    "epochs": "fewer epochs (agent.epochs)",
+    "widths": "smaller networks (agent.widths)",
+}
+_MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
+
+
+def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
+    """Sentences: steps trained beyond the budget, what is evaluated, episodes that nothing ends.
+
+    Args:
+        config: resolved; `num_envs` is a number.
+        environment: the config's.
+    """
+    found = []
+    copies, budget = int(config.training.num_envs), config.training.total_steps
+    each = config.iteration_steps
+    trained = -(-budget // each) * each
+    if trained > _MORE * budget:
+        times = "one iteration" if trained == each else f"{trained // each} iterations"
+        found.append(
+            f"total_steps is {budget:,}, and {trained:,} steps per member are trained: {times} "
+            f"of {each // copies} steps x {copies} copies."
+        )
+    if copies > 1 and getattr(config.agent, "updates_per_step", None) == VECTOR_STEP:
+        found.append(
+            f"agent.updates_per_step is vector_step: {copies} environment steps share one update. "
+            "Speeds and scores do not compare with runs of other num_envs: their work differs."
+        )
+    training = config.training
+    processes = "process" in environment.kind.backends and training.backend != "serial"
+    if training.workers != "auto" and not processes:
+        found.append("training.workers does nothing here: it needs worker processes.")
+    plan, settings = EvaluationPlan.of(config, environment), config.evaluation
+    spec = environment.spec
+    if spec.market is None and settings.episodes == "auto" and plan.lanes < settings.most_episodes:
+        many = f"{plan.lanes} x {plan.steps:,} steps" if plan.steps else f"{plan.lanes} episodes"
+        found.append(
+            f"Validation takes at most {settings.share:g} of the budget's steps "
+            f"(evaluation.share): after every {plan.every:.3g} of it {many}, of which whole "
+            f"episodes count; the result is measured on {plan.final}. A number in "
+            "evaluation.episodes is taken as it is."
+        )
+    if (players := environment.part(Players)) is not None:
+        found += players.remarks
+    if spec.market is None and spec.max_episode_steps is None:
+        found.append(
+            f"{config.short_name} declares no time limit: an evaluation cuts an episode that did "
+            f"not end by itself after {plan.longest:,} steps (evaluation.max_steps), and counts "
+            "the rewards until then."
+        )
+    return tuple(found)
+
+
+def update_takes(config: RunConfig, share: float) -> str:
+    """Where nearly all time goes into learning: what will help, and what will not."""
+    ways = [way for name, way in _LESS.items() if hasattr(config.agent, name)]
+    ways += ["PPO"] if config.agent.replay(config.num_envs) is not None else []
+    ways += ["a card (training.device)"] if config.training.device == "cpu" else []
+    listed = f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else "".join(ways)
+    will = f"; {listed} will" if ways else ""
+    return f"The update takes {share:.0%} of the time: more copies will not help{will}."
+
+
+def began_anew(copies: int, total: int, name: str) -> str:
+    """Where a resumed run departs from one that was never stopped."""
+    return (
+        f"{copies} of {total} copies of {name} did not come back to where they stood when their "
+        "actions were taken again (it is not deterministic, or its episodes are too long): they "
+        "begin fresh episodes, and the run differs from one that was never stopped."
+    )
+
+
+Learner = Literal["compiled", "torch"]
+
+
+def learner_of(learner: str, device: str, image: bool) -> Learner:
+    """The form that a config means: it follows from config and spaces, never from the machine.
+
+    Args:
+        learner, device: of the config's section `training`.
+        image: whether observations are images.
+
+    Raises:
+        ConfigError: the compiled form is asked for and cannot do it.
+    """
+    needed = None
+    if device != "cpu":
+        needed = f"training.device is {device}"
+    elif image:
+        needed = "the observations are images"
+    if learner == "compiled" and needed is not None:
+        raise ConfigError(
+            f"training.learner is 'compiled', and {needed}: the compiled form learns from rows of "
+            "numbers on the processor. Leave training.learner at auto, which takes the torch form."
+        )
+    if learner == "auto":
+        return "compiled" if needed is None else "torch"
+    return "torch" if learner == "torch" else "compiled"
+
+
+def check_learner(training: TrainingConfig, image: bool | None) -> Learner:
+    """`learner_of`, refused in a paragraph where this machine lacks what it takes.
+
+    Args:
+        training: the config's section.
+        image: whether observations are images; None before that is known: the rest is checked.
+
+    Raises:
+        ConfigError: as there; the form or device has no such precision.
+        ResourceError: no torch, no build of it for GPUs, or no such card.
+    """
+    learner = learner_of(training.learner, training.device, bool(image))
+    if image is not None:
+        _check_precision(training, learner)
+    if learner == "torch":
+        require("torch", _purpose(training), "torch")
+        from slipstream.rl.nets.torch_device import device_of  # torch: only where it is used
+
+        device_of(training.device)
+    return learner
+
+
+def _check_precision(training: TrainingConfig, learner: Learner) -> None:
+    precision = training.precision
+    if precision != "float32" and learner == "compiled":
+        raise ConfigError(
+            f"training.precision is {precision}, and the compiled form calculates in float32 "
+            "alone. Set training.learner to torch, name a card as training.device, or leave "
+            "training.precision at float32."
+        )
+    if precision == "tf32" and training.device == "cpu":
+        raise ConfigError(
+            "training.precision is tf32 and training.device is cpu: only a card has TF32. Name "
+            "one, or set training.precision to float32 or bfloat16_products."
+        )
+
+
+def _purpose(training: TrainingConfig) -> str:
+    if training.device != "cpu":
+        return f"Training on {training.device}"
+    if training.learner == "torch":
+        return "`training.learner: torch`"
+    return "Learning from images"

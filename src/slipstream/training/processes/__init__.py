@@ -1,1 +1,0 @@
-"""Shards in processes of their own: on this machine, and on those of a cluster."""
