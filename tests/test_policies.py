@@ -11,8 +11,8 @@ import pytest
 import slipstream
 from slipstream import portable
 from slipstream.core.storage import checkpoint
-from slipstream.report.run.evaluation import evaluate_deployed
-from slipstream.report.run.report import build_page
+from slipstream.report.run_evaluation import evaluate_deployed
+from slipstream.report.run_page import build_page
 
 FOLDER = Path(__file__).parents[1] / "examples/policies"
 # Mean returns that are at least to be reached, whatever a card says.

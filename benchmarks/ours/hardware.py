@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from slipstream.jit.gemm.products import add_product, add_transposed_product
+from slipstream.jit.gemm import add_product, add_transposed_product
 from slipstream.rl.experience.compiled import compile_loops, of_float32
 from slipstream.rl.nets.layers import block_rows
 

@@ -53,7 +53,7 @@ BESIDE = {
         "slipstream.markets.features.registry.Feature",
         "slipstream.markets.features.registry.window_rows",
     ),
-    "A package that plugs in": ("slipstream.report.page", "slipstream.report.run.page"),
+    "A package that plugs in": ("slipstream.report.page", "slipstream.report.run_page"),
     "An agent of your own": (
         "slipstream.rl.agents.agent.Agent",
         "slipstream.rl.agents.agent.AgentConfig",

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.jit.gemm.products import add_transposed_product
+from slipstream.jit.gemm import add_transposed_product
 from slipstream.rl.nets.convolution import ConvolutionalNetwork
 from slipstream.rl.nets.layers import BLOCK, add_columns, forward, keep_rows
 from slipstream.rl.nets.networks import MlpNetwork, input_width

@@ -236,7 +236,7 @@ def test_ctrl_c_while_the_report_is_written(slipstream, monkeypatch):
     def interrupt(*arguments, **keywords):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("slipstream.report.run.report.report_run", interrupt)
+    monkeypatch.setattr("slipstream.report.run_page.report_run", interrupt)
     outcome = slipstream(*[one for one in TRAIN if one != "--no-report"])
     assert outcome.code == 130
     assert f"slipstream resume {shlex.quote(str(Path('run').absolute()))}" in outcome.err

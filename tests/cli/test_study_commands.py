@@ -33,8 +33,7 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.storage import open_storage
 from slipstream.studies.search.forecast import SliceSpeed
-from slipstream.studies.search.machinery import Survey
-from slipstream.studies.search.session import Session
+from slipstream.studies.search.session import Session, Survey
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.parts import HoldoutRegister
 from slipstream.training.settings.config import RunConfig

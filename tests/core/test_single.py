@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.core.single import add, cosine, div, mul, root, sine, single, sub
 from slipstream.jit import render
+from slipstream.jit.float32 import add, cosine, div, mul, root, sine, single, sub
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,11 @@
 import hockey_world
 import pytest
 
-from slipstream.core.single import single
 from slipstream.games.hockey import control, kernel
 from slipstream.games.hockey.physics import world
 from slipstream.games.hockey.physics.bodies import STEP
 from slipstream.games.hockey.physics.geometry import add, div, mul
+from slipstream.jit.float32 import single
 
 
 def other_damping(s, d, body):

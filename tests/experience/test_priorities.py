@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.jit.sixteen import least_of, place_of, sum_of
+from slipstream.jit.simd import least_of, place_of, sum_of
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import Finals
 from slipstream.rl.experience.compiled import compile_loops, of_float32, of_float64, of_int64

@@ -32,8 +32,8 @@ def serve() -> None:
     import slipstream.api
     import slipstream.markets.forex.kernel  # and with it TA-Lib and pandas
     import slipstream.markets.portfolio.kernel
-    import slipstream.report.run.evaluation
-    import slipstream.report.run.report
+    import slipstream.report.run_evaluation
+    import slipstream.report.run_page
     import slipstream.rl.agents.ppo.ppo
     import slipstream.studies.start  # noqa: F401
     from slipstream.cli import main

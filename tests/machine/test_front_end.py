@@ -12,7 +12,7 @@ from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
 from numba.extending import intrinsic
 
-from slipstream.jit.fast.front_end import without_repeats
+from slipstream.jit.fast.numba_patches import without_repeats
 
 
 def parts():

@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.core.random import stream
 from slipstream.jit import draws
-from slipstream.jit.functions import cosine_of_turn, exp_2, log_2
+from slipstream.jit.simd import cosine_of_turn, exp_2, log_2
 from slipstream.rl.experience.compiled import compile_loops
 from slipstream.rl.nets.sampling import draw_component, draw_components
 

@@ -8,7 +8,7 @@ import pytest
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 
-from slipstream.jit.fast.helper_library import only_entries
+from slipstream.jit.fast.numba_patches import only_entries
 
 
 def make(factor):

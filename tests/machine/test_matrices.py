@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.jit import render
-from slipstream.jit.gemm.matrices import matrix
+from slipstream.jit.memory import matrix
 
 _TEXT = """
 def double(numbers, at, rows, columns, out):

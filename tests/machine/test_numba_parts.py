@@ -27,36 +27,36 @@ PARTS = {
         "render",
         "_config_fname reload_config CACHE_DIR DISABLE_JIT BOUNDSCHECK",
     ),
-    "numba.core.compiler_lock": ("product_calls together", "global_compiler_lock"),
+    "numba.core.compiler_lock": ("together gemm", "global_compiler_lock"),
     "numba.core.typing": ("render", "signature"),
     "numba.core.typing.templates": (
         "references",
         "AbstractTemplate AttributeTemplate infer_global",
     ),
-    "numba.core.registry": ("render front_end helper_library product_calls", "cpu_target"),
+    "numba.core.registry": ("numba_patches gemm render", "cpu_target"),
     "numba.core.cgutils": (
-        "machine_form product_code references",
+        "gemm_code machine_form references",
         "alloca_once for_range get_item_pointer get_or_insert_function if_unlikely intp_t "
         "is_not_null unpack_tuple",
     ),
-    "numba.np.arrayobj": ("matrices", "populate_array"),
+    "numba.np.arrayobj": ("memory", "populate_array"),
     "numba.np.linalg": ("render", "ensure_blas"),
     "numba.np.arraymath": ("render", "ensure_blas"),
     "the code generator": (
-        "helper_library product_calls render",
+        "numba_patches gemm render",
         "_library_class set_env _engine magic_tuple create_library unserialize_library "
         "_data_layout _module_pass_manager",
     ),
-    "its engine": ("helper_library", "is_symbol_defined"),
+    "its engine": ("numba_patches", "is_symbol_defined"),
     "a library": (
-        "helper_library linked product_calls",
+        "numba_patches gemm linked",
         "_optimize_functions _optimize_final_module _finalize_dynamic_globals _finalized "
         "_final_module _shared_module _linking_libraries _get_module_for_linking "
         "add_linking_library add_ir_module enable_object_caching finalize "
         "get_pointer_to_function serialize_using_object_code",
     ),
     "the target's context": (
-        "atomics front_end linked matrices prefetch product_calls references sixteen",
+        "atomics numba_patches gemm linked memory references simd",
         "_registries install_registry load_additional_registries refresh typing_context "
         "call_conv codegen data_model_manager get_data_type get_dummy_value "
         "get_value_type make_array make_tuple",
@@ -70,21 +70,21 @@ PARTS = {
         "disable_compile get_call_template nopython_signatures overloads stats",
     ),
     "one of its forms": ("linked", "fndesc library"),
-    "llvmlite.binding.ffi.lib": ("front_end together", "_lock"),
-    "its lock": ("front_end", "_lock _cblist"),
+    "llvmlite.binding.ffi.lib": ("numba_patches together", "_lock"),
+    "its lock": ("numba_patches", "_lock _cblist"),
     "the typing context": (
-        "front_end",
+        "numba_patches",
         "_registries install_registry load_additional_registries",
     ),
-    "numba.core.postproc": ("front_end", "PostProcessor VariableLifetime transforms"),
-    "a post-processor": ("front_end", "run func_ir _insert_var_dels"),
+    "numba.core.postproc": ("numba_patches", "PostProcessor VariableLifetime transforms"),
+    "a post-processor": ("numba_patches", "run func_ir _insert_var_dels"),
     "a function's intermediate form": (
-        "front_end",
+        "numba_patches",
         "blocks generator_info is_generator variable_lifetime",
     ),
-    "numba.core.transforms": ("front_end", "canonicalize_cfg"),
-    "numba.core.types.functions": ("front_end", "BaseFunction"),
-    "a function's type": ("front_end", "get_call_type typing_key _impl_keys"),
+    "numba.core.transforms": ("numba_patches", "canonicalize_cfg"),
+    "numba.core.types.functions": ("numba_patches", "BaseFunction"),
+    "a function's type": ("numba_patches", "get_call_type typing_key _impl_keys"),
     "numba.types": ("render", "Boolean unliteral"),
 }
 OPTIONS = {"_nrt", "forceinline", "no_cpython_wrapper", "no_cfunc_wrapper", "error_model"}
@@ -128,15 +128,15 @@ def test_numba_has_what_is_used_of_it(where):
     lacking = [name for name in names.split() if not hasattr(place, name)]
     assert not lacking, (
         f"Numba {numba.__version__} lacks {', '.join(lacking)} of {where}: it never promised them. "
-        f"They are used in {', '.join(f'machine/{file}.py' for file in files.split())}: "
+        f"They are used in {', '.join(f'jit/{file}.py' for file in files.split())}: "
         "change these files."
     )
 
 
 def test_what_is_replaced_is_called_as_before():
-    """`helper_library` replaces methods of a library and a function of the generator.
+    """`only_entries` replaces methods of a library and a function of the generator.
 
-    `front_end` replaces methods of a function's type, of contexts and of what ends a pass.
+    `without_repeats` replaces methods of a function's type, of contexts and of what ends a pass.
     """
     found = places()
     library, codegen = found["a library"], found["the code generator"]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from slipstream.jit.gemm import products
-from slipstream.jit.gemm.products import (
+from slipstream.jit import gemm
+from slipstream.jit.gemm import (
     add_product,
     add_transposed_product,
     fused,
@@ -55,7 +55,7 @@ def test_products_are_those_of_the_definition(compiled, rows, columns, depth):
     ):
         ours, theirs = start.copy(), start.copy()
         compiled[name](a, b, ours)
-        getattr(products, name)(a, b, theirs)
+        getattr(gemm, name)(a, b, theirs)
         assert ours.tobytes() == theirs.tobytes()
         left = a if name == "add_product" else a.T
         exact = start + left.astype(np.float64) @ b.astype(np.float64)
@@ -73,7 +73,7 @@ def test_sums_in_pieces_begin_and_end_once(compiled, rows, columns, depth):
     for name, end in zip(("layer_product", "layer_product", "gated_product"), ends, strict=True):
         ours, theirs = (np.full((rows, columns), np.nan, np.float32) for _ in range(2))
         compiled[name](a, b, *end, ours)
-        getattr(products, name)(a, b, *end, theirs)
+        getattr(gemm, name)(a, b, *end, theirs)
         assert ours.tobytes() == theirs.tobytes(), name
 
 

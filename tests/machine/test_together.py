@@ -13,12 +13,11 @@ import pytest
 
 from slipstream.core.errors import KernelError
 from slipstream.jit import cache as cache_module
-from slipstream.jit import render
+from slipstream.jit import gemm, render
 from slipstream.jit.cache import cache_folder, filling, only_maker
 from slipstream.jit.fast import together as together_module
 from slipstream.jit.fast.together import Later, together
-from slipstream.jit.gemm import product_calls
-from slipstream.jit.gemm.products import add_product
+from slipstream.jit.gemm import add_product
 from slipstream.training import workers
 from slipstream.training.workers import compilers
 
@@ -120,7 +119,7 @@ def test_modules_are_made_by_children(cache, monkeypatch):
 
 def test_products_are_made_by_the_owner_and_children_do_not_wait_for_them(cache, monkeypatch):
     """The owner makes the library last here: a child that waited would never end."""
-    here, done, make = os.getpid(), cache.parent / "made", product_calls._make
+    here, done, make = os.getpid(), cache.parent / "made", gemm._make
 
     def after_the_child(folder):
         assert os.getpid() == here
@@ -136,8 +135,8 @@ def test_products_are_made_by_the_owner_and_children_do_not_wait_for_them(cache,
         entries, bindings = {name: (numbers, numbers)}, {"add_product": add_product}
         return render.compile_module(f"product_of_{name}", text, entries, bindings, {})[name]
 
-    monkeypatch.setattr(product_calls, "_make", after_the_child)
-    product_calls._load_library.cache_clear()
+    monkeypatch.setattr(gemm, "_make", after_the_child)
+    gemm._load_library.cache_clear()
     with together(partial(compilers, 2)):
         functions = [product(name) for name in ("first", "second")]
         assert not done.exists()

@@ -16,8 +16,8 @@ from slipstream.markets.evaluation.holdout_register import PriceRegister
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.warm_start import warm_start
-from slipstream.studies.search.machinery import Survey
 from slipstream.studies.search.plan import iterations
+from slipstream.studies.search.session import Survey
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.environments.factory import resolve_environment

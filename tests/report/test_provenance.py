@@ -11,8 +11,8 @@ from slipstream.core.storage import machine, table
 from slipstream.core.storage.machine import COLUMNS, Machine, MachineTable
 from slipstream.report import canvas
 from slipstream.report.provenance import machine_columns, machine_pictures
-from slipstream.report.run.evaluation import evaluate_run
-from slipstream.report.run.report import build_page
+from slipstream.report.run_evaluation import evaluate_run
+from slipstream.report.run_page import build_page
 from slipstream.report.study.page import study_page
 from slipstream.report.study.view import read_view
 

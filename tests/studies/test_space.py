@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.space.published import published, settings_of
+from slipstream.studies.space.settings import published, settings_of
 from slipstream.studies.space.space import Range, SearchSpace
 from slipstream.studies.start import _rivals, prepare
 from slipstream.training.settings.config import resolve

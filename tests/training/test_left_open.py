@@ -6,7 +6,7 @@ import slipstream
 from slipstream.core.errors import KernelError
 from slipstream.gym import gymnasium_environment
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.report.run.evaluation import game, random_policy
+from slipstream.report.run_evaluation import game, random_policy
 from slipstream.training import shard, trainer
 from slipstream.training.autotune import Cell, measure_steps
 from slipstream.training.backend import make_workers

@@ -24,7 +24,7 @@ from slipstream.gym import making, masks
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.making import Wrapped
 from slipstream.kernels.vector_env import blank, member_indices
-from slipstream.report.run.evaluation import random_policy
+from slipstream.report.run_evaluation import random_policy
 from slipstream.training.environments.factory import make_environment, resolve_environment
 from slipstream.training.runs.policies import seen_rows
 

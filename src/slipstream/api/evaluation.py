@@ -146,16 +146,16 @@ def write_report(
     Returns:
         Path of `report.html`.
     """
-    from slipstream.report.run import report  # Matplotlib: not on the way to a first update
+    from slipstream.report import run_page  # Matplotlib: not on the way to a first update
 
     path, data, start = placed(path, data, start)
     deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
     bars: Any = {"data": data, "symbols": symbols, "start": moment(start), "stop": moment(stop)}
     if deployed is not None:
         found = DeployedPolicy.open(deployed, trust)
-        return report.report_deployed(found, **bars, out=out, say=say)
+        return run_page.report_deployed(found, **bars, out=out, say=say)
     run = path if isinstance(path, Run) else Run.open(path, trust=trust)
-    return report.report_run(run, **bars, out=out, say=say)
+    return run_page.report_run(run, **bars, out=out, say=say)
 
 
 def write_card(

@@ -212,7 +212,7 @@ def _complete(run: Run) -> Run:
 
 
 def _report(run: Run) -> Run:
-    from slipstream.report.run.report import report_run
+    from slipstream.report.run_page import report_run
 
     try:
         # The same look at the test split as the score that training printed.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.random import stream, word
 from slipstream.jit import render
-from slipstream.jit.functions import cosine_of_turn, log_2
+from slipstream.jit.simd import cosine_of_turn, log_2
 
 # What a stream is for: the second part of its key. Environments use the number n of the copy there,
 # so purposes stand far above any number of copies.

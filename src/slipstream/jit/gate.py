@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core import memory
-from slipstream.jit import atomics
+from slipstream.jit import atomics, memory
 from slipstream.jit.atomics import add, core, give_way, load, pause, replace, rest
 
 # Bound by the renderer to the update's own, where it compiles `share` and `help_out` with it

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import inspect
 import sys
+import time
 from collections.abc import Callable, Iterable
 from functools import cache, cached_property
 from types import FunctionType
@@ -50,13 +51,10 @@ class MachineForms:
     Args:
         module: of the plain functions, by name.
         typed: makes the intrinsics' typing functions, which bear the plain functions' names.
-        home: the module that `typed` stands in, where it is another one.
     """
 
-    def __init__(
-        self, module: str, typed: Callable[[], Iterable[Callable[..., Any]]], home: str = ""
-    ) -> None:
-        self._module, self._typed, self._home = module, typed, home or module
+    def __init__(self, module: str, typed: Callable[[], Iterable[Callable[..., Any]]]) -> None:
+        self._module, self._typed = module, typed
 
     def of(self, function: FunctionType) -> Any | None:
         """What compiled code calls for a plain function; None for one that is compiled itself."""
@@ -65,7 +63,7 @@ class MachineForms:
     @cached_property
     def digest(self) -> str:
         """Of the file, which the code of the definitions does not cover."""
-        return source_digest(self._home)
+        return source_digest(self._module)
 
     @cached_property
     def _made(self) -> dict[str, Any]:
@@ -76,3 +74,31 @@ def source_digest(*modules: str) -> str:
     """Hex SHA-256 of the source of modules that are imported, by their names."""
     source = "".join(inspect.getsource(sys.modules[module]) for module in modules)
     return hashlib.sha256(source.encode()).hexdigest()
+
+
+_MONOTONIC = time.CLOCK_MONOTONIC
+
+
+@cache
+def compiled_clock() -> Any:
+    """``seconds()`` for `compile_module`'s `linked`: C's `clock_gettime` of the monotonic clock."""
+    ir, types, cgutils = tools()
+    whole, word, real = ir.IntType(64), ir.IntType(32), ir.DoubleType()
+    read = ir.FunctionType(word, [word, whole.as_pointer()])
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function = cgutils.get_or_insert_function(builder.module, read, "clock_gettime")
+        moment = cgutils.alloca_once(builder, whole, size=2)  # seconds, nanoseconds
+        builder.call(function, [ir.Constant(word, _MONOTONIC), moment])
+        full, rest = (
+            builder.sitofp(builder.load(builder.gep(moment, [ir.Constant(word, i)])), real)
+            for i in range(2)
+        )
+        return builder.fadd(full, builder.fmul(rest, ir.Constant(real, 1e-9)))
+
+    def seconds(typing_context: Any) -> Any:
+        return types.float64(), emit
+
+    # The cache of what calls it goes by its name.
+    seconds.__name__ += source_digest(__name__)[:12]
+    return intrinsic(seconds)

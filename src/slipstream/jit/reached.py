@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import KernelError
-from slipstream.jit.singles import compiled_form, is_single
+from slipstream.jit.float32 import compiled_form, is_single
 
 BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "round"})
 """The built-in functions that mean the same interpreted, compiled and on a GPU."""

@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.core.memory import uncollected
-from slipstream.jit import atomics, prefetch, singles, sixteen
+from slipstream.jit import atomics, float32, gemm, memory, simd
 from slipstream.jit.cache import (
     cache_folder,
     cannot_write,
@@ -40,16 +39,15 @@ from slipstream.jit.cache import (
     seal,
     sweep,
 )
-from slipstream.jit.fast.front_end import without_repeats
-from slipstream.jit.fast.helper_library import only_entries
+from slipstream.jit.fast.numba_patches import only_entries, without_repeats
 from slipstream.jit.fast.switch import is_enabled
 from slipstream.jit.fast.together import Compiling, Later, Module, wanted
-from slipstream.jit.gemm import matrices, product_calls, products
+from slipstream.jit.float32 import compiled_form
 from slipstream.jit.linked import announce, by_symbol, fact
 from slipstream.jit.linked import digest as digest_of_calls
 from slipstream.jit.machine_form import layout, source_digest
+from slipstream.jit.memory import uncollected
 from slipstream.jit.reached import Reachable
-from slipstream.jit.singles import compiled_form
 
 log = logging.getLogger("slipstream")
 
@@ -176,7 +174,7 @@ def compile_module(
     if queue is None or folder.exists():
         return make(waits=True)
     if helpers.multiplies:
-        products_too = product_calls.library()
+        products_too = gemm.library()
         queue.setdefault(products_too.folder, products_too)
     module = queue.setdefault(folder, Module(folder, helpers.size + len(text), calls, make))
     home, kind_of = _home(folder.name), numba.core.typing.signature
@@ -195,7 +193,7 @@ def _make(
     for function in calls:
         announce(function)
     if multiplies:
-        product_calls.load_library(waits=waits)
+        gemm.load_library(waits=waits)
     with Compiling.lock, _own_folder(_numba()):
         if folder not in _loaded:
             found = _found(name, folder, load) or _made(name, folder, text, load, waits)
@@ -254,11 +252,11 @@ class _Helpers:
     def compiled(self, function: FunctionType) -> Any:
         if function in self._apart:
             return by_symbol(self._apart[function])
-        for module in (products, atomics, sixteen, matrices, prefetch, singles):
+        for module in (gemm, atomics, simd, memory, float32):
             form = module.forms.of(function)
             if form is not None:
                 self.forms.add(module.forms.digest)
-                self.multiplies = self.multiplies or module is products
+                self.multiplies = self.multiplies or module is gemm
                 return form
         self.size += len(function.__code__.co_code)
         return _one_form(self.njit(**self.options)(compiled_form(function)), self._given)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from slipstream.core.capacity import total_memory
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.search import forecast
-from slipstream.studies.search.machinery import Pools
 from slipstream.studies.search.plan import StudyPlan
+from slipstream.studies.search.session import Pools
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment

@@ -21,8 +21,8 @@ import numpy as np
 
 from slipstream.core.config import Config
 from slipstream.core.errors import KernelError
-from slipstream.core.single import single
 from slipstream.core.text import nearest
+from slipstream.jit.float32 import single
 from slipstream.jit.reached import BUILTINS, place
 from slipstream.kernels.kernel import Kernel, params_dtype
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.core.memory import prefetch_record
 from slipstream.core.random import stream
 from slipstream.jit import render
+from slipstream.jit.memory import prefetch_record
 from slipstream.kernels import loop
 from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.spec import Spec

@@ -52,7 +52,7 @@ class Kernel(NamedTuple):
 
     Attributes:
         mask: which discrete actions are allowed; None: always all.
-        ahead: (s, p, d): asks, by `core.memory.prefetch`, for the memory that the next step of this
+        ahead: (s, p, d): asks, by `jit.memory.prefetch`, for the memory that the next step of this
             copy will read; it changes nothing. Compiled loops call it some copies ahead.
         conclude: (s, p, d): sets the metrics of an episode that ends here and that no step needs,
             such as means; called before they are recorded.

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config
 from slipstream.core.days import NEW_YORK_ROLL
 from slipstream.core.fold_plan import EVERYTHING, FOLD, train_split
-from slipstream.core.memory import LINE, zeros
 from slipstream.core.random import integer
+from slipstream.jit.memory import LINE, zeros
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.data.calendar import Calendar
 

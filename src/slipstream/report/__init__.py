@@ -1,1 +1,1 @@
-"""Pages that people read: one builder and what all share here, a room for each kind of page."""
+"""Pages that people read: one builder, the page of a run and of a study, the model card."""

@@ -14,12 +14,12 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.files import write_text
 from slipstream.core.text import printable
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.numbers import Measured, interval, student_quantile
 from slipstream.report.page import Page
-from slipstream.report.run.evaluation import evaluate_run
-from slipstream.report.run.report import build_page
+from slipstream.report.run_evaluation import evaluate_run
+from slipstream.report.run_page import build_page
 from slipstream.report.study.page import study_page
 from slipstream.report.study.view import read_view
+from slipstream.report.wording import Measured, interval_text, student_quantile
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.runs.policies import DeployedPolicy, forced_sentences, policy_facts
 from slipstream.training.runs.run import Run
@@ -154,7 +154,7 @@ def _mean_interval(found: RunEvaluation) -> tuple[str, str]:
         return "95 % interval of the mean return", "none: all episodes returned the same"
     half = student_quantile(0.975, len(returns) - 1) * measured.error
     bounds = (measured.mean - half, measured.mean + half)
-    text = f"{interval(bounds, measured.digits)} ({len(returns)} episodes)"
+    text = f"{interval_text(bounds, measured.digits)} ({len(returns)} episodes)"
     return "95 % interval of the mean return", text
 
 

@@ -18,8 +18,8 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder, read_study
 from slipstream.studies.record.warm_start import warm_start
 from slipstream.studies.search.asker import check_sampler
-from slipstream.studies.search.machinery import Pools
-from slipstream.studies.space.published import settings_of
+from slipstream.studies.search.session import Pools
+from slipstream.studies.space.settings import settings_of
 from slipstream.studies.space.space import DEFAULT, SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.environments.factory import kind_of

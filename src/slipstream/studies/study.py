@@ -47,10 +47,9 @@ from slipstream.studies.search.forecast import (
     rival_sentence,
 )
 from slipstream.studies.search.judge import Judge, RungLog
-from slipstream.studies.search.machinery import Pools, Survey
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
-from slipstream.studies.search.session import Session
+from slipstream.studies.search.session import Pools, Session, Survey
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.returns import check_constraints
 from slipstream.training.callbacks.telling import vectorized_line

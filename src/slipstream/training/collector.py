@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.jit import render
-from slipstream.jit.clock import compiled_clock
 from slipstream.jit.gate import RunTasks
+from slipstream.jit.machine_form import compiled_clock
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.fused import Acting, FusedLoop, RolloutRows
 from slipstream.kernels.loop import EPISODES, FAULT, FINALS, RESET

@@ -20,7 +20,7 @@ from slipstream.compat.cappuccino import (
 )
 from slipstream.compat.cappuccino.crypto_env import names_of
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.studies.space.published import settings_of
+from slipstream.studies.space.settings import settings_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "envs"))
 from portfolio_world import random_panel

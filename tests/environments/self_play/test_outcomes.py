@@ -8,7 +8,7 @@ from slipstream.games.report.page import outcomes as outcomes_of
 from slipstream.games.report.page import outcomes_of as met_in
 from slipstream.games.report.page import sections
 from slipstream.games.self_play.opponents import LineUp
-from slipstream.report.run.report import evaluate_run
+from slipstream.report.run_page import evaluate_run
 from slipstream.training.environments.parts import by_opponent, outcome_shares
 from slipstream.training.runs.games import read_games
 from slipstream.training.track import Track

@@ -14,11 +14,11 @@ from slipstream.markets.report.market_page import market_page, verdict, views
 from slipstream.markets.report.market_sections import rolling
 from slipstream.report.canvas import png
 from slipstream.report.inputs import ORACLE, Curve, RunEvaluation
-from slipstream.report.numbers import methods
 from slipstream.report.page import write
-from slipstream.report.run.evaluation import gather
-from slipstream.report.run.report import build_page
+from slipstream.report.run_evaluation import gather
+from slipstream.report.run_page import build_page
 from slipstream.report.statistics import Interval, sharpe_interval
+from slipstream.report.wording import methods
 from slipstream.training.environments.factory import resolve_environment
 
 EVIL = "<script>alert('x')</script> & co"

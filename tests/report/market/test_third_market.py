@@ -9,8 +9,8 @@ import slipstream
 from slipstream.core.errors import KernelError
 from slipstream.markets.market_pass import SymbolPass
 from slipstream.report.inputs import BUY_AND_HOLD, ORACLE, RunEvaluation
-from slipstream.report.run.evaluation import evaluate_run, gather
-from slipstream.report.run.report import build_page
+from slipstream.report.run_evaluation import evaluate_run, gather
+from slipstream.report.run_page import build_page
 from slipstream.training.environments.factory import resolve_environment
 
 FILE = Path(__file__).parent / "kernels" / "third_market.py"

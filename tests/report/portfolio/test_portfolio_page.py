@@ -14,8 +14,8 @@ from slipstream.markets.evaluation.performance import chained
 from slipstream.markets.report.portfolio_page import by_asset, gains
 from slipstream.report.inputs import CASH, EQUAL_WEIGHT, ORACLE, REBALANCED, Prices, RunEvaluation
 from slipstream.report.page import render
-from slipstream.report.run.evaluation import gather
-from slipstream.report.run.report import build_page
+from slipstream.report.run_evaluation import gather
+from slipstream.report.run_page import build_page
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 
 COSTS = {"fee": 0.002, "slippage_bp": 3.0}

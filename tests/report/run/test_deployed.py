@@ -15,8 +15,8 @@ from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.storage import checkpoint
 from slipstream.markets.synthetic import PlantedForex
-from slipstream.report.run import report
-from slipstream.report.run.evaluation import evaluate_deployed
+from slipstream.report import run_page
+from slipstream.report.run_evaluation import evaluate_deployed
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack
 from slipstream.studies.outcome.winner import save_policy
@@ -95,7 +95,7 @@ def test_other_prices_have_the_page_of_a_run(deployed, prices):
 @pytest.mark.long
 def test_the_command_takes_the_study_or_the_policys_folder(deployed, prices, monkeypatch, capsys):
     quick = functools.partial(evaluate_deployed, draws=2)
-    monkeypatch.setattr(report, "evaluate_deployed", quick)
+    monkeypatch.setattr(run_page, "evaluate_deployed", quick)
     other = ("--data", prices / "other", "--from", "2020-03-02", "--to", "2020-03-04")
     for place in (deployed, deployed / "policy"):
         assert command("evaluate", place, *other) == 0

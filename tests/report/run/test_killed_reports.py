@@ -12,8 +12,7 @@ import study_world
 import slipstream
 from slipstream.core.storage import logbook
 from slipstream.core.storage.status import read_events, read_status
-from slipstream.report import canvas, page
-from slipstream.report.run import report
+from slipstream.report import canvas, page, run_page
 from slipstream.studies import start
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.callbacks.tensorboard import TensorBoardWriter
@@ -57,7 +56,7 @@ def killed_after_the_result():
 STEPS = {
     "with the result": killed_after_the_result,
     "before the log's end": lambda: killed_before(logbook.Logbook, "__exit__"),
-    "before it is evaluated": lambda: killed_before(report, "evaluate_run"),
+    "before it is evaluated": lambda: killed_before(run_page, "evaluate_run"),
     "before a picture": lambda: killed_before(page, "write_bytes"),
     "before the page": lambda: killed_before(page, "write_text"),
 }

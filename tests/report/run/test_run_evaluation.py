@@ -13,8 +13,8 @@ from slipstream.core.storage.table import read
 from slipstream.kernels.spec import Metric
 from slipstream.report.inputs import Curve
 from slipstream.report.learning import curves, episode_curves, episode_sections
-from slipstream.report.run.evaluation import evaluate_run
-from slipstream.report.run.report import report_run
+from slipstream.report.run_evaluation import evaluate_run
+from slipstream.report.run_page import report_run
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs import policies
 from slipstream.training.runs.run import Run

@@ -15,8 +15,8 @@ from slipstream.markets.evaluation.backtest import (
     percentile,
     random_returns,
 )
-from slipstream.report.study import replay
-from slipstream.report.study.replay import daily_returns, random_traders
+from slipstream.report.study import view as study_view
+from slipstream.report.study.view import daily_returns, random_traders
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
@@ -46,9 +46,9 @@ class Fixed:
 
 def decide(monkeypatch, action):
     """Whatever is loaded from the study's folder acts like this."""
-    monkeypatch.setattr(replay.checkpoint, "load", lambda folder: ({}, {"policy": {}}))
+    monkeypatch.setattr(study_view.checkpoint, "load", lambda folder: ({}, {"policy": {}}))
     made = lambda weights, manifest: Fixed(action, None)  # noqa: E731
-    monkeypatch.setattr(replay, "unpack", made)
+    monkeypatch.setattr(study_view, "unpack", made)
 
 
 @pytest.fixture(scope="module")
@@ -136,5 +136,5 @@ def test_why_there_is_no_percentile(portfolio, monkeypatch, tmp_path):
     def missing(path):
         raise CheckpointError("gone")
 
-    monkeypatch.setattr(replay.checkpoint, "load", missing)
+    monkeypatch.setattr(study_view.checkpoint, "load", missing)
     assert told() == (None, "the deployed policy is no longer in the study's folder")

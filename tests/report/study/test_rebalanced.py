@@ -12,8 +12,8 @@ import pytest
 from slipstream.core.errors import DataError
 from slipstream.markets.evaluation.backtest import PortfolioPasses
 from slipstream.report.inputs import EQUAL_WEIGHT
-from slipstream.report.study import replay
-from slipstream.report.study.replay import daily_returns, rebalanced_returns
+from slipstream.report.study import view as study_view
+from slipstream.report.study.view import daily_returns, rebalanced_returns
 from slipstream.studies.config import StudyConfig
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
@@ -91,10 +91,10 @@ def test_why_there_is_no_second_line(market, monkeypatch):
                 raise here[0]
             return here[0]
 
-    monkeypatch.setattr(replay, "EnvironmentSource", Source)
+    monkeypatch.setattr(study_view, "EnvironmentSource", Source)
 
     def told(days, digest=DIGEST):
-        found, why = replay.study_environment(folder_of(digest), {})
+        found, why = study_view.study_environment(folder_of(digest), {})
         return (None, why) if found is None else rebalanced_returns(found, days, "serial")
 
     here[:] = [KernelEnvironment.from_loaded(KernelKind("portfolio"), kernel, loaded)]

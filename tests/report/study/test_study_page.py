@@ -21,8 +21,7 @@ from slipstream.report.study import figures as study_figures
 from slipstream.report.study import tables as study_tables
 from slipstream.report.study import wording as study_wording
 from slipstream.report.study.page import study_page, write_study_page
-from slipstream.report.study.replay import RandomTraders
-from slipstream.report.study.view import Axis, read_view
+from slipstream.report.study.view import Axis, RandomTraders, read_view
 from slipstream.studies.outcome.sentences import (
     NO_CASH_WINNER,
     NO_GAME_WINNER,

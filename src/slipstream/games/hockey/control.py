@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from slipstream.core.single import add, div, mul, single
 from slipstream.games.hockey.physics.bodies import MASS, PUCK
 from slipstream.games.hockey.physics.bodies import STEP as STEP_SINGLE
 from slipstream.games.hockey.physics.boxes import find_contacts, move_box, wake
 from slipstream.games.hockey.physics.motion import begin_here
+from slipstream.jit.float32 import add, div, mul, single
 
 STEP = 0.02
 FORCE, TORQUE, SHOT = 6000.0, 400.0, 60.0

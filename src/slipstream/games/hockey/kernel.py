@@ -14,7 +14,6 @@ import numpy as np
 from gymnasium import spaces
 
 from slipstream.core.random import uniform
-from slipstream.core.single import add, div, mul, single, sub
 from slipstream.games.hockey import config as settings
 from slipstream.games.hockey.config import Config
 from slipstream.games.hockey.control import (
@@ -61,6 +60,7 @@ from slipstream.games.hockey.record import (
     Data,
     Params,
 )
+from slipstream.jit.float32 import add, div, mul, single, sub
 from slipstream.kernels.kernel import Loaded
 from slipstream.kernels.spec import Metric, Reflection, Spec
 

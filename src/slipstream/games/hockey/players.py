@@ -9,10 +9,10 @@ import math
 from typing import Any
 
 from slipstream.core.random import uniform
-from slipstream.core.single import sub
 from slipstream.games.hockey.control import CENTER_X, CENTER_Y
 from slipstream.games.hockey.physics.bodies import PUCK
 from slipstream.games.hockey.record import AGENT, IDLE, RANDOM, STRONG, WEAK
+from slipstream.jit.float32 import sub
 
 
 def seen(s: Any, player: int, place: int) -> float:

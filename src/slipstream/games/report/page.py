@@ -14,10 +14,10 @@ from slipstream.games.report import league
 from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.learning import numbers_of
-from slipstream.report.numbers import share
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture
-from slipstream.report.run.page import run_page
+from slipstream.report.run_page import run_page
 from slipstream.report.statistics import Floats
+from slipstream.report.wording import share
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.parts import Players, by_opponent
 from slipstream.training.runs.games import ALIKE, read_games, share_of

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.memory import zeros
 from slipstream.jit.draws import gumbel_at, normal64_at, uniform_at
+from slipstream.jit.memory import zeros
 from slipstream.kernels.spec import Spec
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.layers import BLOCK, INPUTS, LINE, OUTPUTS, PLACE, forward

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.core.memory import zeros
 from slipstream.games.self_play.networks import SeatNetworks, columns_of, with_space
+from slipstream.jit.memory import zeros
 from slipstream.kernels.spec import Spec
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.networks import Mlp

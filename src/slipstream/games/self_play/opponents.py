@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.memory import zeros
 from slipstream.core.text import did_you_mean
 from slipstream.games.self_play.config import SelfPlayConfig, is_file
 from slipstream.games.self_play.networks import (
@@ -23,6 +22,7 @@ from slipstream.games.self_play.networks import (
 )
 from slipstream.games.self_play.onnx_file import read_onnx
 from slipstream.games.self_play.ratings import Ratings, lacking
+from slipstream.jit.memory import zeros
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import Episodes
 from slipstream.rl.nets.actions import ActionMap

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.core.memory import prefetch, prefetch_record
+from slipstream.jit.memory import prefetch, prefetch_record
 from slipstream.kernels.spec import MarketSpec, Metric, Spec
 from slipstream.markets.forex.config import Config
 from slipstream.markets.forex.load import load, load_folds, load_window, timeline, vary

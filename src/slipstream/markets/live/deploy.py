@@ -30,7 +30,7 @@ from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.drift import Ranges, TrainingPrices
 from slipstream.markets.live.price_replay import passes_over
 from slipstream.markets.live.store import Shape
-from slipstream.report.study.replay import daily_returns, study_environment
+from slipstream.report.study.view import daily_returns, study_environment
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.studies.outcome.sentences import promotion
 from slipstream.studies.record.folder import StudyFolder

@@ -32,7 +32,7 @@ from slipstream.markets.live.account import BARS
 from slipstream.markets.live.deploy import deploy
 from slipstream.markets.live.deployment import Deployment
 from slipstream.report.statistics import Floats, Ints
-from slipstream.report.study.replay import daily_returns
+from slipstream.report.study.view import daily_returns
 from slipstream.studies.record.folder import STUDIES
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS, LEVEL, lower_bounds
 from slipstream.training.runs.policies import DeployedPolicy

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.core.memory import prefetch
+from slipstream.jit.memory import prefetch
 from slipstream.kernels.spec import Metric, Spec
 from slipstream.markets.market_pass import PortfolioPass
 from slipstream.markets.portfolio.config import Config

@@ -15,10 +15,10 @@ from slipstream.markets.evaluation.performance import SplitView, total
 from slipstream.markets.report import market_sections as sections
 from slipstream.report import wording
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.numbers import band, number, share, spread
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.provenance import closing
 from slipstream.report.statistics import sharpe, sharpe_interval
+from slipstream.report.wording import band, number, range_and_median, share
 from slipstream.studies.outcome import sentences
 from slipstream.studies.statistics.overfitting import smallest_confirmable
 
@@ -218,7 +218,7 @@ def seed_band(held: SplitView) -> list[str]:
         one = f"Of {count} {run.kind} one has a Sharpe ratio, {number(known[0])}."
         return [f"{one} {run.shown_is}"]
     some = "" if len(known) == count else f" ({len(known)} of {count} have one)"
-    over = f"Over {count} {run.kind} the {held.name} Sharpe is {spread(known)}{some}."
+    over = f"Over {count} {run.kind} the {held.name} Sharpe is {range_and_median(known)}{some}."
     return [f"{over} {run.shown_is}"]
 
 

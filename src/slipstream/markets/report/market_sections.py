@@ -54,7 +54,6 @@ from slipstream.report.canvas import (
     time_axis,
 )
 from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, Prices, RunEvaluation, Stress
-from slipstream.report.numbers import interval, methods, number, share
 from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.statistics import (
     Drawdown,
@@ -66,6 +65,7 @@ from slipstream.report.statistics import (
     rolling_sharpe,
     worst_drawdowns,
 )
+from slipstream.report.wording import interval_text, methods, number, share
 from slipstream.training.track import Track
 
 DEEPEST = "Deepest drawdown, of daily closes"
@@ -88,7 +88,7 @@ def _by_split(splits: Sequence[SplitView]) -> Table:
         ["Total return, net", *(percent(p.total_return) for p in of)],
         ["Total return, gross", *(percent(p.gross_return) for p in of)],
         ["Sharpe, daily", *(number(p.sharpe, 2) for p in of)],
-        ["95 % interval", *(interval(p.interval) for p in of)],
+        ["95 % interval", *(interval_text(p.interval) for p in of)],
         ["Sharpe, per bar", *(number(p.bar_sharpe, 2) for p in of)],
         ["Sortino", *(number(p.sortino, 2) for p in of)],
         ["Calmar", *(number(p.calmar if p.years >= 1.0 else None, 2) for p in of)],
@@ -142,7 +142,7 @@ def _members(held: SplitView) -> Table:
 
 
 def _result(p: Performance) -> list[str]:
-    bounds, deepest = interval(p.interval), share(p.max_drawdown, 1)
+    bounds, deepest = interval_text(p.interval), share(p.max_drawdown, 1)
     return [percent(p.total_return), number(p.sharpe, 2), bounds, deepest]
 
 

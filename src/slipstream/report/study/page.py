@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.text import percent, span
-from slipstream.report.numbers import interval, number, share
 from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, picture, write
 from slipstream.report.provenance import notes
 from slipstream.report.statistics import growth, sharpe, sharpe_interval
 from slipstream.report.study import figures, tables, wording
-from slipstream.report.study.requirements import requirements
+from slipstream.report.study.tables import requirements
 from slipstream.report.study.view import Axis, Lines, StudyView, read_view
-from slipstream.report.wording import sharpe_figures
+from slipstream.report.wording import interval_text, number, share, sharpe_figures
 from slipstream.studies.outcome.sentences import chance_sentence
 from slipstream.studies.record.folder import StudyFolder
 
@@ -95,7 +94,7 @@ def _figures(view: StudyView) -> list[KeyFigure]:
     finished = f"{len(known)} of {len(told['seeds'])} finished"
     return [
         KeyFigure("Mean return", number(told.get("mean"), 2), "of the final seeds"),
-        KeyFigure("Single seeds", interval(known, 2), finished),
+        KeyFigure("Single seeds", interval_text(known, 2), finished),
         tried,
     ]
 

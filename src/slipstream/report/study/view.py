@@ -1,4 +1,10 @@
-"""StudyView: everything that study.html shows, read from a study's folder."""
+"""StudyView: everything that study.html shows, read from a study's folder or replayed.
+
+When the page is written, two things are replayed on the hold-out (docs/rules.md, section 15): equal
+weight that is rebalanced (a study follows what is bought once), and matched random traders: the
+deployable policy's own decisions at other places of the hold-out, under its own costs and rules.
+Both are needed for what the page may say and for no choice.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +15,27 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.days import DAY
-from slipstream.core.errors import CheckpointError
+from slipstream.core.errors import CheckpointError, SlipstreamError
+from slipstream.core.fold_plan import HOLDOUT
+from slipstream.core.storage import checkpoint
 from slipstream.core.storage.table import read
+from slipstream.report.inputs import RANDOM_DRAWS, Backtest, SplitBacktest
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats, Ints
-from slipstream.report.study import replay
+from slipstream.rl.nets.policy_file import unpack
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials
 from slipstream.studies.search.plan import steps_of
 from slipstream.studies.space.settings import AGENT, NUM_ENVS
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths
+from slipstream.training.environments.environment import Environment
+from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.population.member import DailyReturns
+from slipstream.training.population.passes import join_passes, pass_growth
+from slipstream.training.population.source import EnvironmentSource
+from slipstream.training.settings.config import resolve
+from slipstream.training.track import Track
 
 _Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold
 
@@ -100,7 +115,7 @@ class StudyView:
     development: Lines | None = None
     fresh: Lines | None = None
     holdout: Lines | None = None
-    random: replay.RandomTraders | None = None
+    random: RandomTraders | None = None
     random_missing: str = ""
     fold_dates: Sequence[str] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -215,16 +230,16 @@ def _with_lines(
 def _beside(view: StudyView, folder: StudyFolder, deployed: DailyReturns) -> StudyView:
     """The view with what is replayed on the hold-out beside the deployed policy."""
     assert view.holdout is not None and view.shown is not None
-    environment, why = replay.study_environment(folder, view.trial(view.shown).ask.overrides)
+    environment, why = study_environment(folder, view.trial(view.shown).ask.overrides)
     if environment is None or environment.spec.market is None:
         why = why or "this environment has no prices"
         lines = replace(view.holdout, missing=why) if view.benchmark else view.holdout
         return replace(view, holdout=lines, random_missing=why)
     lines = view.holdout
     if view.benchmark:
-        more, missing = replay.rebalanced_returns(environment, deployed.days)
+        more, missing = rebalanced_returns(environment, deployed.days)
         lines = replace(lines, rebalanced=more, missing=missing)
-    random, why = replay.random_traders(folder, environment, deployed.days, deployed.returns)
+    random, why = random_traders(folder, environment, deployed.days, deployed.returns)
     return replace(view, holdout=lines, random=random, random_missing=why)
 
 
@@ -263,3 +278,119 @@ def _steps(folder: StudyFolder) -> str:
     if asked == trained or sizes & set(folder.study.space or ()):
         return f"{asked:,}"
     return f"{trained:,} (whole iterations; {asked:,} asked for)"
+
+
+_SAME = 1e-6  # of a day's return: weights are float32
+
+
+@dataclass(frozen=True)
+class RandomTraders:
+    """Where the deployable policy stands among traders that differ from it in their timing only.
+
+    Attributes:
+        percentile: share of them that did worse, in percent; ties count half.
+        draws: how many there are.
+    """
+
+    percentile: float
+    draws: int
+
+
+def study_environment(
+    folder: StudyFolder, overrides: Mapping[str, Any]
+) -> tuple[Environment | None, str]:
+    """The environment of a trial with the very prices that the study read.
+
+    Args:
+        folder: of the study.
+        overrides: of the trial.
+
+    Returns:
+        It; or None and why there is none.
+    """
+    study, facts = folder.study, folder.provenance.get("environment") or {}
+    try:
+        source = EnvironmentSource(study.folds, study.fold_seeds)
+        environment = source.environment(resolve(folder.base, overrides))
+    except (SlipstreamError, OSError):
+        return None, "the prices are no longer where the study read them"
+    if environment.provenance.get("market_sha256") != facts.get("market_sha256"):
+        return None, "the prices have changed since the study read them"
+    return environment, ""
+
+
+def rebalanced_returns(
+    environment: Environment, days: Ints, backend: str = "compiled"
+) -> tuple[Floats | None, str]:
+    """Daily returns of equal weight, rebalanced on every bar, under the costs of a trial.
+
+    Args:
+        environment: of the trial, with the study's own prices.
+        days: int64 [n], the days to tell.
+        backend: how the copies are stepped.
+
+    Returns:
+        [n], or None and why there are none; no reason where the environment has no such line.
+    """
+    backtest = environment.part(Backtest)
+    passes = None if backtest is None else backtest.of_split(HOLDOUT, backend)
+    tracks = None if passes is None else passes.rebalanced()
+    if passes is None or tracks is None:
+        return None, ""
+    found, returns = daily_returns(passes, tracks)
+    if not np.array_equal(found, days):
+        return None, "the bars are cut into other days than the study's"
+    return returns, ""
+
+
+def random_traders(
+    folder: StudyFolder,
+    environment: Environment,
+    days: Ints,
+    returns: Floats,
+    *,
+    draws: int = RANDOM_DRAWS,
+    backend: str = "compiled",
+) -> tuple[RandomTraders | None, str]:
+    """Ranks the deployable policy among matched random traders.
+
+    Args:
+        folder: of the study; its `policy` is the deployable one.
+        environment: of the deployed trial, with the study's own prices.
+        days, returns: of that policy on the hold-out, as the study recorded them [n].
+        draws: how many.
+        backend: how the copies are stepped.
+
+    Returns:
+        The percentile; or None and why there is none.
+    """
+    backtest = environment.part(Backtest)
+    if backtest is None:
+        return None, "this environment does not say what its passes could trade at"
+    passes = backtest.of_split(HOLDOUT, backend)
+    if not passes.comparable:
+        return None, "this environment's decisions cannot be moved to other bars"
+    try:
+        tensors, manifest = checkpoint.load(folder.policy)
+    except (SlipstreamError, OSError):
+        return None, "the deployed policy is no longer in the study's folder"
+    policy = unpack(tensors, manifest.get("policy"))
+    tracks = Evaluator(environment, HOLDOUT, backend=backend).run(policy, record=True)[0]
+    found, again = daily_returns(passes, tracks)
+    if not (np.array_equal(found, days) and np.allclose(again, returns, atol=_SAME)):
+        return None, "the deployed policy does not repeat what the study saw of it"
+    return RandomTraders(passes.place_of(tracks, draws), draws), ""
+
+
+def daily_returns(passes: SplitBacktest, tracks: Sequence[Track]) -> tuple[Ints, Floats]:
+    """Days [n] and what the tracks of all passes earned on each [n], as studies count them."""
+    accounts, kernel = [], passes.kernel
+    assert kernel.timeline is not None
+    for record, track in zip(passes.params, tracks, strict=True):
+        market = kernel.spec(record, passes.data).market
+        assert market is not None
+        equity = {"equity": track.trace["equity"].ravel()}
+        time = kernel.timeline(record, passes.data)
+        accounts.append(pass_growth(time, equity, market, {}, track.length))
+    joined = join_passes(accounts, [0] * len(accounts), {})
+    return joined.days, joined.returns

@@ -13,9 +13,9 @@ from typing import Any
 from slipstream.core.text import plural
 from slipstream.report import wording
 from slipstream.report.inputs import BUY_AND_HOLD
-from slipstream.report.numbers import number, share, spread
 from slipstream.report.statistics import Floats, growth, sharpe, sharpe_interval
 from slipstream.report.study.view import Lines, StudyView
+from slipstream.report.wording import number, range_and_median, share
 from slipstream.studies.outcome import sentences
 from slipstream.studies.search.judge import rung_at
 from slipstream.studies.statistics.overfitting import (
@@ -128,7 +128,7 @@ def _seeds(lines: Lines, label: str) -> list[str]:
     if len(known) < 2:
         return []
     return [
-        f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {spread(known)}. "
+        f"Over {len(known)} seeds the {HOLDOUT} Sharpe is {range_and_median(known)}. "
         f"The headline is of the deployable policy, {label}."
     ]
 

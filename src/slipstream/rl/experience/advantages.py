@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.jit.gemm.products import fused
+from slipstream.jit.gemm import fused
 
 
 def advantages(

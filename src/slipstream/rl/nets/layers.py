@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.jit.gemm.matrices import matrix
-from slipstream.jit.gemm.products import (
+from slipstream.jit.gemm import (
     add_transposed_product,
     fused,
     gated_product,
@@ -21,6 +20,7 @@ from slipstream.jit.gemm.products import (
     layer_product,
     transpose,
 )
+from slipstream.jit.memory import matrix
 
 BLOCK = 64  # rows
 # Outputs of a layer, from which on its weights are read once for so many times BLOCK rows: weights

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.jit.gemm.matrices import matrix
+from slipstream.jit.memory import matrix
 from slipstream.rl.nets.layers import BLOCK, OUTPUTS, PLACE, forward
 from slipstream.rl.nets.sampling import scale_row
 

@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.memory import zeros
 from slipstream.core.random import word
 from slipstream.jit import draws
-from slipstream.jit.gemm.products import COLUMNS
+from slipstream.jit.gemm import COLUMNS
+from slipstream.jit.memory import zeros
 from slipstream.rl.nets.compiled import loops
 from slipstream.rl.nets.layers import BLOCK, INPUTS, OUTPUTS, WEIGHT
 from slipstream.rl.nets.parameters import Views, places

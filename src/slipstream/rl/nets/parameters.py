@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.memory import zeros
+from slipstream.jit.memory import zeros
 from slipstream.rl.nets.adam import LANES, TrainState
 
 _LINE = 16  # float32 numbers in a cache line: every tensor of every member begins on one

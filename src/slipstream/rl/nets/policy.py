@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from slipstream import portable
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.core.memory import zeros
 from slipstream.core.text import Summarised
 from slipstream.jit import draws
+from slipstream.jit.memory import zeros
 from slipstream.kernels.spec import Spec
 from slipstream.rl.nets.actions import ActionMap, Head
 from slipstream.rl.nets.compiled import loops

@@ -16,7 +16,7 @@ import math
 from typing import Any
 
 from slipstream.jit.draws import quick_normal
-from slipstream.jit.functions import exp_2, log_2
+from slipstream.jit.simd import exp_2, log_2
 
 
 def sample_choices(

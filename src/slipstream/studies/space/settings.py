@@ -1,4 +1,4 @@
-"""Which settings of a config a study may vary, and what each of them takes."""
+"""Settings that a study may vary, what each of them takes, and the spaces that come as files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -14,6 +15,7 @@ from pydantic.fields import FieldInfo
 from slipstream.core.bounds import Count
 from slipstream.core.config import model_in, refuse_truth_value
 from slipstream.core.errors import ConfigError
+from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean, nearest
 from slipstream.training.environments.factory import kind_of
 from slipstream.training.settings.config import RunConfig, TrainingConfig
@@ -179,3 +181,27 @@ def _kinds(annotation: Any) -> list[Any]:
     if origin in (typing.Union, types.UnionType):
         return [kind for part in typing.get_args(annotation) for kind in _kinds(part)]
     return [origin or annotation]
+
+
+SETTINGS = "settings"
+"""The key of a file that holds settings by dotted path; all other keys are ranges."""
+
+
+def published() -> list[str]:
+    """Names of the spaces that come as files."""
+    files = resources.files("slipstream.studies.space").iterdir()
+    return sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
+
+
+def read_published(name: str) -> Any:
+    """What the file says."""
+    file = resources.files("slipstream.studies.space") / f"{name}.yaml"
+    return yaml_file.parse(file.read_text(encoding="utf-8"), f"{name}.yaml")
+
+
+def settings_of(name: object) -> Mapping[str, Any]:
+    """Settings without which the space means something else, by dotted path; none for others."""
+    if not isinstance(name, str) or name not in published():
+        return {}
+    found: Mapping[str, Any] = read_published(name).get(SETTINGS, {})
+    return found

@@ -23,8 +23,16 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
 from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean
-from slipstream.studies.space.published import SETTINGS, published, read_published
-from slipstream.studies.space.settings import AGENT, NUM_ENVS, Setting, setting, settings
+from slipstream.studies.space.settings import (
+    AGENT,
+    NUM_ENVS,
+    SETTINGS,
+    Setting,
+    published,
+    read_published,
+    setting,
+    settings,
+)
 from slipstream.training.settings.config import CONFIGS, RunConfig, resolve
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

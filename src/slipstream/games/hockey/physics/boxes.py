@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import add, cosine, mul, sine, sub
 from slipstream.games.hockey.physics.bodies import (
     COUNT,
     EXTENSION,
@@ -22,6 +21,7 @@ from slipstream.games.hockey.physics.bodies import (
 )
 from slipstream.games.hockey.physics.geometry import placed, turn
 from slipstream.games.hockey.physics.motion import within_fat
+from slipstream.jit.float32 import add, cosine, mul, sine, sub
 
 
 def is_sensor(pair: int) -> bool:

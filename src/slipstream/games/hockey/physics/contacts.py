@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import add, div, mul, single, sub
 from slipstream.games.hockey.physics.bodies import (
     ABSOLUTE,
     CENTROID,
@@ -37,6 +36,7 @@ from slipstream.games.hockey.physics.geometry import (
     turn_back,
 )
 from slipstream.games.hockey.physics.motion import is_far
+from slipstream.jit.float32 import add, div, mul, single, sub
 
 
 def evaluate(s: Any, d: Any, k: int) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import add, div, mul, sub
 from slipstream.games.hockey.physics.bodies import (
     COUNT,
     EPSILON,
@@ -25,6 +24,7 @@ from slipstream.games.hockey.physics.geometry import (
     shifted,
     turn_back,
 )
+from slipstream.jit.float32 import add, div, mul, sub
 
 # Columns of STATE.simplex, GJK's vertices: a support point of each shape, their difference, weight.
 A_X, A_Y, B_X, B_Y, W_X, W_Y, WEIGHT = range(7)

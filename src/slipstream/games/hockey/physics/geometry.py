@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import add, div, mul, root, single, sub
 from slipstream.games.hockey.physics.bodies import EPSILON, OUTWARD, VERTEX
+from slipstream.jit.float32 import add, div, mul, root, single, sub
 
 
 def dot(ax: float, ay: float, bx: float, by: float) -> float:

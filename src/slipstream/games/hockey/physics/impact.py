@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import add, div, mul, sub
 from slipstream.games.hockey.physics.bodies import (
     POLYGON_RADIUS,
     PUCK,
@@ -24,6 +23,7 @@ from slipstream.games.hockey.physics.geometry import (
     turn_back,
 )
 from slipstream.games.hockey.physics.motion import pose_at, whole_turns
+from slipstream.jit.float32 import add, div, mul, sub
 
 _ROUNDS, _PUSHES, _ROOTS = 20, 16, 50
 _POINTS, _FACE_A, _FACE_B = 0, 1, 2  # what the axis is fixed to

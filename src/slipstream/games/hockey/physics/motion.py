@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from slipstream.core.single import add, cosine, div, mul, sine, single, sub
 from slipstream.games.hockey.physics.bodies import (
     BOX,
     EXTENSION,
@@ -24,6 +23,7 @@ from slipstream.games.hockey.physics.bodies import (
     TWO_PI,
 )
 from slipstream.games.hockey.physics.geometry import turn
+from slipstream.jit.float32 import add, cosine, div, mul, sine, single, sub
 
 
 def blend(beta: float, before: float, after: float) -> float:

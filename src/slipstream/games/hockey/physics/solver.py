@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import add, div, mul, single, sub
 from slipstream.games.hockey.physics.bodies import (
     CONDITION,
     INVERSE_INERTIA,
@@ -28,6 +27,7 @@ from slipstream.games.hockey.physics.bodies import (
 from slipstream.games.hockey.physics.contacts import world
 from slipstream.games.hockey.physics.geometry import cross, dot, turn
 from slipstream.games.hockey.physics.motion import set_pose
+from slipstream.jit.float32 import add, div, mul, single, sub
 
 # Columns of STATE.constraint: of the contact, then of its first and of its second point.
 NORMAL_X, NORMAL_Y, FRICTION, RESTITUTION = 0, 1, 2, 3

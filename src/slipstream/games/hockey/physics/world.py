@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from slipstream.core.single import add, mul, single, sub
 from slipstream.games.hockey.physics.bodies import (
     BODIES,
     CORRECTION,
@@ -58,6 +57,7 @@ from slipstream.games.hockey.physics.solver import (
     sweep_alone,
     warm_start,
 )
+from slipstream.jit.float32 import add, mul, single, sub
 
 
 def gather(s: Any, d: Any, seed: int) -> int:

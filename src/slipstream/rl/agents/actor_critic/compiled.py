@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.memory import zeros
 from slipstream.core.random import stream
 from slipstream.jit.draws import ACT
+from slipstream.jit.memory import zeros
 from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.actor_critic.base import ActorCritic

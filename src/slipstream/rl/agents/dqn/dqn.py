@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.memory import zeros
 from slipstream.core.random import stream, word
 from slipstream.jit.draws import ACT
 from slipstream.jit.gate import help_out, share
+from slipstream.jit.memory import zeros
 from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.dqn.config import DQNConfig

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core import memory
 from slipstream.core.errors import ConfigError
-from slipstream.jit import draws
+from slipstream.jit import draws, memory
 from slipstream.jit.gate import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.jit.packed import Packed
 from slipstream.kernels.fused import Acting

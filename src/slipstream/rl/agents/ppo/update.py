@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.memory import prefetch
 from slipstream.jit.draws import permutation_rows
 from slipstream.jit.gate import help_out, share
-from slipstream.jit.gemm.matrices import matrix
+from slipstream.jit.memory import matrix, prefetch
 from slipstream.jit.packed import Packed
 from slipstream.rl.experience.advantages import advantages
 from slipstream.rl.experience.compiled import (

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.memory import zeros
 from slipstream.jit import render
+from slipstream.jit.memory import zeros
 from slipstream.kernels.compile import allows_text, checked_parts, make_data_text
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.kernel import Kernel, Loaded

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.memory import zeros
+from slipstream.jit.memory import zeros
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import Finals, VectorEnv
 from slipstream.rl.experience.replay.chunks import Chunks, Made

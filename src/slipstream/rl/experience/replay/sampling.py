@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.memory import prefetch
 from slipstream.core.random import word
-from slipstream.jit.functions import exp_2, log_2
+from slipstream.jit.memory import prefetch
+from slipstream.jit.simd import exp_2, log_2
 from slipstream.rl.experience.replay.ring import ENDING, NONE
 from slipstream.rl.experience.replay.tree import find_leaves, smallest, sum_leaves, total
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.memory import zeros
+from slipstream.jit.memory import zeros
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import Finals
 from slipstream.rl.experience.replay.compiled import loops

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.memory import prefetch
-from slipstream.jit.sixteen import WIDTH, least_of, place_of, sum_of
+from slipstream.jit.memory import prefetch
+from slipstream.jit.simd import WIDTH, least_of, place_of, sum_of
 
 BRANCHES = WIDTH
 _BITS = BRANCHES.bit_length() - 1

@@ -1,4 +1,4 @@
-"""Matrix products in LLVM's language, for `products.py`: tiles whose sums stay in registers.
+"""Matrix products in LLVM's language, for `gemm.py`: tiles whose sums stay in registers.
 
 The columns of a large matrix that a tile needs are first copied side by side: rows a power of two
 apart would push each other out of the nearest memory. Sums of more terms than fit there are made in

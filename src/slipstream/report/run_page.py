@@ -1,18 +1,27 @@
-"""The page of a run: what the chosen policy does on episodes that chose nothing."""
+"""The page of a run, and the reports that `slipstream evaluate` and the end of training write.
+
+Its figures are of what the chosen policy does on episodes that chose nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
+from slipstream.core.plugins import offered
 from slipstream.core.text import NOTHING
 from slipstream.report import learning
-from slipstream.report.inputs import Chosen, Game, RunEvaluation
-from slipstream.report.numbers import Measured, interval, number, spread
-from slipstream.report.page import KeyFigure, Page, Section, Table, picture
+from slipstream.report.inputs import Chosen, Game, RunEvaluation, Window
+from slipstream.report.page import KeyFigure, Page, Section, Table, picture, write
 from slipstream.report.provenance import closing
+from slipstream.report.run_evaluation import evaluate_deployed, evaluate_run
 from slipstream.report.statistics import Floats
+from slipstream.report.wording import Measured, interval_text, number, range_and_median
+from slipstream.training.runs.policies import DeployedPolicy
+from slipstream.training.runs.run import EPISODES, Run
 from slipstream.training.track import Track
 
 COLLAPSED = 0.2  # of the chosen policy's lead over a random one is lost by the last policy
@@ -65,7 +74,7 @@ def _figures(
     game, agent = run.game, agents[run.member]
     found = [_figure("Mean return", agent, f"{count} fresh episodes")]
     if len(agents) > 1:
-        means = interval([one.mean for one in agents], max(agent.digits - 1, 0))
+        means = interval_text([one.mean for one in agents], max(agent.digits - 1, 0))
         found.append(KeyFigure(f"All {len(agents)} {_kind(run)}", means, "mean returns"))
     if game is not None:
         shown = game.chosen[run.member]
@@ -272,7 +281,9 @@ def _over_members(run: RunEvaluation, agents: Sequence[Measured]) -> list[str]:
     """Says how far the members are apart."""
     if len(agents) < 2:
         return []
-    means = spread([agent.mean for agent in agents], max(agent.digits for agent in agents))
+    means = range_and_median(
+        [agent.mean for agent in agents], max(agent.digits for agent in agents)
+    )
     return [f"Over {len(agents)} {run.kind} the mean return is {means}. {run.shown_is}"]
 
 
@@ -285,3 +296,78 @@ def _cuts(game: Game, lengths: Sequence[int]) -> list[str]:
         f"{cut} of {len(lengths)} episodes did not end by themselves and were cut after "
         f"{game.longest:,} steps (evaluation.max_steps): their returns are not whole."
     ]
+
+
+def build_page(run: RunEvaluation) -> Page:
+    """Return the page of a run: a plugin's for its environments, else the plain one.
+
+    Its `lines` suit a terminal too.
+    """
+    pages = (page(run.environment, run) for page in offered("pages"))
+    return next(filter(None, pages), None) or run_page(run)
+
+
+def report_run(
+    path: str | Path | Run,
+    *,
+    out: str | Path | None = None,
+    count: bool = True,
+    say: Callable[[str], None] | None = None,
+    **window: Unpack[Window],
+) -> Path:
+    """Evaluates a run directory's best policies and writes the report and `episodes.csv`.
+
+    Args:
+        path: the run directory, or the run.
+        out: where the report goes; by default the run directory, or its `window` folder when bars
+            were chosen.
+        count: this is one more look at the test split, which the run directory counts.
+        say: told that it begins, then what stands above the sections.
+        window: bars to score instead of the run's own splits.
+
+    Returns:
+        Path of `report.html`.
+    """
+    run = path if isinstance(path, Run) else Run.open(path)
+    if say is not None:
+        say("Evaluating the chosen policies for the report ...")
+    found = evaluate_run(run, count=count, **window)
+    chosen = any(option is not None for option in window.values())
+    folder = Path(out or (run.path / "window" if chosen else run.path))
+    return _write_report(found, folder, say)
+
+
+def report_deployed(
+    deployed: DeployedPolicy,
+    *,
+    out: str | Path | None = None,
+    say: Callable[[str], None] | None = None,
+    **window: Unpack[Window],
+) -> Path:
+    """Scores a policy that a study deployed and writes the report and `episodes.csv`.
+
+    Args:
+        deployed: the policy.
+        out: where the report goes; by default a folder beside the policy's.
+        say: told what stands above the sections.
+        window: bars to score; a market needs a choice.
+
+    Returns:
+        Path of `report.html`.
+    """
+    folder = deployed.path
+    found = evaluate_deployed(deployed, **window)
+    out = Path(out or folder.with_name(f"{folder.name}-window"))
+    return _write_report(found, out, say)
+
+
+def _write_report(found: RunEvaluation, folder: Path, say: Callable[[str], None] | None) -> Path:
+    """Writes the page, and a row for each of its evaluation episodes."""
+    rows = [
+        {"member": found.number(k), "data": data, "episode": one.name, "return": one.ret}
+        | {"length": one.length, **one.metrics}
+        for data, members in found.tracks.items()
+        for k, tracks in enumerate(members)
+        for one in tracks
+    ]
+    return write(build_page(found), folder, say=say, tables={EPISODES: rows})

@@ -1,0 +1,162 @@
+"""float32 arithmetic for kernels whose numbers are float64: definitions and their compiled forms.
+
+A float64 sum, difference, product, quotient or root of float32 numbers, rounded to float32, is the
+float32 operation's result: 53 bits are more than twice 24 and two. So a kernel that must repeat a
+program of single precision keeps its numbers in float64 fields and rounds after each operation.
+Compiled, `add`, `sub`, `mul`, `div` and `root` are the processor's float32 operations.
+
+The sine and cosine are those of the C library (`sinf`, `cosf`), interpreted and compiled: the
+rounded float64 sine differs from them in the last bit for one argument in a hundred.
+
+On a processor sums, differences, products and quotients are an instruction each between roundings
+(`forms`): a kernel with hundreds of them compiles in half the time that it takes where each is a
+function to be typed, called and inlined. The others are plain functions to be compiled (`_FORMS`),
+of `np.float64`: Numba's `float` of a float32 number stays one, and what is calculated with it would
+be rounded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, cast
+
+import numpy as np
+
+from slipstream.jit.machine_form import MachineForms, tools
+
+
+def single(x: float) -> float:
+    """The float32 number nearest to x."""
+    return float(np.float32(x))
+
+
+def add(a: float, b: float) -> float:
+    """float32 a + b."""
+    return float(np.float32(a + b))
+
+
+def sub(a: float, b: float) -> float:
+    """float32 a - b."""
+    return float(np.float32(a - b))
+
+
+def mul(a: float, b: float) -> float:
+    """float32 a b."""
+    return float(np.float32(a * b))
+
+
+def div(a: float, b: float) -> float:
+    """float32 a / b, for b != 0."""
+    return float(np.float32(a / b))
+
+
+def root(x: float) -> float:
+    """float32 square root, for x >= 0."""
+    return float(np.float32(math.sqrt(x)))
+
+
+def sine(x: float) -> float:
+    """`sinf` of a float32 number."""
+    return _sinf(x)
+
+
+def cosine(x: float) -> float:
+    """`cosf` of a float32 number."""
+    return _cosf(x)
+
+
+def _from_library(name: str, double: Callable[[float], float]) -> Callable[[float], float]:
+    """The C library's function; the rounded float64 function where Python cannot reach it."""
+    try:
+        function: Any = getattr(ctypes.CDLL(None), name)
+    except (AttributeError, OSError, TypeError):
+        return lambda x: single(double(x))
+    function.argtypes, function.restype = [ctypes.c_float], ctypes.c_float
+    return function  # type: ignore[no-any-return]
+
+
+_sinf = _from_library("sinf", math.sin)
+_cosf = _from_library("cosf", math.cos)
+
+
+def _single(x: float) -> float:
+    return np.float64(np.float32(x))
+
+
+def _add(a: float, b: float) -> float:
+    return np.float64(np.float32(a) + np.float32(b))
+
+
+def _sub(a: float, b: float) -> float:
+    return np.float64(np.float32(a) - np.float32(b))
+
+
+def _mul(a: float, b: float) -> float:
+    return np.float64(np.float32(a) * np.float32(b))
+
+
+def _div(a: float, b: float) -> float:
+    return np.float64(np.float32(a) / np.float32(b))
+
+
+def _root(x: float) -> float:
+    return np.float64(np.sqrt(np.float32(x)))
+
+
+def _sine(x: float) -> float:
+    return np.float64(math.sin(np.float32(x)))
+
+
+def _cosine(x: float) -> float:
+    return np.float64(math.cos(np.float32(x)))
+
+
+_FORMS = {
+    form.__name__.removeprefix("_"): form
+    for form in (_single, _add, _sub, _mul, _div, _root, _sine, _cosine)
+}
+
+
+def is_single(function: FunctionType) -> bool:
+    """Return whether it is one of the definitions, whose bodies no renderer looks into."""
+    return function.__module__ == __name__ and function.__name__ in _FORMS
+
+
+def compiled_form(function: FunctionType) -> FunctionType:
+    """Return what is compiled in place of a definition; any other function as it is."""
+    if is_single(function):
+        return cast(FunctionType, _FORMS[function.__name__])
+    return function
+
+
+def _typed() -> tuple[Callable[..., Any], ...]:
+    """Functions that Numba replaces by the operation between two roundings to float32."""
+    ir, types, _ = tools()
+    narrow, wide = ir.FloatType(), ir.DoubleType()
+
+    def rounding(_: Any, x: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.fpext(builder.fptrunc(args[0], narrow), wide)
+
+        return types.float64(types.float64), emit
+
+    def operation(name: str, instruction: str) -> Callable[..., Any]:
+        def typed(_: Any, a: Any, b: Any) -> Any:
+            def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                one, two = (builder.fptrunc(arg, narrow) for arg in args)
+                return builder.fpext(getattr(builder, instruction)(one, two), wide)
+
+            return types.float64(types.float64, types.float64), emit
+
+        typed.__name__ = name
+        return typed
+
+    rounding.__name__ = "single"
+    names = ("add", "sub", "mul", "div")
+    return rounding, *(operation(name, f"f{name}") for name in names)
+
+
+forms = MachineForms(__name__, _typed)

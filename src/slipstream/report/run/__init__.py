@@ -1,1 +1,0 @@
-"""The page of any run: what is evaluated for it, and which page it gets."""
