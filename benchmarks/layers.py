@@ -41,7 +41,7 @@ def _opened(system: str, env: str, num_envs: int, rounds: int, workers: int | No
 
         return envpool.make_gymnasium(env, num_envs=num_envs, seed=1)
     if system == "face":
-        faces = import_module("slipstream.adapters.gymnasium_foreign")
+        faces = import_module("slipstream.adapters.gymnasium_vector")
         return faces.ForeignVectorFace([make] * num_envs)
     if system.startswith("gym"):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv

@@ -68,10 +68,10 @@ BESIDE = {
     ),
     "As other libraries expect it": (
         "slipstream.adapters.ids",
-        "slipstream.adapters.gymnasium_foreign.ForeignVectorFace",
+        "slipstream.adapters.gymnasium_vector.ForeignVectorFace",
         "slipstream.adapters.elegantrl.ElegantEnv",
         "slipstream.adapters.elegantrl.env_args",
-        "slipstream.adapters.hockey_player.HockeyPlayer",
+        "slipstream.compat.hockey_project.vectorized_env.HockeyPlayer",
         "slipstream.compat.hockey_project.vectorized_env.VectorizedHockeyEnv",
         "slipstream.compat.cappuccino.CryptoEnvAlpaca",
         "slipstream.compat.cappuccino.VectorizedCryptoEnvAlpaca",

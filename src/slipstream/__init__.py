@@ -48,7 +48,7 @@ _HOME = {
     "Run": "slipstream.training.runs.run",
     "RunConfig": "slipstream.training.settings.config",
     "SlipstreamError": "slipstream.core.errors",
-    "VectorizedEnvConfig": "slipstream.compat.vectorized",
+    "VectorizedEnvConfig": "slipstream.compat.service",
     "register": "slipstream.gym.object_environment",
     "status": "slipstream.studies.record.status",
     "stop": "slipstream.studies.record.status",

@@ -8,7 +8,7 @@ In a clone of Gymnasium::
 import gymnasium.vector
 import gymnasium.vector.async_vector_env
 
-from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
+from slipstream.adapters.gymnasium_vector import ForeignVectorFace
 
 gymnasium.vector.AsyncVectorEnv = ForeignVectorFace
 gymnasium.vector.async_vector_env.AsyncVectorEnv = ForeignVectorFace

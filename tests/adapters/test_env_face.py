@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from slipstream.adapters.errors import ActionError, ClosedError, UnreadyError
+from slipstream.adapters.copies import ActionError, ClosedError, UnreadyError
 from slipstream.adapters.gymnasium_env import EnvFace
 from slipstream.core.errors import ConfigError
 from slipstream.markets.synthetic import PlantedCrypto, PlantedForex

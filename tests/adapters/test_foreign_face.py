@@ -13,10 +13,8 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.spaces import Box, Dict, Discrete, Graph, OneOf, Sequence, Text, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from slipstream.adapters.copies import ForeignBatch
-from slipstream.adapters.errors import SpaceError, UnreadyError
-from slipstream.adapters.gymnasium_foreign import ForeignVectorFace, check_fixed
-from slipstream.adapters.gymnasium_vector import make_vec
+from slipstream.adapters.copies import ForeignBatch, SpaceError, UnreadyError
+from slipstream.adapters.gymnasium_vector import ForeignVectorFace, check_fixed, make_vec
 from slipstream.api import make_face
 from slipstream.core.errors import ConfigError
 

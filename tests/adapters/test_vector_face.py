@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
-from slipstream.adapters.errors import ActionError, ClosedError, NoActionsError, UnreadyError
+from slipstream.adapters.copies import ActionError, ClosedError, NoActionsError, UnreadyError
 from slipstream.adapters.gymnasium_env import EnvFace
 from slipstream.adapters.gymnasium_vector import make_vec
 from slipstream.core.errors import ConfigError

@@ -3,10 +3,10 @@
 import hockey_world
 import pytest
 
-from slipstream.games.hockey import control, kernel
+from slipstream.games.hockey import kernel, players
 from slipstream.games.hockey.physics import world
 from slipstream.games.hockey.physics.bodies import STEP
-from slipstream.games.hockey.physics.geometry import add, div, mul
+from slipstream.games.hockey.physics.motion import add, div, mul
 from slipstream.jit.float32 import single
 
 
@@ -51,7 +51,7 @@ WRONG = {
     "damping": [(world, "accelerate", other_damping)],
     "no continuous collision": [(world, "solve_impacts", nothing)],
     "no push-out": [(world, "solve_positions", not_pushed)],
-    "border": [(control, "push_within", slowed)],
+    "border": [(players, "push_within", slowed)],
     "spin": [(kernel, "limit_puck", spinless)],
     "sweeps": [(world, "VELOCITY_SWEEPS", 8), (world, "POSITION_SWEEPS", 3)],
 }

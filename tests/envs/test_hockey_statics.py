@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.games.hockey.physics import bodies as known
-from slipstream.games.hockey.shapes import table
+from slipstream.games.hockey.physics.bodies import table
 
 pytest.importorskip("Box2D", reason="the oracle drives the package box2d, which is not installed")
 

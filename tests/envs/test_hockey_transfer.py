@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.adapters.hockey_player import HockeyPlayer
+from slipstream.compat.hockey_project.vectorized_env import HockeyPlayer
 from slipstream.core.errors import ConfigError
 from slipstream.games.hockey.kernel import decode
 from slipstream.kernels.copies import KernelVectorEnv

@@ -4,7 +4,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.games.tournament import round_robin
+from slipstream.games.ratings import round_robin
 
 SMALL = {
     "agent": {"horizon": 16, "minibatch": 64, "epochs": 1, "widths": [8]},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
+from slipstream.adapters.gymnasium_vector import ForeignVectorFace
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.gym import making
 from slipstream.gym.foreign_env import ForeignEnv

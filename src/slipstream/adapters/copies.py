@@ -1,4 +1,8 @@
-"""Copies of an environment as the faces step them: any autoreset, native actions, own arrays."""
+"""Copies of an environment as the faces step them: any autoreset, native actions, own arrays.
+
+What a face refuses comes as slipstream's paragraphs and as the exceptions that other libraries
+expect.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,17 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.errors import (
-    ActionError,
-    ClosedError,
-    NoActionsError,
-    Theirs,
-    UnreadyError,
-)
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.foreign_env import foreign_spec
-from slipstream.gym.gymnasium_environment import (
-    GymnasiumKind,
-    maker,
-    wrappers_of,
-)
+from slipstream.gym.gymnasium_environment import GymnasiumKind, maker, wrappers_of
 from slipstream.gym.making import name_of
 from slipstream.gym.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
 from slipstream.kernels.copies import KernelVectorEnv
@@ -39,6 +33,40 @@ from slipstream.kernels.vector_env import Episodes, blank, member_indices
 from slipstream.training.environments.factory import kind_of, make_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.settings.config import resolve
+
+
+class ActionError(ConfigError, ValueError):
+    """Actions of a wrong number, shape or dtype, or that are not in the action space."""
+
+
+class NoActionsError(ConfigError, TypeError):
+    """One number where a batch of actions belongs."""
+
+
+class UnreadyError(ConfigError, gymnasium.error.ResetNeeded):
+    """A step of a copy that has not begun an episode."""
+
+
+class SpaceError(ConfigError, RuntimeError):
+    """Copies whose spaces differ."""
+
+
+class ClosedError(ConfigError, gymnasium.error.ClosedEnvironmentError):
+    """Anything asked of a face that was closed."""
+
+
+class Theirs:
+    """What a copy raised comes out as it was raised, with slipstream's account as a note."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, KernelError) and isinstance(error.__cause__, Exception):
+            theirs = error.__cause__
+            theirs.add_note(str(error))
+            raise theirs from None
+
 
 AT_END = {
     AutoresetMode.NEXT_STEP: NEXT_STEP,

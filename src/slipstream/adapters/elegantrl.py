@@ -11,8 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import make_batch
-from slipstream.adapters.errors import ActionError
+from slipstream.adapters.copies import ActionError, make_batch
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
 from slipstream.kernels.forms import observation_form

@@ -12,8 +12,15 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import FaceStep, at, check_one_player, joined, make_batch
-from slipstream.adapters.errors import ActionError, UnreadyError
+from slipstream.adapters.copies import (
+    ActionError,
+    FaceStep,
+    UnreadyError,
+    at,
+    check_one_player,
+    joined,
+    make_batch,
+)
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
 from slipstream.gym.infos import batch_infos

@@ -64,6 +64,8 @@ def is_gymnasium_id(name: str) -> bool:
 
 _MODULES = {
     "adapters.cappuccino": "compat.cappuccino",
+    "adapters.gymnasium_foreign": "adapters.gymnasium_vector",
+    "adapters.hockey_player": "compat.hockey_project.vectorized_env",
     "adapters.hockey_project": "compat.hockey_project",
     "adapters.intraday": "compat.intraday",
     "agents": "rl.agents",
@@ -112,9 +114,9 @@ _MODULES = {
     "report.run.page": "report.run_page",
     "runs": "training.runs",
     "runs.listeners": "training.callbacks",
-    "runs.tournament": "games.tournament",
+    "runs.tournament": "games.ratings",
     "settings": "training.settings",
-    "settings.vectorized": "compat.vectorized",
+    "settings.vectorized": "compat.service",
     "studies.engine": "training.population",
     "training.tuning": "training.autotune",
     "gym.process.scheduler": "gym.job",

@@ -32,6 +32,6 @@ def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | 
     """Return the page of a game for two."""
     if environment is None or evaluation.market is not None:
         return None
-    from slipstream.games.report.page import game_page
+    from slipstream.games.report import game_page
 
     return game_page(environment, evaluation)

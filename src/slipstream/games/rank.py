@@ -24,7 +24,7 @@ def rank(
 ) -> None:
     """Plays everybody against everybody and rates them (TrueSkill-like, by openskill)."""
     from slipstream.core.storage.files import write_text
-    from slipstream.games.tournament import as_json, round_robin
+    from slipstream.games.ratings import as_json, round_robin
 
     ranked = round_robin(runs, games, seed, trust)
     rows = []

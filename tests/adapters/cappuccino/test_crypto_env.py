@@ -17,8 +17,8 @@ from slipstream.compat.cappuccino import (
     VectorizedCryptoEnvAlpaca,
     VectorizedCryptoEnvAlpacaOptimized,
     import_finrl,
+    names_of,
 )
-from slipstream.compat.cappuccino.crypto_env import names_of
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.studies.space.settings import settings_of
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.games.report.page import outcomes as outcomes_of
-from slipstream.games.report.page import outcomes_of as met_in
-from slipstream.games.report.page import sections
+from slipstream.games.report import outcomes as outcomes_of
+from slipstream.games.report import outcomes_of as met_in
+from slipstream.games.report import sections
 from slipstream.games.self_play.opponents import LineUp
 from slipstream.report.run_page import evaluate_run
 from slipstream.training.environments.parts import by_opponent, outcome_shares

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.games.report import league
-from slipstream.games.self_play import ratings
-from slipstream.games.self_play.ratings import DEVIATION, MEAN, Ratings
+from slipstream.games import ratings, report
+from slipstream.games.ratings import DEVIATION, MEAN, Ratings
 from slipstream.training.track import Track
 
 pytest.importorskip("openskill")
@@ -49,7 +48,7 @@ def train(out):
 
 def test_a_training_has_a_curve_and_its_pool_a_matrix(tmp_path, monkeypatch):
     run = train(tmp_path / "run")
-    found = league.league_of(run)
+    found = report.league_of(run)
     assert found.players == ("snapshot 0", *(f"snapshot {i}" for i in range(1, 5)), "chosen policy")
     off = ~np.eye(6, dtype=bool)
     assert np.isnan(np.diag(found.won)).all() and ((found.won + found.won.T)[off] <= 1.0).all()
@@ -58,7 +57,7 @@ def test_a_training_has_a_curve_and_its_pool_a_matrix(tmp_path, monkeypatch):
         found.rating.T, [table[name] for name in ("steps", "rating", "rating_deviation")]
     )
     assert found.rating[-1, 1] > MEAN  # of who once knew nothing
-    (section,) = league.sections(found)
+    (section,) = report.league_sections(found)
     assert [row[0] for row in section.tables[0].rows] == list(found.players)
     assert section.pictures[0].name == "rating"
     # Who lacks openskill trains the same weights, and is told.
@@ -68,4 +67,4 @@ def test_a_training_has_a_curve_and_its_pool_a_matrix(tmp_path, monkeypatch):
     assert any("openskill is not installed" in note for note in other.provenance["notes"])
     ours, theirs = (slipstream.load_policy(one).parameters.flat for one in (run, other))
     np.testing.assert_array_equal(ours, theirs)
-    assert len(league.league_of(other).rating) == 0
+    assert len(report.league_of(other).rating) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.games.report.page import Outcomes, with_games
+from slipstream.games.report import Outcomes, with_games
 from slipstream.report.page import KeyFigure, Page, Section
 
 SECTIONS = (Section("Result"), Section("Provenance"))

@@ -1,7 +1,7 @@
 """Two-player hockey: rackets, a puck, two goals; a port of Box2D's physics bit for bit.
 
-What actions do is in `control`, the physics in `physics/`, what is seen and who plays untrained in
-`players`.
+Settings and the layout of the state are in `config`, what players see and do in `players`, the
+physics in `physics/`.
 """
 
 from __future__ import annotations
@@ -12,43 +12,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from slipstream.core.random import uniform
 from slipstream.games.hockey import config as settings
-from slipstream.games.hockey.config import Config
-from slipstream.games.hockey.control import (
-    CENTER_X,
-    CENTER_Y,
-    HOLD,
-    SHOT,
-    hold,
-    limit_puck,
-    push,
-    rotate,
-)
-from slipstream.games.hockey.physics.bodies import (
-    BODIES,
-    BOX,
-    EXTENSION,
-    LEFT_SENSOR,
-    MASS,
-    MIDDLE,
-    MOVING,
-    ONE_PUCK,
-    PLACE,
-    PUCK,
-    RIGHT_SENSOR,
-    TWO_PUCK,
-)
-from slipstream.games.hockey.physics.bodies import STEP as STEP_SINGLE
-from slipstream.games.hockey.physics.boxes import box
-from slipstream.games.hockey.physics.contacts import drop_or_update, update
-from slipstream.games.hockey.physics.distance import distance
-from slipstream.games.hockey.physics.geometry import length
-from slipstream.games.hockey.physics.world import begin_step, finish_step, solve_velocities
-from slipstream.games.hockey.picture import picture
-from slipstream.games.hockey.players import choose, observe, opponent
-from slipstream.games.hockey.record import (
+from slipstream.games.hockey.config import (
     AGENT,
     BOTH,
     LEFT,
@@ -57,8 +25,45 @@ from slipstream.games.hockey.record import (
     STATE,
     TRAIN_DEFENSE,
     TRAIN_SHOOTING,
+    Config,
     Data,
     Params,
+)
+from slipstream.games.hockey.physics.bodies import (
+    BODIES,
+    BOX,
+    COUNT,
+    EXTENSION,
+    LEFT_SENSOR,
+    MASS,
+    MIDDLE,
+    MOVING,
+    ONE_PUCK,
+    PLACE,
+    PUCK,
+    PUCK_RADIUS,
+    RIGHT_SENSOR,
+    TWO_PUCK,
+    VERTEX,
+)
+from slipstream.games.hockey.physics.bodies import STEP as STEP_SINGLE
+from slipstream.games.hockey.physics.boxes import box
+from slipstream.games.hockey.physics.contacts import drop_or_update, update
+from slipstream.games.hockey.physics.distance import distance
+from slipstream.games.hockey.physics.motion import length
+from slipstream.games.hockey.physics.world import begin_step, finish_step, solve_velocities
+from slipstream.games.hockey.players import (
+    CENTER_X,
+    CENTER_Y,
+    HOLD,
+    SHOT,
+    choose,
+    hold,
+    limit_puck,
+    observe,
+    opponent,
+    push,
+    rotate,
 )
 from slipstream.jit.float32 import add, div, mul, single, sub
 from slipstream.kernels.kernel import Loaded
@@ -378,3 +383,47 @@ def spec(p: Any, d: Any) -> Spec:
         reflection=reflection(p),
         max_episode_steps=NORMAL_LIMIT + 2,  # never reached: a game ends itself one step earlier
     )
+
+
+_SCALE, _WIDTH, _HEIGHT = 60, 600, 480  # pixels a metre, and in all
+_TABLE, _LINE, _WALL, _PUCK = (236, 240, 241), (174, 182, 191), (44, 62, 80), (20, 20, 20)
+_PLAYERS = ((192, 57, 43), (41, 128, 185))
+_GOALS = (BODIES - 2, BODIES - 1)
+
+
+def picture(s: Any, p: Any, d: Any) -> NDArray[np.uint8]:
+    """uint8 [480, 600, 3] of a STATE record; an ordinary function, which is not compiled."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.new("RGB", (_WIDTH, _HEIGHT), _TABLE)
+    draw = ImageDraw.Draw(image)
+    draw.line((_WIDTH // 2, 0, _WIDTH // 2, _HEIGHT), fill=_LINE, width=2)
+    x, y = _WIDTH // 2, _HEIGHT // 2
+    draw.ellipse((x - 100, y - 100, x + 100, y + 100), outline=_LINE, width=2)
+    for body in range(MOVING, BODIES):
+        color = _LINE if body in _GOALS else _WALL
+        draw.polygon(_corners(s, d, body), fill=color)
+    for player in range(PUCK):
+        draw.polygon(_corners(s, d, player), fill=_PLAYERS[player])
+    px, py = _pixel(float(s.place[PUCK, 0]), float(s.place[PUCK, 1]))
+    r = PUCK_RADIUS * _SCALE
+    draw.ellipse((px - r, py - r, px + r, py + r), fill=_PUCK)
+    score = {1: "1 : 0", -1: "0 : 1"}.get(int(s.winner), "0 : 0")
+    text, font = f"{score}   {int(s.time) * 0.02:.1f} s", ImageFont.load_default(size=16)
+    draw.rectangle((_WIDTH // 2 - 70, 0, _WIDTH // 2 + 70, 19), fill=_TABLE)
+    draw.text((_WIDTH // 2, 2), text, fill=_WALL, anchor="ma", font=font)
+    return np.asarray(image, np.uint8)
+
+
+def _corners(s: Any, d: Any, body: int) -> list[tuple[float, float]]:
+    sin, cos = float(s.sin[body]), float(s.cos[body])
+    x, y = float(s.place[body, 0]), float(s.place[body, 1])
+    found = []
+    for i in range(int(d.table[body, COUNT])):
+        px, py = d.table[body, VERTEX + 2 * i], d.table[body, VERTEX + 2 * i + 1]
+        found.append(_pixel(x + cos * px - sin * py, y + sin * px + cos * py))
+    return found
+
+
+def _pixel(x: float, y: float) -> tuple[float, float]:
+    return x * _SCALE, _HEIGHT - y * _SCALE

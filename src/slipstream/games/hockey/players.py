@@ -1,6 +1,7 @@
-"""What a player sees, and players that need no training: the original's bots, random, idle.
+"""What a player sees and does: observations, the original's bots, and actions as forces.
 
-Everything is seen from the own side, turned by half a turn for player 1.
+A player sees everything from the own side, turned by half a turn for player 1. Numbers that the
+game's rules calculate in double precision are rounded where they become forces.
 """
 
 from __future__ import annotations
@@ -9,10 +10,122 @@ import math
 from typing import Any
 
 from slipstream.core.random import uniform
-from slipstream.games.hockey.control import CENTER_X, CENTER_Y
-from slipstream.games.hockey.physics.bodies import PUCK
-from slipstream.games.hockey.record import AGENT, IDLE, RANDOM, STRONG, WEAK
-from slipstream.jit.float32 import sub
+from slipstream.games.hockey.config import AGENT, IDLE, RANDOM, STRONG, WEAK
+from slipstream.games.hockey.physics.bodies import MASS, PUCK
+from slipstream.games.hockey.physics.bodies import STEP as STEP_SINGLE
+from slipstream.games.hockey.physics.boxes import find_contacts, move_box, wake
+from slipstream.games.hockey.physics.motion import begin_here
+from slipstream.jit.float32 import add, div, mul, single, sub
+
+STEP = 0.02
+FORCE, TORQUE, SHOT = 6000.0, 400.0, 60.0
+CENTER_X, CENTER_Y, ZONE = 5.0, 4.0, 0.5
+NEAR_X, FAR_X = 1.5, 8.5  # borders that a racket's origin is not pushed over
+LOW_Y, HIGH_Y = 1.2, 8.0 - 1.2
+FASTEST, FASTEST_PUCK = 10.0, 25.0
+STEEPEST = math.pi / 3.0
+HOLD = 15
+
+
+def push(s: Any, d: Any, player: int, ax: float, ay: float) -> None:
+    """Translation: full force below the top speed, none across the middle."""
+    sign = 1.0 - 2.0 * player
+    x, vx, vy = s.place[player, 0], s.velocity[player, 0], s.velocity[player, 1]
+    mass = d.table[player, MASS]
+    fx, fy = mul(ax, sign * FORCE), mul(ay, sign * FORCE)
+    if sign * (x - CENTER_X) > -ZONE:
+        fx = 0.0
+        if sign * vx > 0.0:
+            fx = single(-2.0 * vx * mass / STEP)
+        fx = add(fx, single(-sign * (x - CENTER_X) * vx * mass / STEP))
+        s.damping[player] = 20.0
+    else:
+        speed = math.sqrt(vx * vx + vy * vy)
+        if speed < FASTEST:
+            s.damping[player] = 5.0
+        else:
+            s.damping[player] = 20.0
+            wx = vx + div(mul(STEP_SINGLE, fx), mass)
+            wy = vy + div(mul(STEP_SINGLE, fy), mass)
+            if math.sqrt(wx * wx + wy * wy) >= speed:
+                return
+    push_within(s, player, fx, fy)
+
+
+def push_within(s: Any, player: int, fx: float, fy: float) -> None:
+    """A racket at a border of its half that is pushed on stops there, at once."""
+    x, y = s.place[player, 0], s.place[player, 1]
+    if player == 0:
+        stops = (x < NEAR_X and fx < 0.0) or (x > CENTER_X and fx > 0.0)
+    else:
+        stops = (x > FAR_X and fx > 0.0) or (x < CENTER_X and fx < 0.0)
+    if stops:
+        s.velocity[player, 0] = 0.0
+        fx = 0.0
+    if (y > HIGH_Y and fy > 0.0) or (y < LOW_Y and fy < 0.0):
+        s.velocity[player, 1] = 0.0
+        fy = 0.0
+    wake(s, player)
+    s.force[player, 0] = add(s.force[player, 0], fx)
+    s.force[player, 1] = add(s.force[player, 1], fy)
+
+
+def rotate(s: Any, d: Any, player: int, action: float) -> None:
+    """Rotation: beyond 60 degrees the racket turns back by itself."""
+    angle, w, mass = s.angle[player], s.spin[player], d.table[player, MASS]
+    if abs(angle) > STEEPEST:
+        torque = 0.0
+        if angle * w > 0.0:
+            torque = -0.1 * w * mass / STEP
+        torque = torque + -0.1 * angle * mass / STEP
+        s.spin_damping[player] = 10.0
+    else:
+        torque = action * TORQUE
+        s.spin_damping[player] = 2.0
+    wake(s, player)
+    s.torque[player] = add(s.torque[player], single(torque))
+
+
+def limit_puck(s: Any) -> None:
+    """A puck above the top speed is braked."""
+    vx, vy = s.velocity[PUCK, 0], s.velocity[PUCK, 1]
+    fast = math.sqrt(vx * vx + vy * vy) > FASTEST_PUCK
+    s.damping[PUCK] = 10.0 if fast else single(0.05)
+
+
+def hold(s: Any, d: Any, player: int, shoot: float) -> bool:
+    """A caught puck is carried; True where it is shot."""
+    if s.holds[player] <= 1:
+        return False
+    s.place[PUCK, 0] = s.place[player, 0]
+    s.place[PUCK, 1] = s.place[player, 1]
+    s.center[PUCK, 0] = s.place[PUCK, 0]
+    s.center[PUCK, 1] = s.place[PUCK, 1]
+    begin_here(s, PUCK)
+    move_box(s, d, PUCK, 0.0, 1.0, s.place[PUCK, 0], s.place[PUCK, 1])
+    find_contacts(s, d)
+    s.velocity[PUCK, 0] = s.velocity[player, 0]
+    s.velocity[PUCK, 1] = s.velocity[player, 1]
+    if s.velocity[PUCK, 0] != 0.0 or s.velocity[PUCK, 1] != 0.0:
+        wake(s, PUCK)
+    s.holds[player] = s.holds[player] - 1
+    if s.holds[player] != 1 and shoot <= 0.5:
+        return False
+    sign = 1.0 - 2.0 * player
+    wake(s, PUCK)
+    angle = s.angle[player]
+    push_puck(s, d, single(sign * math.cos(angle)), single(sign * math.sin(angle)))
+    s.holds[player] = 0
+    return True
+
+
+def push_puck(s: Any, d: Any, x: float, y: float) -> None:
+    """A shot in a direction of length 1."""
+    mass = d.table[PUCK, MASS]
+    fx = mul(div(mul(x, mass), STEP_SINGLE), SHOT)
+    fy = mul(div(mul(y, mass), STEP_SINGLE), SHOT)
+    s.force[PUCK, 0] = add(s.force[PUCK, 0], fx)
+    s.force[PUCK, 1] = add(s.force[PUCK, 1], fy)
 
 
 def seen(s: Any, player: int, place: int) -> float:

@@ -1,17 +1,24 @@
-"""A kernel in which several players act: of two, one may learn while the other is somebody else."""
+"""A game of two, shown as an environment of one: who sits where, what the learner's seat shows.
+
+`GameEnvironment` is what training knows of it; `SeatEnv` steps the copies and lets the other seat
+act.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config, model_in
 from slipstream.core.errors import ConfigError
-from slipstream.core.random import word
+from slipstream.core.random import stream, word
+from slipstream.games.ratings import lacking
 from slipstream.games.self_play.config import (
     DEFAULTS,
     SelfPlayConfig,
@@ -19,18 +26,454 @@ from slipstream.games.self_play.config import (
     seated,
     self_play_of,
 )
+from slipstream.games.self_play.networks import (
+    SeatNetworks,
+    SeatTable,
+    act_boxes,
+    act_choices,
+    no_networks,
+    random_boxes,
+    random_choices,
+    with_space,
+)
 from slipstream.games.self_play.opponents import LineUp, SelfPlayOpponents, SnapshotPool
-from slipstream.games.self_play.ratings import lacking
-from slipstream.games.self_play.seat_env import SeatEnv, seat_spec
+from slipstream.jit.draws import OPPONENT, uniform_at
 from slipstream.jit.reached import Reachable
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.kernel import Kernel
-from slipstream.kernels.spec import Spec
-from slipstream.kernels.vector_env import VectorEnv
+from slipstream.kernels.loop import book_dtype
+from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
+from slipstream.rl.experience.compiled import (
+    compile_loops,
+    of_bool,
+    of_float32,
+    of_float64,
+    of_int64,
+)
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.training.environments.parts import RANDOM, SNAPSHOTS, Players
+
+_OUTCOME = (Metric("won", "games"), Metric("lost", "games"))
+_ABOUT = (Metric("seat", "0 or 1"), Metric("opponent", "number"), Metric("snapshot", "number"))
+_NO_SERIALS = np.full((1, 1), -1, np.int64)
+
+
+def seat_spec(spec: Spec) -> Spec:
+    """The outside of one seat of a game of two.
+
+    Raises:
+        ConfigError: more or fewer players, or what they see is no row of numbers.
+    """
+    if spec.players != 2:
+        raise ConfigError(
+            f"`env.self_play` says who acts in the second seat of a game of two, and here "
+            f"{spec.players} player(s) act from outside: leave the section out (hockey: give "
+            "`env.opponents.agent` a weight)."
+        )
+    if spec.observation_dtype != np.float32:
+        raise ConfigError(
+            "`env.self_play` shows rows of numbers, and these observations are images: make them "
+            "a Box of float32."
+        )
+    outcome = _OUTCOME if spec.winner is not None else ()
+    return replace(spec, players=1, metrics=(*spec.metrics, *outcome, *_ABOUT))
+
+
+class SeatEnv(VectorEnv):
+    """Copies of a game of two; rows are those of the learner's seat, [E, ...].
+
+    The other seat acts by a snapshot, a trained policy, or at random. Seat and opponent are drawn
+    where an episode begins, from (seed, index, episode). An episode's metrics say whether the
+    learner has `won` or `lost` it, its `seat`, the `opponent` (its place in the line-up) and the
+    `snapshot`'s number, -1 for none.
+
+    A kernel whose STATE has `seat` and `kind` [2] draws the learner's seat in its own `reset`; it
+    acts in the other one by itself where ``kind[1 - seat]`` is not 0, as a player of its own of
+    that number: the opponent is minus that number then.
+
+    Args:
+        game: the copies; they belong to this one from now on.
+        line_up: who plays, and how often.
+        pool: of snapshots.
+        evaluation: the copies hold where an episode ends, and episode j is begun with the learner
+            in seat j % 2; else its seat is drawn.
+
+    Raises:
+        ConfigError: snapshots play, and there is no pool.
+    """
+
+    def __init__(
+        self, game: KernelVectorEnv, line_up: LineUp, pool: SnapshotPool | None, evaluation: bool
+    ) -> None:
+        if pool is None and line_up.snapshots >= 0 and line_up.weights[line_up.snapshots] > 0.0:
+            raise ConfigError(
+                "The opponent `snapshots` is the learner's own past, and here nobody learns: name "
+                "another opponent, such as `env.self_play.opponents: {random: 1}`."
+            )
+        self.game, self.line_up, self._pool = game, line_up, pool
+        self._evaluation = evaluation
+        self._seated = {"seat", "kind"} <= set(game.state.dtype.names or ())
+        self.num_envs, self.backend, self.mask_width = game.num_envs, game.backend, game.mask_width
+        self.spec = seat_spec(game.spec)
+        e, inner = self.num_envs, blank(game)
+        self._obs, self._reward, self._mask = inner.obs, inner.reward, inner.mask
+        self._joint = np.zeros((e, 2, self.spec.action_width), self.spec.action_dtype)
+        seat, kind, serial = np.zeros((3, e), np.int64)
+        self._seats = Seats(seat, kind, serial, np.zeros(e, np.uint64))
+        self._moves = 0  # of the pool, that were followed
+        if pool is not None and not evaluation:
+            pool.met.append(serial)
+        self._loops = loops()
+        self._kind = "boxes" if self.spec.action_dtype == np.float32 else "choices"
+        self._players = self._line_up()
+        # Of episodes that ended: seat, kind, serial; of final observations: seat.
+        self._log: list[NDArray[np.int64]] = []
+        self._final_seats: list[NDArray[np.int64]] = []
+
+    def _line_up(self) -> list[tuple[int, str, SeatNetworks, SeatTable]]:
+        """Kind, loop, networks and buffers of each opponent that acts by a loop of ours."""
+        e, line_up = self.num_envs, self.line_up
+        found: list[tuple[int, str, SeatNetworks]] = []
+        if line_up.random >= 0:
+            found.append((line_up.random, "random", no_networks(self.spec)))
+        for kind, networks in line_up.networks.items():
+            found.append((kind, "act", with_space(networks)))
+        if self._pool is not None and line_up.snapshots >= 0:
+            found.append((line_up.snapshots, "act", self._pool.networks))
+        mask = np.zeros((0, 0, 0), np.bool_) if self._mask is None else self._mask
+        obs, step = self._obs.reshape(e, 2, -1), np.zeros(e, np.int64)
+        order, seats, self._steps = np.zeros(e, np.int64), self._seats, step
+        players = []
+        for kind, what, networks in found:
+            network, first = np.full(e, -1, np.int64), np.zeros(len(networks.weights) + 1, np.int64)
+            table = SeatTable(obs, mask, seats.seat, network, seats.noise, step, order, first)
+            players.append((kind, f"{what}_{self._kind}", networks, table))
+        return players
+
+    def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+        self._log.clear()
+        self._final_seats.clear()
+        self.game.reset_rows(self._obs, self._mask)
+        self._seat(np.arange(self.num_envs))
+        self._show(obs, mask)
+
+    def step_rows(self, actions: NDArray[Any], out: StepOut, t: int = 0) -> None:
+        if actions.shape != (self.num_envs, self.spec.action_width):
+            raise ValueError(f"`actions` has the shape {actions.shape} in {self.num_envs} copies")
+        if self._pool is not None and self._moves != self._pool.moves:
+            self._place(np.arange(self.num_envs))
+            self._moves = self._pool.moves
+        self._loops[f"seat_{self._kind}"](self._seats.seat, actions, self._joint)
+        self._steps[:] = self.game.book["length"]
+        for _, loop, networks, table in self._players:
+            self._loops[loop](networks, table, self._joint)
+        both = StepOut(
+            self._obs, self._reward, out.terminated, out.truncated, out.valid, self._mask
+        )
+        self.game.step_rows(self._joint, both, t)
+        # Rewards belong to the seats of the episode that ended here, observations to the next one.
+        self._show(None, None, out.reward)
+        ended = np.flatnonzero(out.terminated | out.truncated)
+        if len(ended):
+            self._note(ended, out.terminated[ended])
+        self._show(out.obs, out.mask)
+
+    def _note(self, ended: NDArray[np.int64], terminated: NDArray[np.bool_]) -> None:
+        """Keeps what is known of episodes that ended, and seats the next ones."""
+        seats = self._seats
+        columns = (seats.seat, seats.kind, seats.serial)
+        self._log.append(np.stack([column[ended] for column in columns]))
+        if not self._evaluation:
+            self._final_seats.append(seats.seat[ended[~terminated]])
+            self._seat(ended)
+
+    def _seat(self, rows: NDArray[np.int64]) -> None:
+        """Draws seat and opponent of episodes that have just begun."""
+        seats, pool, line_up = self._seats, self._pool, self.line_up
+        shares, serial = (_NO_SHARES, _NO_SERIALS) if pool is None else (pool.shares, pool.serial)
+        sides = ALTERNATING if self._evaluation else DRAWN
+        draw = Draw(sides, line_up.shares, shares, serial, line_up.snapshots)
+        self._loops["draw_seats"](draw, rows, self.game.book, seats)
+        if self._seated:
+            seats.seat[rows] = self.game.state["seat"][rows]
+            own = self.game.state["kind"][rows, 1 - seats.seat[rows]]
+            acting = rows[own != 0]
+            seats.kind[acting], seats.serial[acting] = -own[own != 0], -1
+        self._place(rows)
+
+    def _place(self, rows: NDArray[np.int64]) -> None:
+        """Tells the loops which network acts in which copy."""
+        seats, pool = self._seats, self._pool
+        for kind, *_, table in self._players:
+            at = np.zeros_like(rows)
+            if kind == self.line_up.snapshots and pool is not None:
+                at = pool.place(rows // (self.num_envs // pool.members), seats.serial[rows])
+            table.network[rows] = np.where(seats.kind[rows] == kind, at, -1)
+
+    def _show(
+        self,
+        obs: NDArray[Any] | None,
+        mask: NDArray[np.bool_] | None,
+        reward: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Writes the learner's rows of what is given."""
+        e = self.num_envs
+        seen = _NO_OBS if obs is None else obs.reshape(e, -1)
+        if obs is not None and obs.shape != (e, *self.spec.observation_shape):
+            raise ValueError(f"`obs` has the shape {obs.shape} in {e} copies")
+        allowed = self._mask
+        if allowed is None:
+            allowed, mask = _NO_MASKS, None
+        allowed_to = _NO_MASK if mask is None else mask
+        reward_to = _NO_REWARD if reward is None else reward
+        both = self._obs.reshape(e, 2, -1)
+        self._loops["show_seat"](
+            self._seats.seat, both, allowed, self._reward, seen, allowed_to, reward_to
+        )
+
+    def drain_finals(self) -> Finals:
+        both = self.game.drain_finals()
+        seat = np.concatenate([*self._final_seats, _NONE])
+        self._final_seats.clear()
+        return Finals(both.obs[np.arange(len(seat)), seat], both.index)
+
+    def drain_episodes(self) -> Episodes:
+        both = self.game.drain_episodes()
+        log = np.concatenate([*self._log, np.zeros((3, 0), np.int64)], axis=1)
+        self._log.clear()
+        seat, kind, serial = log
+        metrics = dict(both.metrics)
+        if self.spec.winner is not None:
+            points = metrics[self.spec.winner] * (1.0 - 2.0 * seat)
+            metrics["won"] = (points > 0.0).astype(np.float64)
+            metrics["lost"] = (points < 0.0).astype(np.float64)
+        columns = {"seat": seat, "opponent": kind, "snapshot": serial}
+        metrics |= {name: column.astype(np.float64) for name, column in columns.items()}
+        return both._replace(ret=both.ret[np.arange(len(seat)), seat], metrics=metrics)
+
+    def begin(
+        self,
+        copies: NDArray[np.int64],
+        episodes: NDArray[np.int64],
+        seed: int,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.game.begin(copies, episodes, seed, self._obs, self._mask)
+        self._seat(copies)
+        self._show(obs, mask)
+
+    def restart(
+        self,
+        copies: NDArray[np.int64],
+        seeds: NDArray[np.uint64] | None,
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.game.restart(copies, seeds, self._obs, self._mask)
+        self._seat(copies)
+        self._show(obs, mask)
+
+    def hold(self, held: NDArray[np.bool_]) -> None:
+        self.game.hold(held)
+
+    def read(self, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+        return self.game.read(names)
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        seats = {f"seats.{name}": column.copy() for name, column in self._seats._asdict().items()}
+        return {**self.game.get_state(), **seats}
+
+    def set_state(
+        self,
+        state: Mapping[str, NDArray[Any]],
+        obs: NDArray[Any],
+        mask: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.game.set_state(state, self._obs, self._mask)
+        for name, column in self._seats._asdict().items():
+            column[:] = state[f"seats.{name}"]
+        self._log.clear()
+        self._final_seats.clear()
+        self._place(np.arange(self.num_envs))
+        self._show(obs, mask)
+
+    def close(self) -> None:
+        self.game.close()
+
+
+_NONE = np.zeros(0, np.int64)
+_NO_SHARES = np.ones((1, 1))
+_NO_OBS = np.zeros((0, 0), np.float32)
+_NO_MASKS = np.zeros((0, 0, 0), np.bool_)
+_NO_MASK = np.zeros((0, 0), np.bool_)
+_NO_REWARD = np.zeros(0, np.float32)
+
+
+DRAWN, ALTERNATING = 0, 1  # how the learner's seat is found
+_OPPONENT = np.uint64(OPPONENT)
+_ONE = np.uint64(1)
+# Places in the stream of an episode's opponent.
+_SEAT = np.uint64(0)
+_KIND = 1
+_SLOT = 2
+_NOISE = np.uint64(3)
+
+
+class Seats(NamedTuple):
+    """What was drawn for the running episode of each copy.
+
+    Attributes:
+        seat: int64 [E], the learner's, 0 or 1.
+        kind: int64 [E], the opponent's number in its line-up.
+        serial: int64 [E], number of a snapshot, else -1.
+        noise: uint64 [E], the stream of the opponent's actions.
+    """
+
+    seat: Any
+    kind: Any
+    serial: Any
+    noise: Any
+
+
+class Draw(NamedTuple):
+    """What is drawn from: M members.
+
+    Attributes:
+        sides: DRAWN or ALTERNATING.
+        shares: float64 [kinds], shares of the line-up, summed up.
+        slots: float64 [M, K], shares of each member's snapshots, summed up.
+        serial: int64 [M, K + 1], numbers of its snapshots.
+        snapshots: which kind they are, -1 for none.
+    """
+
+    sides: int
+    shares: Any
+    slots: Any
+    serial: Any
+    snapshots: int
+
+
+def draw_seats(by: Any, rows: Any, book: Any, seats: Any) -> None:
+    """Draws seat and opponent of the episode that each of the copies `rows` has just begun.
+
+    Both follow from (seed, index, episode), as the episode's own stream does.
+
+    Args:
+        by: Draw; rows: int64 [n]; book: of the copies, [E]; seats: Seats, written.
+    """
+    copies = len(book) // len(by.slots)
+    for e in rows:
+        b = book[e]
+        episode = b.episode - _ONE
+        key = word(stream(b.seed, b.index, episode), _OPPONENT)
+        seats.noise[e] = word(key, _NOISE)
+        side = b.index + episode if by.sides == ALTERNATING else word(key, _SEAT)
+        seats.seat[e] = np.int64(side & _ONE)
+        kind = place(by.shares, uniform_at(key, _KIND))
+        seats.kind[e], seats.serial[e] = kind, -1
+        if kind == by.snapshots:
+            m = e // copies
+            slot = place(by.slots[m], uniform_at(key, _SLOT))
+            seats.serial[e] = by.serial[m, slot]
+
+
+def place(shares: Any, u: float) -> int:
+    """The first place whose sum of shares passes u; the last one for what rounding left over."""
+    for i in range(len(shares) - 1):
+        if u < shares[i]:
+            return i
+    return len(shares) - 1
+
+
+def show_seat(
+    seat: Any, obs: Any, mask: Any, reward: Any, to_obs: Any, to_mask: Any, to_reward: Any
+) -> None:
+    """Copies what belongs to the learner's seat.
+
+    Args:
+        seat: int64 [E]; obs: float32 [E, 2, D]; mask: bool [E, 2, n]; reward: float32 [E, 2].
+        to_obs, to_mask, to_reward: the same without the second axis; [0, ...] is left out.
+    """
+    for e in range(len(to_obs)):
+        for j in range(to_obs.shape[1]):
+            to_obs[e, j] = obs[e, seat[e], j]
+    for e in range(len(to_mask)):
+        for j in range(to_mask.shape[1]):
+            to_mask[e, j] = mask[e, seat[e], j]
+    for e in range(len(to_reward)):
+        to_reward[e] = reward[e, seat[e]]
+
+
+def seat_boxes(seat: Any, actions: Any, joint: Any) -> None:
+    """Puts the learner's actions, float32 [E, K], into both seats' [E, 2, K]."""
+    for e in range(len(seat)):
+        for j in range(actions.shape[1]):
+            joint[e, seat[e], j] = actions[e, j]
+
+
+def seat_choices(seat: Any, actions: Any, joint: Any) -> None:
+    """The same for int64."""
+    for e in range(len(seat)):
+        for j in range(actions.shape[1]):
+            joint[e, seat[e], j] = actions[e, j]
+
+
+_KEYS = np.zeros(1, np.uint64)
+_ROWS, _LINE, _NUMBERS = of_float32(2), of_float32(1), of_int64(1)
+_NETWORKS = SeatNetworks(
+    weights=_ROWS,
+    table=of_int64(2),
+    relu=True,
+    drawn=True,
+    squashed=True,
+    log_std=0,
+    mean=_ROWS,
+    inverse_std=_ROWS,
+    limit=_ROWS,
+    sizes=_NUMBERS,
+    start=_NUMBERS,
+    half=_LINE,
+    middle=_LINE,
+    low=_LINE,
+    high=_LINE,
+    x=_ROWS,
+    space=_LINE,
+)
+_TABLE = SeatTable(
+    obs=of_float32(3),
+    mask=of_bool(3),
+    seat=_NUMBERS,
+    network=_NUMBERS,
+    noise=_KEYS,
+    step=_NUMBERS,
+    order=_NUMBERS,
+    first=_NUMBERS,
+)
+_SEATS = Seats(of_int64(1), of_int64(1), of_int64(1), _KEYS)
+_DRAW = Draw(0, of_float64(1), of_float64(2), of_int64(2), 0)
+
+# The arguments of every loop, as examples of their types; arrays are C-contiguous.
+_EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
+    act_boxes: (_NETWORKS, _TABLE, of_float32(3)),
+    act_choices: (_NETWORKS, _TABLE, of_int64(3)),
+    random_boxes: (_NETWORKS, _TABLE, of_float32(3)),
+    random_choices: (_NETWORKS, _TABLE, of_int64(3)),
+    draw_seats: (_DRAW, of_int64(1), np.zeros(1, book_dtype(2)), _SEATS),
+    show_seat: (_NUMBERS, of_float32(3), of_bool(3), _ROWS, _ROWS, of_bool(2), _LINE),
+    seat_boxes: (of_int64(1), of_float32(2), of_float32(3)),
+    seat_choices: (of_int64(1), of_int64(2), of_int64(3)),
+}
+
+
+@functools.cache
+def loops() -> dict[str, Any]:
+    """Compiled forms of the functions above, by their names."""
+    return compile_loops("self_play", _EXAMPLES)
+
 
 _SIDES = ("left", "right")
 _POOL = "pool."  # in a state of `SelfPlayOpponents`

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import did_you_mean
+from slipstream.games.ratings import Ratings, lacking
 from slipstream.games.self_play.config import SelfPlayConfig, is_file
 from slipstream.games.self_play.networks import (
     SeatNetworks,
     images,
     networks_of,
+    read_onnx,
 )
-from slipstream.games.self_play.onnx_file import read_onnx
-from slipstream.games.self_play.ratings import Ratings, lacking
 from slipstream.jit.memory import zeros
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import Episodes

@@ -138,7 +138,7 @@ def import_finrl(
     timeframe: Annotated[str | None, typer.Option(help="Bar length, with --start.")] = None,
 ) -> None:
     """Writes price files from FinRL_Crypto's pickled arrays; no code in them runs."""
-    finrl = import_module("slipstream.compat.cappuccino.finrl_files")  # nothing imports compat
+    finrl = import_module("slipstream.compat.cappuccino")  # nothing imports compat
     names = None if symbols is None else [name.strip() for name in symbols.split(",")]
     given = {"time_zone": time_zone, "start": start, "timeframe": timeframe}
     for sentence in finrl.import_finrl(folder, out, symbols=names, **given):

@@ -19,8 +19,7 @@ from slipstream.games.hockey.physics.bodies import (
     body_a,
     body_b,
 )
-from slipstream.games.hockey.physics.geometry import placed, turn
-from slipstream.games.hockey.physics.motion import within_fat
+from slipstream.games.hockey.physics.motion import placed, turn, within_fat
 from slipstream.jit.float32 import add, cosine, mul, sine, sub
 
 

@@ -24,9 +24,10 @@ from slipstream.games.hockey.physics.bodies import (
 )
 from slipstream.games.hockey.physics.boxes import boxes_overlap, end_contact, is_sensor, wake
 from slipstream.games.hockey.physics.distance import sensor_overlaps
-from slipstream.games.hockey.physics.geometry import (
+from slipstream.games.hockey.physics.motion import (
     corner,
     dot,
+    is_far,
     normal_of,
     outward,
     placed,
@@ -35,7 +36,6 @@ from slipstream.games.hockey.physics.geometry import (
     turn,
     turn_back,
 )
-from slipstream.games.hockey.physics.motion import is_far
 from slipstream.jit.float32 import add, div, mul, single, sub
 
 

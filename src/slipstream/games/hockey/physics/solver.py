@@ -25,8 +25,7 @@ from slipstream.games.hockey.physics.bodies import (
     friction,
 )
 from slipstream.games.hockey.physics.contacts import world
-from slipstream.games.hockey.physics.geometry import cross, dot, turn
-from slipstream.games.hockey.physics.motion import set_pose
+from slipstream.games.hockey.physics.motion import cross, dot, set_pose, turn
 from slipstream.jit.float32 import add, div, mul, single, sub
 
 # Columns of STATE.constraint: of the contact, then of its first and of its second point.

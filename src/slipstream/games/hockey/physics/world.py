@@ -34,11 +34,11 @@ from slipstream.games.hockey.physics.bodies import (
 )
 from slipstream.games.hockey.physics.boxes import find_contacts, is_sensor, synchronize, wake
 from slipstream.games.hockey.physics.contacts import update
-from slipstream.games.hockey.physics.geometry import dot
-from slipstream.games.hockey.physics.impact import time_of_impact
+from slipstream.games.hockey.physics.distance import time_of_impact
 from slipstream.games.hockey.physics.motion import (
     advance_sweep,
     begin_here,
+    dot,
     go_back,
     integrate,
     is_far,

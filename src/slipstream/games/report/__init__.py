@@ -1,1 +1,0 @@
-"""The page of a run without prices: returns of fresh episodes, members, opponents."""
