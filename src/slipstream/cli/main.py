@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from slipstream.cli import commands, faults
-from slipstream.cli.cores import give_cores
+from slipstream.cli.arguments import give_cores
 from slipstream.cli.detached import set_aside_and_detach
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install

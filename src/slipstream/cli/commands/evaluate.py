@@ -1,13 +1,14 @@
-"""`slipstream evaluate`: a report on other bars, whole games as a table, or a film."""
+"""`slipstream evaluate` and `exploit`: reports on other bars, games, best responses."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunOrStudy, console
+from slipstream.cli.arguments import NoReport, RunOrPolicy, RunOrStudy, Settings, console
 from slipstream.core.command import Trust, show_table, tell
 from slipstream.core.errors import ConfigError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from slipstream.training.runs.run import Run
 
 app = typer.Typer()
-WORKS = ("evaluate",)
+WORKS = ("evaluate", "exploit")
 
 
 # Long: a line for each option.
@@ -133,3 +134,58 @@ def _names(text: str | None) -> list[str] | None:
     if text is None:
         return None
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+@app.command()
+def exploit(
+    run: RunOrPolicy,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Of the response's training; RUN's unless given.")
+    ] = None,
+    games: Annotated[int, typer.Option(min=1, help="Played in the end, from both sides.")] = 1_000,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the games; one that chose no policy unless given.")
+    ] = None,
+    member: Annotated[
+        int | None, typer.Option(min=0, help="Whose policy; the best one's unless given.")
+    ] = None,
+    drawn: Annotated[
+        bool, typer.Option("--drawn", help="RUN's policy draws its actions, too.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The response's run; runs/<env>-<date>-<time> unless given.")
+    ] = None,
+    set_: Settings = None,
+    no_report: NoReport = False,
+    trust: Trust = False,
+) -> None:
+    """Trains a best response against RUN's frozen policy, and says which share of games it wins.
+
+    RUN is a run's directory, a folder in its `best`, or a policy that `card --out` handed on.
+    """
+    from slipstream import api
+    from slipstream.training.runs.games import ALIKE
+
+    with closing(console()) as progress:
+        response, played = api.exploit(
+            run,
+            steps=steps,
+            games=games,
+            seed=seed,
+            member=member,
+            drawn=drawn,
+            out=out,
+            overrides=set_ or (),
+            listeners=[progress],
+            report=not no_report,
+            say=progress.say,
+            trust=trust,
+        )
+        (won, low, high), (drew, *_), (lost, *_) = played.shares().values()
+        interval = "" if played.alike else f" ({100 * low:.1f} to {100 * high:.1f})"
+        progress.say(
+            f"A best response of {response.config.training.total_steps:,} steps wins "
+            f"{100 * won:.1f} %{interval} of {games:,} games against {played.two}, draws "
+            f"{100 * drew:.1f} % and loses {100 * lost:.1f} %{f': {ALIKE}' * played.alike}."
+        )
+        progress.say(f"Run: {response.path}")

@@ -1,15 +1,24 @@
-"""`slipstream init`: a commented config to start from."""
+"""`slipstream init`: a config to start from, in which every key has its value and a comment."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slipstream.cli.arguments import markets
 from slipstream.core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from slipstream.training.settings.config import RunConfig
+
 app = typer.Typer()
+_WIDTH = 96
 
 
 @app.command()
@@ -23,7 +32,6 @@ def init(
     folder: Annotated[str | None, typer.Argument(help="Folder of prices, for markets.")] = None,
 ) -> None:
     """Prints a commented config: slipstream init forex DIR > my.yaml."""
-    from slipstream.cli.annotated import annotated
     from slipstream.core.plugins import offered
     from slipstream.training.settings.config import resolve
 
@@ -39,4 +47,103 @@ def init(
             f"slipstream train FILE reproduces `slipstream train {environment}`; every key may go."
         ]
         head += [seat] if seat else []
-    typer.echo(annotated(config, head, ["training.out"]), nl=False)
+    typer.echo(annotated(config, head), nl=False)
+
+
+def annotated(config: RunConfig, head: Sequence[str]) -> str:
+    """Return YAML that `resolve` reads back to the same config, but for `training.out`.
+
+    A study's defaults follow as comments.
+
+    Args:
+        config: what to write.
+        head: comment lines at the top.
+    """
+    from slipstream.core.text import printable
+    from slipstream.training.environments.factory import kind_of
+
+    models: dict[str, type[BaseModel]] = {
+        "env": kind_of(config.env_name).model,
+        "agent": type(config.agent),
+        "training": type(config.training),
+        "evaluation": type(config.evaluation),
+    }
+    # A file's name may hold a line break, and would end the comment.
+    lines = [f"# {printable(line)}".rstrip() for line in head]
+    for section, values in config.as_mapping().items():
+        lines.append(f"{section}:")
+        lines += _lines(values, models[section], 1, section)
+    lines += ["", *_study()]
+    return "\n".join(lines) + "\n"
+
+
+def _study() -> list[str]:
+    """The section that only `slipstream tune` reads, with its defaults, as comments."""
+    from slipstream.studies.config import StudyConfig
+    from slipstream.training.settings.config import STUDY
+
+    values = StudyConfig.model_validate({}).model_dump(mode="json")
+    return [
+        "# What `slipstream tune FILE` does unless told otherwise; a run passes over it.",
+        "# It is in force once the # before each of its lines is taken away, and every key may go.",
+        f"#{STUDY}:",
+        *(f"#{line}" for line in _lines(values, StudyConfig, 1, STUDY)),
+    ]
+
+
+def _lines(values: Mapping[str, Any], model: type[BaseModel], depth: int, where: str) -> list[str]:
+    from slipstream.core.config import model_in
+    from slipstream.core.storage import yaml_file
+
+    words = described(model)
+    lines = []
+    for key, value in values.items():
+        path, indent = f"{where}.{key}", "  " * depth
+        if path == "training.out":
+            continue
+        below = model.model_fields.get(key)
+        nested = model_in(below.annotation) if below is not None else None
+        if isinstance(value, Mapping) and value and nested is not None:
+            lines.append(f"{indent}{key}:{_comment(words.get(key))}")
+            lines += _lines(value, nested, depth + 1, path)
+            continue
+        text = yaml_file.dump({key: value}).rstrip("\n").splitlines()
+        comment = _comment(words.get(key))
+        if len(text) == 1 and len(indent + text[0] + comment) <= _WIDTH:
+            lines.append(f"{indent}{text[0]}{comment}")
+            continue
+        lines += textwrap.wrap(
+            comment.strip(), _WIDTH, initial_indent=indent, subsequent_indent=f"{indent}# "
+        )
+        lines += [indent + line for line in text]
+    return lines
+
+
+def described(model: type[BaseModel]) -> dict[str, str]:
+    """A sentence for each field: its description, else its entry under `Attributes:`."""
+    found = _attributes(model.__doc__ or "")
+    for name, field in model.model_fields.items():
+        if field.description:
+            found[name] = field.description
+    return found
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    _, _, body = docstring.partition("Attributes:")
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in body.splitlines():
+        entry = re.match(r"^\s+((?:\w+)(?:, \w+)*): (.*)$", line)
+        starts = entry is not None and len(line) - len(line.lstrip()) <= 8
+        if entry is not None and starts:
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, entry[2])
+        elif names and line.strip():
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+    return {
+        name: " ".join(text.replace("``", "").split()).rstrip(".") for name, text in found.items()
+    }
+
+
+def _comment(words: str | None) -> str:
+    return f"  # {words}" if words else ""

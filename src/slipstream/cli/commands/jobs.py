@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.cores import first_cores
+from slipstream.cli.arguments import first_cores
 from slipstream.cli.detached import command_line, memory_of
 from slipstream.core.command import tell, told_columns
 from slipstream.core.errors import ConfigError
