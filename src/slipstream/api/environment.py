@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from slipstream.core.bounds import check_copies, check_count
 from slipstream.core.errors import ConfigError
-from slipstream.gym.object_environment import Given, register
+from slipstream.core.plugins import offered
 from slipstream.kernels.vector_env import VectorEnv, member_indices, whole
 from slipstream.rl.experience.rollout import rollout_bytes
 from slipstream.training.environments.factory import (
@@ -17,6 +17,9 @@ from slipstream.training.environments.factory import (
     make_environment,
 )
 from slipstream.training.settings.config import RunConfig, resolve
+
+Given: TypeAlias = Any
+"""An environment, what makes one, a list of makers, or a vector environment of any library."""
 
 # Libraries, and the files of `adapters/` that are their faces: each has a `make_vec`.
 FACES = {
@@ -83,9 +86,10 @@ def make_vec(
 
 
 def named(target: Any) -> Any:
-    """A target as `resolve` takes it: environment objects by their names."""
-    known = isinstance(target, str | Path | Mapping | RunConfig)
-    return target if known else register(target)
+    """Return a target as `resolve` takes it: environment objects by their names."""
+    if isinstance(target, str | Path | Mapping | RunConfig):
+        return target
+    return next(filter(None, (register(target) for register in offered("register"))), target)
 
 
 def make_face(

@@ -7,8 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.api.environment import named
-from slipstream.gym.object_environment import Given
+from slipstream.api.environment import Given, named
 from slipstream.training.callbacks.console import listener_here
 from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
 from slipstream.training.settings.config import Overrides, parse_overrides

@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slipstream.api.environment import named
+from slipstream.api.environment import Given, named
 from slipstream.core.storage.interruption import Interrupted
 from slipstream.core.storage.provenance import changed_facts, other_bits
 from slipstream.core.text import to_stderr
-from slipstream.gym.object_environment import Given
 from slipstream.training import trainer
 from slipstream.training.backend import as_measured, resolve_backend
 from slipstream.training.callbacks.console import NotebookListener, listener_here

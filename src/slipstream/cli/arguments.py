@@ -27,10 +27,9 @@ _CONFIGS = (".yaml", ".yml", ".json", ".py")
 
 def targets(incomplete: str) -> list[str]:
     """Environments, and the configs and kernel files that the word may go on to."""
-    from slipstream.gym.gymnasium_environment import GYMNASIUM
     from slipstream.kernels.discover import list_kernels
 
-    named = [name for name in [*list_kernels(), GYMNASIUM] if name.startswith(incomplete)]
+    named = [name for name in [*list_kernels(), "gym:"] if name.startswith(incomplete)]
     return named + sorted(_paths(incomplete, _CONFIGS))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperArgument
@@ -93,11 +93,3 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
         run = Run.open(folder, trust=given["trust"])
         return run_memory(run.resume_config(num_envs=given["num_envs"]))
     return study_memory(*prepare(read_config(study.config), {}, {}), given["workers"])
-
-
-Replace = Annotated[
-    bool,
-    typer.Option(
-        "--replace", help="Stop what has that name, and move its folder to NAME.replaced-N."
-    ),
-]

@@ -111,7 +111,7 @@ def options(
     version: bool = typer.Option(False, "--version", help="Print the version."),
 ) -> None:
     """Trains reinforcement-learning agents on thousands of environments at once."""
-    context.obj = set_aside_and_detach  # for commands of plugins
+    context.obj = set_aside_and_detach  # does what a command's --background and --replace ask
     if version:
         from slipstream.core.version import __version__
 

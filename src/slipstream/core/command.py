@@ -26,6 +26,12 @@ Background = Annotated[
 LogFile = Annotated[
     Path | None, typer.Option("--log", help="Where it prints in the background, too.")
 ]
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Stop what has that name, and move its folder to NAME.replaced-N."
+    ),
+]
 
 
 def tell(text: str, end: str = "\n") -> None:

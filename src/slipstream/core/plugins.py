@@ -9,6 +9,8 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
 
     kernels        Name -> module of a kernel. The name can be used wherever a built-in one can.
     environments   Prefix of names, with its colon -> function from a name to its `EnvironmentKind`.
+    register       Object that a caller gives in place of a name, such as an environment of another
+                   library -> name of its environment; None for objects of others.
     kernel_class   Kernel -> class of its environments; None for kernels of other applications.
     part           (abstract kind of `Part`, environment) -> the part; None if it is not ours.
     pages          (environment, evaluation) -> the report's `Page` of an evaluated run; None for
@@ -111,7 +113,7 @@ def _check(plugin: Any) -> None:
         words = [*value, *value.values()] if isinstance(value, Mapping) else [value]
         if not all(isinstance(word, str) for word in (value if name == "environments" else words)):
             raise TypeError(f"`{name}` must map names to modules, got {value!r:.200}")
-    for name in ("kernel_class", "part", "pages", "init"):
+    for name in ("register", "kernel_class", "part", "pages", "init"):
         if not callable(getattr(plugin, name, _check)):
             raise TypeError(f"`{name}` must be a function, got {getattr(plugin, name)!r:.200}")
     for name, fits in (("callbacks", callable), ("formats", str.isprintable)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slipstream.training.environments.environment import EnvironmentKind
@@ -24,6 +24,13 @@ def _object(name: str) -> EnvironmentKind:
     from slipstream.gym.object_environment import object_kind
 
     return object_kind(name)
+
+
+def register(target: Any) -> str:
+    """Name an environment object, what makes one, or a whole vector environment."""
+    from slipstream.gym import object_environment
+
+    return object_environment.register(target)
 
 
 environments = {"gym:": _gymnasium, "vec:": _vector, "object:": _object}

@@ -61,11 +61,12 @@ def evaluate(
     deployment's name: its policy, on the bars of its paper account.
     """
     from slipstream import api
+    from slipstream.api.evaluation import placed
     from slipstream.training.runs.policies import deployed_folder
     from slipstream.training.runs.run import Run
 
     progress = console()
-    place, bars, start = api.evaluation.placed(run, data, start)
+    place, bars, start = placed(run, data, start)
     folder = Path(str(place))
     deployed = deployed_folder(folder)
     if deployed is not None and video is not None:

@@ -1,7 +1,8 @@
-"""`slipstream tune`: a search for settings, confirmed and evaluated once."""
+"""`slipstream tune` searches for settings; `resume` goes on with a run, a study or a deployment."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -10,11 +11,103 @@ from typing import Annotated, Any
 import typer
 
 from slipstream.cli import arguments as arg
-from slipstream.cli.detached import Replace, set_aside_and_detach
-from slipstream.core.command import Background, LogFile
+from slipstream.cli.commands.train import say_result
+from slipstream.core.command import Background, LogFile, Replace, Trust
+from slipstream.core.errors import ConfigError
 
 app = typer.Typer()
-WORKS = ("tune",)
+WORKS = ("resume", "tune")
+
+
+@app.command()
+def resume(
+    context: typer.Context,
+    run: arg.RunOrStudy,
+    device: Annotated[
+        str | None, typer.Option(help="Goes on there; where the run was until now unless given.")
+    ] = None,
+    gpu: arg.Gpu = None,
+    num_envs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Copies per member from now on, which is another training then."),
+    ] = None,
+    cluster: arg.ClusterAddress = None,
+    max_workers: arg.MaxWorkers = None,
+    gpu_share: arg.GpuShare = None,
+    insecure_cluster: arg.Insecure = False,
+    no_report: arg.NoReport = False,
+    trust: Trust = False,
+    storage: arg.Storage = None,
+    workers: arg.Workers = None,
+    hours: arg.Hours = None,
+    force_deploy: arg.Force = False,
+    background: Background = False,
+    log: LogFile = None,
+) -> None:
+    """Goes on with a run or study that was stopped or killed, to the same weights bit for bit.
+
+    A deployment's paper account goes on with the feed that it had.
+
+    On another device the last bits differ; with --num-envs everything does from there on. That is
+    said, and recorded in the run.
+    """
+    from slipstream import api
+    from slipstream.core.command import tell
+    from slipstream.core.plugins import folder_kinds
+    from slipstream.studies.record.status import lookup
+    from slipstream.training.runs.run import CONFIG, Run
+
+    folder, study = lookup(run)
+    if context.obj(context, folder, run=folder):
+        return
+    for kind in folder_kinds(folder):
+        kind.resume(folder, tell, trust)
+        return
+    options = arg.cluster_named(cluster, max_workers, gpu_share, insecure_cluster)
+    progress = arg.console()
+    if study is not None:
+        _only(context, "of a run", "device", "gpu", "num_envs")
+        with closing(progress):
+            api.resume_study(
+                str(study.path),
+                storage=storage,
+                workers=workers,
+                cluster=options,
+                hours=hours,
+                force_deploy=force_deploy,
+                trust=trust,
+                report=not no_report,
+                say=progress.say,
+                show=progress.show,
+            )
+        return
+    _only(context, "of a study", "storage", "workers", "hours", "force_deploy")
+    opened = Run.open(folder, progress.say, trust)
+    if opened.result is not None and (no_report or opened.reported):
+        name, config = shlex.quote(run), shlex.quote(str(opened.path / CONFIG))
+        progress.say(
+            f"{opened.path} is complete; see `slipstream evaluate {name}`. To train longer, from "
+            f"the start: `slipstream train {config} --total-steps N --out NEW`."
+        )
+        return
+    with closing(progress):
+        api.resume(
+            opened,
+            device=arg.device_named(device, gpu),
+            num_envs=num_envs,
+            cluster=options,
+            listeners=[progress],
+            report=not no_report,
+        )
+    if no_report:
+        say_result(progress, opened)
+
+
+def _only(context: typer.Context, whose: str, *names: str) -> None:
+    """Refuses options that the folder that was named has no use for."""
+    given = [f"--{name.replace('_', '-')}" for name in names if context.params[name]]
+    if given:
+        raise ConfigError(f"{' and '.join(given)}: an option {whose}, and this is none of those.")
 
 
 # Long: a line for each option.
@@ -88,7 +181,7 @@ def tune(
 
     if background or replace or log:
         folder = study_folder(context.params)
-        if set_aside_and_detach(context, folder, study_name=folder):
+        if context.obj(context, folder, study_name=folder):
             return
         study_name = str(folder)
     overrides, section = arg.tune_given(context.params)
