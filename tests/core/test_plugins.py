@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from slipstream.core import plugins
-from slipstream.kernels.discover import kernel_modules
+from slipstream.kernels.discover import kernel_modules, load_kernel
 
 
 @pytest.fixture
@@ -36,15 +37,67 @@ def test_our_applications_are_plugins():
 
 
 def test_one_of_another_package(install):
-    install(
-        "lever",
-        "kernels = {'lever': 'lever_kernel', 'forex': 'another'}\n"
-        "said = []\ncallbacks = [said.append]\n",
-    )
+    install("lever", "kernels = {'lever': 'lever_kernel'}\nsaid = []\ncallbacks = [said.append]\n")
     assert kernel_modules()["lever"] == "lever_kernel"
-    assert kernel_modules()["forex"] == "slipstream.markets.forex.kernel"  # ours first
     plugins.notify("an event")
-    assert plugins.plugins()[-1].said == ["an event"]
+    assert plugins.plugins()[-1].offers.said == ["an event"]
+
+
+def test_equal_names_are_reported_with_both_packages(install, capsys):
+    install("one", "kernels = {'lever': 'lever_kernel'}\n")
+    install("two", "kernels = {'lever': 'another', 'other': 'another'}\n")
+    install("three", "kernels = {'forex': 'another'}\n")
+    install("four", "kernels = {'cartpole': 'another', 'four': 'another'}\n")
+    capsys.readouterr()
+    modules = kernel_modules()
+    said = capsys.readouterr().err
+    assert modules["lever"] == "lever_kernel" and "other" not in modules and "four" in modules
+    assert modules["forex"].startswith("slipstream.") and modules["cartpole"].startswith("slip")
+    assert "package my-two" in said and "has the name lever, which the package my-one" in said
+    assert "package my-three" in said and "has the name forex, which the package slip" in said
+    assert "The kernel cartpole of the package my-four" in said
+
+
+@pytest.mark.parametrize(
+    ("attribute", "use"),
+    [
+        ("callbacks = [fails]", lambda: plugins.notify(7)),
+        ("pages = fails", lambda: list(plugins.offered("pages"))[-1](7)),
+        ("environments = {'x:': fails}", lambda: plugins.merged("environments")["x:"](7)),
+    ],
+)
+@pytest.mark.parametrize("error", ["ValueError('no')", "SystemExit('no')"])
+def test_what_its_functions_raise_names_the_package(install, attribute, use, error):
+    sys.modules.pop("fails", None)
+    install("fails", f"def fails(given):\n    raise {error}\n{attribute}\n")
+    own = plugins.plugins()
+    try:
+        with pytest.raises(plugins.PluginError) as told:
+            use()
+    finally:
+        sys.modules.pop("fails", None)
+    assert len(own) and "fails.py:2" in str(told.value)
+    for words in (attribute.split()[0], "my-fails", error[:5], "pip uninstall my-fails"):
+        assert words in str(told.value)
+
+
+def test_a_kernel_whose_module_lacks_something_names_the_package(install):
+    install("lacks", "kernels = {'lacks': 'lacks_kernel'}\n")
+    (Path(plugins.plugins()[-1].offers.__file__).parent / "lacks_kernel.py").write_text(
+        "import that_is_not_there"
+    )
+    with pytest.raises(plugins.PluginError, match=r"my-lacks.*No module named 'that_is_not_there'"):
+        load_kernel("lacks")
+
+
+def test_one_that_needs_the_plugins_while_it_is_imported_is_reported(install, capsys):
+    install(
+        "circle",
+        "from slipstream.kernels.discover import list_kernels\n"
+        "known = list_kernels()\nkernels = {'circle': 'circle_kernel'}\n",
+    )
+    plugins.plugins()
+    assert "circle is still being imported" in capsys.readouterr().err
 
 
 def test_a_broken_one_is_reported_and_left_out(install, capsys):
@@ -101,4 +154,7 @@ def test_commands_that_do_not_fit_are_left_out(install, tmp_path, text, reason):
         check=False,
     )
     assert done.returncode == 0 and "--total-steps" in done.stdout
-    assert "The commands more of a plugin" in done.stderr and reason in done.stderr
+    assert (
+        "The command module more_commands of the package my-more" in done.stderr
+        and reason in done.stderr
+    )

@@ -20,9 +20,8 @@ from slipstream.cli.arguments import give_cores
 from slipstream.cli.detached import set_aside_and_detach
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
-from slipstream.core.plugins import merged
+from slipstream.core.plugins import left_out, merged, owner_of
 from slipstream.core.process import BUSY, JOB_VARIABLE, KEPT, OVER
-from slipstream.core.text import to_stderr
 
 # What pip is to be told about a module; others are packages of the same name.
 _PIP_WORDS = {
@@ -56,22 +55,22 @@ _NAMES = {
     found.name: f"{commands.__name__}.{found.name}"
     for found in pkgutil.iter_modules(commands.__path__)
 }
-_OFFERED = merged("commands")
-_OWN = {name: module for name, module in _OFFERED.items() if module.startswith("slipstream.")}
 
 
 def _load_commands() -> Iterator[Any]:
     """Yield modules of commands; one of another package that fits badly is reported, left out."""
-    own = {**_OWN, **_NAMES}
+    offers = merged("commands")
+    others = {key: name for key, name in offers.items() if not name.startswith("slipstream.")}
+    own = {key: name for key, name in offers.items() if key not in others} | _NAMES
     loaded = {module: importlib.import_module(module) for module in own.values()}
     taken = set[str]()
-    if len(_OFFERED) > len(_OWN):  # asking for names takes a tenth of a second
+    if others:  # asking for names takes a tenth of a second
         taken = {name for module in loaded.values() for name in _command_names(module.app)}
-    for key, name in sorted({**_OFFERED, **own}.items()):
+    for _, name in sorted([*own.items(), *others.items()]):
         if name in loaded:
             yield loaded[name]
             continue
-        try:
+        with left_out(f"The command module {name}", owner_of("commands", name)):
             module = importlib.import_module(name)
             give_cores(module.app)
             words, names = set(getattr(module, "WORKS", ())), _command_names(module.app)
@@ -79,17 +78,10 @@ def _load_commands() -> Iterator[Any]:
                 raise TypeError(f"`WORKS` must list names of commands, got {words}")
             if names & taken:
                 raise ValueError(f"there is already a command {', '.join(sorted(names & taken))}")
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # an import may end in SystemExit
-            reason = f"{type(error).__name__}: {error}"
-            to_stderr(
-                f"The commands {key} of a plugin, in the module {name}, are left out: {reason}. "
-                "Update or remove the package of that module."
-            )
-            continue
-        taken |= names
-        yield module
+            taken |= names
+            loaded[name] = module
+        if name in loaded:
+            yield loaded[name]
 
 
 def _command_names(commands: typer.Typer) -> set[str]:

@@ -101,7 +101,7 @@ def raised(where: str, function: Any, error: BaseException, advice: str = "") ->
     """
     place = _place(error, function)
     text = f"{type(error).__name__}: {error}".rstrip(": ")
-    name, what = function.__name__, "raised"
+    name, what = getattr(function, "__name__", type(function).__name__), "raised"
     if place is not None:
         file, line, name, part = place
         where = f"{file}:{line}: {where}"

@@ -26,6 +26,8 @@ It names a module, or an object in one (``bandits.plugin:plugin``), with any of 
                    with the other events that `notify` is called with.
 
 docs/extending-plugins.md shows one. Its module should import little: it is loaded by every command.
+A plugin of another package that does not fit is reported on standard error and left out; what its
+functions raise later is a `PluginError` that names the package.
 """
 
 from __future__ import annotations
@@ -33,17 +35,20 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Protocol, cast
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, cast
 
+from slipstream.core.errors import SlipstreamError, raised
 from slipstream.core.reader import is_there
 from slipstream.core.text import to_stderr
 
 GROUP = "slipstream.plugins"
 _PACKAGE = Path(__file__).parents[1]
+_MAPPINGS = ("kernels", "environments", "commands", "folders")
 
 
 class FolderKind(Protocol):
@@ -76,65 +81,162 @@ class FolderKind(Protocol):
         """Do what a button of that page asks; return what was done, None for other actions."""
 
 
+class PluginError(SlipstreamError):
+    """A plugin of another package that fails when it is used."""
+
+
+class Plugin(NamedTuple):
+    """A plugin and the package that it comes from.
+
+    Attributes:
+        owner: name of the installed package; ``slipstream`` for our own.
+        offers: object with the attributes that are described above.
+    """
+
+    owner: str
+    offers: Any
+
+    def get(self, attribute: str) -> Any:
+        """Return an attribute, with functions whose errors name the package; None without it."""
+        value = getattr(self.offers, attribute, None)
+        if self.owner == "slipstream":
+            return value
+        if isinstance(value, Mapping):
+            return {name: self._named(attribute, one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._named(attribute, one) for one in value]
+        return self._named(attribute, value)
+
+    def _named(self, attribute: str, function: Any) -> Any:
+        if not callable(function):
+            return function
+
+        def call(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except SlipstreamError:
+                raise
+            except (Exception, SystemExit) as error:
+                where = f"`{attribute}` of the plugin of the package {self.owner}"
+                told = raised(where, function, error, f"report it to its authors. {self.advice}")
+                raise PluginError(str(told)) from error
+
+        return call
+
+    @property
+    def advice(self) -> str:
+        """Return what a user can do about it."""
+        return f"Update {self.owner}, or remove it: pip uninstall {self.owner}"
+
+
 @functools.cache
-def plugins() -> tuple[Any, ...]:
+def plugins() -> tuple[Plugin, ...]:
     """Return the plugins of slipstream, then those of other packages.
 
-    One that cannot be imported is reported on standard error and left out. Slipstream's own count
-    by their folder: they work in a checkout that is not installed, and may be deleted.
+    One that cannot be used is reported on standard error and left out. Slipstream's own count by
+    their folder: they work in a checkout that is not installed, and may be deleted.
     """
     folders = sorted(file.parent.name for file in _PACKAGE.glob("*/plugin.py"))
     own = [EntryPoint(name, f"slipstream.{name}.plugin", GROUP) for name in folders]
     declared = {entry.value: entry for entry in sorted(entry_points(group=GROUP))}  # may be twice
     others = [e for value, e in declared.items() if not value.startswith("slipstream.")]
-    found = []
+    found: list[Plugin] = []
     for entry in (*own, *others):
-        try:
+        owner = getattr(entry.dist, "name", None) or entry.name
+        plugin = Plugin("slipstream" if entry in own else owner, None)
+        with left_out(f"The plugin {entry.name}", plugin):
             with redirect_stdout(sys.stderr):  # what it prints is no output of a command
-                plugin = entry.load()
-            _check(plugin)
+                plugin = plugin._replace(offers=entry.load())
+            _check(plugin.offers, entry.module)
+            _check_names(plugin.offers, found)
             found.append(plugin)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # an import may end in SystemExit
-            owner = getattr(entry.dist, "name", None) or entry.name
-            to_stderr(
-                f"The plugin {entry.name} of the package {owner} cannot be imported and is left "
-                f"out: {type(error).__name__}: {error}. Update {owner}, or remove it: "
-                f"pip uninstall {owner}."
-            )
     return tuple(found)
 
 
-def _check(plugin: Any) -> None:
+@contextmanager
+def left_out(what: str, plugin: Plugin) -> Iterator[None]:
+    """Report what a body raises about a part of a plugin, which is then left out."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an import may end in SystemExit
+        to_stderr(
+            f"{what} of the package {plugin.owner} cannot be used and is left out: "
+            f"{type(error).__name__}: {error}. {plugin.advice}."
+        )
+
+
+def _check(offers: Any, module: str) -> None:
     """Raise a TypeError if an attribute does not have the type that the contract says."""
-    for name in ("kernels", "environments", "commands", "folders"):
-        value = getattr(plugin, name, {})
+    if getattr(getattr(sys.modules[module], "__spec__", None), "_initializing", False):
+        raise ImportError(
+            f"{module} is still being imported, and what it imports asks for the plugins: import "
+            "that inside of a function"
+        )
+    for name in _MAPPINGS:
+        value = getattr(offers, name, {})
         words = [*value, *value.values()] if isinstance(value, Mapping) else [value]
         if not all(isinstance(word, str) for word in (value if name == "environments" else words)):
             raise TypeError(f"`{name}` must map names to modules, got {value!r:.200}")
     for name in ("register", "kernel_class", "part", "pages", "init"):
-        if not callable(getattr(plugin, name, _check)):
-            raise TypeError(f"`{name}` must be a function, got {getattr(plugin, name)!r:.200}")
+        if not callable(getattr(offers, name, _check)):
+            raise TypeError(f"`{name}` must be a function, got {getattr(offers, name)!r:.200}")
     for name, fits in (("callbacks", callable), ("formats", str.isprintable)):
-        value = getattr(plugin, name, ())
+        value = getattr(offers, name, ())
         if not (isinstance(value, list | tuple) and all(map(fits, value))):
             raise TypeError(f"`{name}` must be a list, got {value!r:.200}")
 
 
+def _check_names(offers: Any, before: Sequence[Plugin]) -> None:
+    """Raise a ValueError if another plugin offers something of the same kind and name."""
+    for attribute in _MAPPINGS:
+        for other in before:
+            both = {*getattr(offers, attribute, ())} & {*getattr(other.offers, attribute, ())}
+            if both:
+                raise ValueError(
+                    f"`{attribute}` has the name {', '.join(sorted(both))}, which the package "
+                    f"{other.owner} offers too"
+                )
+
+
 def offered(attribute: str) -> Iterator[Any]:
     """Yield an attribute of each plugin that has it."""
-    for plugin in plugins():
-        if (value := getattr(plugin, attribute, None)) is not None:
-            yield value
+    found = (plugin.get(attribute) for plugin in plugins())
+    return (value for value in found if value is not None)
 
 
 def merged(attribute: str) -> dict[str, Any]:
-    """Return a mapping of all plugins in one; of equal names the first plugin's counts."""
-    result: dict[str, Any] = {}
-    for offer in offered(attribute):
-        result = {**offer, **result}
-    return result
+    """Return a mapping of all plugins in one."""
+    return {name: value for offer in offered(attribute) for name, value in offer.items()}
+
+
+def owner_of(attribute: str, module: str) -> Plugin:
+    """Return the plugin that offers a module under some name of an attribute."""
+    values = ((one, one.get(attribute) or ()) for one in plugins())
+    return next(
+        one for one, of in values if module in (of.values() if isinstance(of, Mapping) else of)
+    )
+
+
+def load(attribute: str, module: str) -> ModuleType:
+    """Import a module that a plugin offers.
+
+    Raises:
+        PluginError: it is another package's and cannot be imported.
+    """
+    if module.startswith("slipstream."):
+        return importlib.import_module(module)
+    try:
+        return importlib.import_module(module)
+    except SlipstreamError:
+        raise
+    except (Exception, SystemExit) as error:
+        plugin = owner_of(attribute, module)
+        raise PluginError(
+            f"`{attribute}` of the plugin of the package {plugin.owner} names the module {module}, "
+            f"which cannot be imported: {type(error).__name__}: {error}. {plugin.advice}."
+        ) from error
 
 
 def notify(event: object) -> None:
@@ -148,4 +250,4 @@ def folder_kinds(folder: Path | None = None) -> list[FolderKind]:
     """Return the kinds of folders that plugins know; of one folder its kind, or none."""
     kinds = merged("folders").items()
     found = [kind for mark, kind in kinds if folder is None or is_there(folder / mark)]
-    return [cast(FolderKind, importlib.import_module(module)) for module in found]
+    return [cast(FolderKind, load("folders", module)) for module in found]

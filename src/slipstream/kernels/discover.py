@@ -16,7 +16,7 @@ from typing import Any
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.field_names import is_gymnasium_id, moved_module
-from slipstream.core.plugins import merged
+from slipstream.core.plugins import left_out, load, merged, owner_of
 from slipstream.core.reader import TEXT_LIMIT, UnreadableError, content
 from slipstream.core.text import did_you_mean
 from slipstream.kernels.checker import check_kernel
@@ -41,7 +41,11 @@ def kernel_modules() -> dict[str, str]:
         for module in pkgutil.iter_modules(folders)
         if not (module.ispkg or module.name.startswith("_"))
     }
-    return {**merged("kernels"), **own}
+    offers = merged("kernels")
+    for name in sorted(own.keys() & offers.keys()):
+        with left_out(f"The kernel {name}", owner_of("kernels", offers[name])):
+            raise ValueError("there is a built-in kernel of that name")
+    return {**offers, **own}
 
 
 def load_kernel(name_or_path: str) -> Kernel:
@@ -65,7 +69,7 @@ def load_kernel(name_or_path: str) -> Kernel:
                 "file of your own is named by its path (`my_env.py`), a Gymnasium environment by "
                 "`gym:ID`."
             )
-        module = importlib.import_module(kernel_modules()[name_or_path])
+        module = load("kernels", kernel_modules()[name_or_path])
         name = name_or_path
     return _checked(name, module)
 

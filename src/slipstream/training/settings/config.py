@@ -7,7 +7,6 @@ overrides to them and validates the result.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from slipstream.core.bounds import Count, Seed, Share
 from slipstream.core.config import Config, put, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.field_names import setting_of_agent
-from slipstream.core.plugins import offered
+from slipstream.core.plugins import load, offered
 from slipstream.core.process import FaultPolicy, patience
 from slipstream.core.reader import is_there, read_text
 from slipstream.core.storage import yaml_file
@@ -212,7 +211,8 @@ def read_sections(values: Mapping[str, Any]) -> dict[str, Any]:
 def _format_of(values: Mapping[str, Any]) -> ModuleType | None:
     """The module that reads the sections of another project; None where they are ours."""
     names = (name for names in offered("formats") for name in names)
-    return next((m for m in map(importlib.import_module, names) if m.recognises(values)), None)
+    modules = (load("formats", name) for name in names)
+    return next((module for module in modules if module.recognises(values)), None)
 
 
 def parsed(path: Path) -> dict[str, Any]:
