@@ -21,7 +21,6 @@ from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.training.callbacks.events import Evaluated, Event, Started, Updated
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.games import Player, play
-from slipstream.training.runs.policies import best_policy
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import Shard
@@ -177,7 +176,7 @@ class _UntilBeaten:
 
 def _wins(run: Run, games: int, seed: int) -> dict[str, float]:
     """Share of games that the chosen policy wins against each bot, from both sides."""
-    one, name = Player("learner", best_policy(run, 0), run), run.config.env_name
+    one, name = Player("learner", run.best_policy(0), run), run.config.env_name
     found = {bot: play(name, one, Player(bot), games, seed) for bot in ("weak", "strong")}
     return {f"won_{bot}": float((played.result == 1).mean()) for bot, played in found.items()}
 

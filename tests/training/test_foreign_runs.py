@@ -296,10 +296,8 @@ def test_the_result_is_of_episodes_that_chose_nothing(tmp_path):
     assert evaluation.test_seed != evaluation.seed
     environment = resolve_environment("gym:CartPole-v1", {})
     for member in run.result["members"]:
-        from slipstream.training.runs.policies import best_policy
-
         evaluator = Evaluator(environment, "test", games=20, seed=evaluation.test_seed)
-        values = evaluator.values(best_policy(run, member["member"]))[0]
+        values = evaluator.values(run.best_policy(member["member"]))[0]
         assert member["test_score"] == values.mean() != member["best_score"]
         assert member["test_error"] == pytest.approx(values.std(ddof=1) / np.sqrt(20))
     assert run.result["test_is"] == "fresh episodes"

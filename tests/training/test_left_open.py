@@ -7,11 +7,12 @@ from slipstream.core.errors import KernelError
 from slipstream.gym import gymnasium_environment
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.report.run_evaluation import game, random_policy
-from slipstream.training import shard, trainer
+from slipstream.training import shard
 from slipstream.training.autotune import Cell, measure_steps
 from slipstream.training.backend import make_workers
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.policies import evaluate_best
+from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 
 CONFIG = {
@@ -80,7 +81,7 @@ def test_what_is_evaluated_is_closed(run, environment, work):
     assert Counted.open == 0
 
 
-@pytest.mark.parametrize("where", [(shard, "make_collector"), (trainer, "best_policy")])
+@pytest.mark.parametrize("where", [(shard, "make_collector"), (Run, "best_policy")])
 def test_what_is_trained_is_closed(tmp_path, environment, monkeypatch, where):
     monkeypatch.setattr(Counted, "broken", False)
     monkeypatch.setattr(*where, raising)

@@ -26,7 +26,6 @@ from slipstream.training.environments.parts import SNAPSHOTS
 from slipstream.training.runs.policies import (
     DeployedPolicy,
     Tracks,
-    best_policy,
     deployed_folder,
     evaluate_best,
     other_data,
@@ -214,7 +213,7 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
             tensors, manifest = checkpoint.load(deployed)
             return unpack(tensors, manifest.get("policy"))
     run = path if isinstance(path, Run) else Run.open(path)
-    return best_policy(run, run.best.highest if member is None else member)
+    return run.best_policy(member)
 
 
 def export(

@@ -22,7 +22,6 @@ from slipstream.report.wording import share
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.parts import SNAPSHOTS, Players, by_opponent
 from slipstream.training.runs.games import ALIKE, Player, play, read_games, share_of, snapshots_of
-from slipstream.training.runs.policies import best_policy
 from slipstream.training.runs.run import Run
 from slipstream.training.track import Track
 
@@ -69,13 +68,13 @@ def _matrix(run: Run) -> tuple[tuple[str, ...], np.ndarray]:
     slots = slots[np.unique(np.linspace(0, len(slots) - 1, _MOST).round().astype(int))]
     players = []
     for k in slots.tolist():
-        policy = best_policy(run, member)
+        policy = run.best_policy(member)
         assert policy.scale is not None
         policy.parameters.flat[0] = pool.weights[0, k]
         policy.scale.mean[0] = pool.mean[0, k]
         policy.scale.inverse_std[0] = pool.inverse_std[0, k]
         players.append(Player(f"snapshot {serial[k]}", policy, run))
-    players.append(Player("chosen policy", best_policy(run, member), run))
+    players.append(Player("chosen policy", run.best_policy(member), run))
     won = np.full((len(players), len(players)), np.nan)
     seed, backend = settings.evaluation.test_seed, settings.training.chosen_backend
     for two, one in itertools.combinations(range(len(players)), 2):

@@ -35,7 +35,6 @@ from slipstream.training.environments.factory import (
 from slipstream.training.environments.parts import NUMBERS, opponent_names, register_of
 from slipstream.training.runs.policies import (
     DeployedPolicy,
-    best_policy,
     evaluate_best,
     forced_sentences,
     other_data,
@@ -251,7 +250,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
                 settings={name: float(column[member]) for name, column in differing.items()},
             )
         )
-    policy, sampled = best_policy(run, shown), np.empty(0)
+    policy, sampled = run.best_policy(shown), np.empty(0)
     if policy.actions.drawn:
         evaluator = Evaluator(
             environment,

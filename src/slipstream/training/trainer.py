@@ -24,7 +24,6 @@ from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.parts import register_of
-from slipstream.training.runs.policies import best_policy
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import (
@@ -428,7 +427,7 @@ class Trainer:
             began = time.perf_counter()
             with closing(evaluator):
                 for member in np.flatnonzero(np.isfinite(self.best)).tolist():
-                    measured[member] = evaluator.values(best_policy(self.run, member))[0]
+                    measured[member] = evaluator.values(self.run.best_policy(member))[0]
                 self._note_faults(workers, evaluator.drain_faults())
             self.progress.seconds_validate += time.perf_counter() - began
             if market:

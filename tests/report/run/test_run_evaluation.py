@@ -16,7 +16,6 @@ from slipstream.report.learning import curves, episode_curves, episode_sections
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import report_run
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.runs import policies
 from slipstream.training.runs.run import Run
 
 
@@ -200,14 +199,14 @@ def test_other_prices_of_other_symbols(trader, market_folder, tmp_path):
 
 
 def test_prices_of_another_shape_are_refused(trader, monkeypatch):
-    run, plain = Run.open(trader), policies.best_policy
+    run, plain = Run.open(trader), Run.best_policy
 
     def other_shape(run, member):
         policy = plain(run, member)
         policy.observation_shape = (3,)
         return policy
 
-    monkeypatch.setattr(policies, "best_policy", other_shape)
+    monkeypatch.setattr(Run, "best_policy", other_shape)
     with pytest.raises(ConfigError, match=r"trained on observations of shape \(3,\)"):
         evaluate_run(run)
 

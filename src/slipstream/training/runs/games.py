@@ -26,7 +26,7 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.factory import kind_of, players_of
 from slipstream.training.environments.parts import SNAPSHOTS, Players, short_name
-from slipstream.training.runs.policies import DeployedPolicy, best_policy, deployed_folder
+from slipstream.training.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.training.runs.run import CONFIG, Run
 from slipstream.training.settings.config import RunConfig
 
@@ -125,10 +125,10 @@ def player_of(path: str | Path | Run, member: int | None = None) -> Player:
     """The policy that validation chose in a run, of the best member unless one is given."""
     run = path if isinstance(path, Run) else Run.open(path)
     if member is None:
-        return Player(run.path.name, best_policy(run, run.best.highest), run, str(run.path))
+        return Player(run.path.name, run.best_policy(), run, str(run.path))
     folder = run.best.folder_of(member)
     name = f"{run.path.name}/{folder.name}"
-    return Player(name, best_policy(run, member), run, str(folder), member=member)
+    return Player(name, run.best_policy(member), run, str(folder), member=member)
 
 
 def learner_of(
@@ -175,7 +175,7 @@ def snapshots_of(run: Run) -> Player:
     state = {k: v[member : member + 1] for k, v in tensors.items() if k.startswith(_OPPONENTS)}
     state = {name.removeprefix(_OPPONENTS): rows for name, rows in state.items()}
     game = _game(run.config.env_name)
-    past = game.past(run.config.env_settings, best_policy(run, member), state)
+    past = game.past(run.config.env_settings, run.best_policy(member), state)
     if past is None:
         raise ConfigError(
             f"{run.path} was not trained against snapshots of its own, and has none: name another "

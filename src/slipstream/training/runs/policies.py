@@ -67,7 +67,7 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
         environment: the run's own, or one of the same kind with other prices.
         record: keep actions and traces.
     """
-    policies = [best_policy(run, member) for member in run.best.present]
+    policies = [run.best_policy(member) for member in run.best.present]
     register_of(environment).record_access(f"run {run.path}")
     return evaluate_policies(policies, run.config, environment, record=record)
 
@@ -133,12 +133,6 @@ def check_fit(policy: Policy, environment: Environment) -> None:
         )
 
 
-def best_policy(run: Run, member: int) -> Policy:
-    """The policy that validation chose for a member."""
-    tensors, manifest = run.best.load(member)
-    return unpack(tensors, manifest.get("policy"))
-
-
 def seen_rows(
     policy: Policy, environment: Environment, most: int = 1_000
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
@@ -168,7 +162,7 @@ def seen_rows(
 
 def other_data(run: Run, environment: Environment) -> list[str]:
     """Sentences about data that the best policies were not trained on, and yet act on here."""
-    trained = best_policy(run, run.best.present[0]).conditions
+    trained = run.best_policy(run.best.present[0]).conditions
     same = "window" not in environment.splits()
     return differences(trained, environment.conditions, same_data=same)
 

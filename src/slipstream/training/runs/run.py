@@ -25,6 +25,8 @@ from slipstream.core.text import Summarised, to_stderr
 from slipstream.core.version import __version__
 from slipstream.rl.agents.discover import agent_class
 from slipstream.rl.best_policies import BEST, BestPolicies
+from slipstream.rl.nets.policy import Policy
+from slipstream.rl.nets.policy_file import unpack
 from slipstream.training.callbacks.events import Event
 from slipstream.training.callbacks.metrics import (
     EVALUATIONS,
@@ -280,6 +282,11 @@ class Run(Summarised):
     def members(self) -> list[int]:
         """Members that were ever validated, as their best policies lie there."""
         return self.best.members
+
+    def best_policy(self, member: int | None = None) -> Policy:
+        """The policy that validation chose: of a member, else of the best one."""
+        tensors, manifest = self.best.load(self.best.highest if member is None else member)
+        return unpack(tensors, manifest.get("policy"))
 
     def listener(self, event: Event) -> None:
         """Writes the event down."""
