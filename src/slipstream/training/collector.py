@@ -163,10 +163,7 @@ class ReplayPass:
             np.full(copies, -1, np.int64),
             np.zeros(2),
         )
-        examples = (
-            *(0, 0, env.batch, tuple(block), acting.by, self._sent),
-            *(self._keeping, loops.store, learning.feed, learning.by),
-        )
+        examples = self._arguments(0, 0, block, acting, learning)
         module = render.compile_module(
             f"{env.kernel.name}_replay",
             render.source_of([collect]),
@@ -174,13 +171,8 @@ class ReplayPass:
             {"updates_due": cast(FunctionType, updates_due)},
             {
                 **{"Any": Any, "FINALS": FINALS, "EPISODES": EPISODES, "FAULT": FAULT},
-                **{
-                    "MASKED": bool(env.mask_width),
-                    "RESET": RESET,
-                    "SAMPLED": SAMPLED,
-                    "ACTING": ACTING,
-                    "LEARNING": LEARNING,
-                },
+                **{"MASKED": bool(env.mask_width), "RESET": RESET, "SAMPLED": SAMPLED},
+                **{"ACTING": ACTING, "LEARNING": LEARNING},
             },
             linked={
                 "act": acting.loop,
@@ -191,6 +183,17 @@ class ReplayPass:
             },
         )
         self._collect = module["collect"]
+
+    def _arguments(
+        self, begin: int, end: int, block: RolloutRows, acting: Acting, learning: Learning
+    ) -> tuple[Any, ...]:
+        """Arguments of the loop, with the arrays that there are now."""
+        loops = self._replay.loops
+        assert loops is not None
+        return (
+            *(begin, end, self._env.batch, tuple(block), acting.by, self._sent),
+            *(self._keeping, loops.store, learning.feed, learning.by),
+        )
 
     def run(
         self, rollout: Rollout, acting: Acting, learning: Learning, run_tasks: RunTasks
@@ -216,16 +219,11 @@ class ReplayPass:
         return acted, spent - acted - learned, learned
 
     def _run_rows(self, rollout: Rollout, acting: Acting, learning: Learning) -> None:
-        env, t, end, block = self._env, 0, len(rollout.reward), tuple(rollout.rows)
+        env, t, end = self._env, 0, len(rollout.reward)
         while t < end:
-            env.make_room()
-            loops = self._replay.loops  # other arrays after making room
-            assert loops is not None
+            env.make_room()  # by other arrays
             try:
-                t = self._collect(
-                    *(t, end, env.batch, block, acting.by, self._sent),
-                    *(self._keeping, loops.store, learning.feed, learning.by),
-                )
+                t = self._collect(*self._arguments(t, end, rollout.rows, acting, learning))
             except Exception as error:
                 raise env.named(error, self._sent) from error
             env.check(self._sent, t - 1)
@@ -304,13 +302,11 @@ class Collector:
 
     def restart(self, copies: NDArray[np.int64]) -> None:
         """Begins new episodes of some copies between two blocks; what they were in is dropped."""
-        row = len(self.experience.reward) if self._follows else 0
-        mask = self.experience.mask
+        obs, mask = self._latest()
         for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
             own = copies[(copies >= lo) & (copies < hi)] - lo
             if len(own):
-                allowed = None if mask is None else mask[row, lo:hi]
-                env.restart(own, None, self.experience.obs[row, lo:hi], allowed)
+                env.restart(own, None, obs[lo:hi], None if mask is None else mask[lo:hi])
 
     def forget(self, member: int) -> None:
         """Drops what was kept of a member; a rollout keeps nothing."""
@@ -328,16 +324,21 @@ class Collector:
         assert self._loops is not None
         run_tasks([self._filling(i, loop) for i, loop in enumerate(self._loops)])
         self._blocks += 1
-        finals, episodes = [], []
-        for env, (lo, _) in zip(self.envs, self._ranges, strict=True):
-            final = env.drain_finals()
-            final.index[:, 1] += lo
-            finals.append(final)
-            ended = env.drain_episodes()
-            episodes.append(ended._replace(e=ended.e + lo))
-        self.experience.set_finals(*finals)
+        self.experience.set_finals(*self._drained_finals())
         self._look_for_faults()
-        return join_episodes(episodes)
+        return self._drained_episodes()
+
+    def _drained_finals(self) -> list[Finals]:
+        """Final observations of each slice; copies count over all slices."""
+        finals = [env.drain_finals() for env in self.envs]
+        for final, (lo, _) in zip(finals, self._ranges, strict=True):
+            final.index[:, 1] += lo
+        return finals
+
+    def _drained_episodes(self) -> Episodes:
+        """Episodes that ended, in the order (t, e); `e` counts over all slices."""
+        ended = zip((env.drain_episodes() for env in self.envs), self._ranges, strict=True)
+        return join_episodes([one._replace(e=one.e + lo) for one, (lo, _) in ended])
 
     def _filling(self, i: int, loop: FusedLoop | None) -> Callable[[], None]:
         """What fills the rollout's rows of a slice."""
@@ -345,7 +346,7 @@ class Collector:
             env, halves = self.envs[i], self.agent.halves()
             if halves and isinstance(env, KernelVectorEnv):
                 return partial(self._collect_halves, env, halves)
-            return partial(self._collect_slice, i)
+            return partial(self._collect_slice, i, range(len(self.experience.reward)))
         # Before the threads begin: two that run Python at once wait for each other.
         acting = self.agent.acting(*self._ranges[i])
         assert acting is not None
@@ -363,9 +364,12 @@ class Collector:
         seconds = time.perf_counter() - began
         self._count_seconds(self._acting[i] * seconds, (1.0 - self._acting[i]) * seconds)
 
-    def _collect_slice(self, i: int) -> None:
-        times = np.array([self._collect_row(i, t) for t in range(len(self.experience.reward))])
-        self._count_seconds(*times.sum(0).tolist())
+    def _collect_slice(self, i: int, rows: range) -> None:
+        acted = stepped = 0.0
+        for t in rows:
+            a, s = self._collect_row(i, t)
+            acted, stepped = acted + a, stepped + s
+        self._count_seconds(acted, stepped)
 
     def _collect_halves(self, env: KernelVectorEnv, halves: list[tuple[int, int]]) -> None:
         """Steps one half of the copies while a card calculates the other one's actions."""
@@ -382,7 +386,7 @@ class Collector:
         self._count_seconds(time.perf_counter() - began - stepped, stepped)
 
     def _collect_row(self, i: int, t: int) -> tuple[float, float]:
-        """Seconds of acting and of stepping a slice."""
+        """Acts and steps a slice once; returns the seconds of both."""
         env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
         began = time.perf_counter()
         actions = self.agent.act(rollout, t, lo, hi)
@@ -406,6 +410,11 @@ class Collector:
     def _first_mask(self, lo: int, hi: int) -> NDArray[np.bool_] | None:
         mask = self.experience.mask
         return None if mask is None else mask[0, lo:hi]
+
+    def _latest(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        """Observations and masks of all copies as they stand between two blocks, [E, ...]."""
+        row, mask = len(self.experience.reward) if self._follows else 0, self.experience.mask
+        return self.experience.obs[row], None if mask is None else mask[row]
 
     def _look_for_faults(self) -> None:
         """`_check_observations`, whose time is the environments'."""
@@ -494,19 +503,15 @@ class ReplayCollector(Collector):
 
     def reset(self) -> None:
         super().reset()
-        self.replay.begin(self.experience.obs[0], self._first_mask(0, len(self._final_of)))
+        self.replay.begin(*self._latest())
 
     def restart(self, copies: NDArray[np.int64]) -> None:
         super().restart(copies)
-        row = len(self.experience.reward) if self._follows else 0
-        mask = self.experience.mask
-        self.replay.go_on(self.experience.obs[row], None if mask is None else mask[row])
+        self.replay.go_on(*self._latest())
 
     def forget(self, member: int) -> None:
         self.replay.forget(member)
-        row = len(self.experience.reward) if self._follows else 0
-        mask = self.experience.mask
-        self.replay.begin(self.experience.obs[row], None if mask is None else mask[row])
+        self.replay.begin(*self._latest())
 
     def collect(self, run_tasks: RunTasks) -> Episodes:
         """T times: every copy acts and is stepped, and what is due is learned.
@@ -522,7 +527,9 @@ class ReplayCollector(Collector):
         if fused is not None:
             return fused
         for t in range(len(rollout.reward)):
-            slices = [partial(self._step_slice, i, t) for i in range(len(self.envs))]
+            slices = [
+                partial(self._collect_slice, i, range(t, t + 1)) for i in range(len(self.envs))
+            ]
             run_tasks(slices) if len(slices) > 1 else slices[0]()
             began = time.perf_counter()
             finals = self._row_finals(t)
@@ -534,11 +541,7 @@ class ReplayCollector(Collector):
             self.seconds_learning += time.perf_counter() - kept
         self._look_for_faults()
         rollout.set_finals(*everything)
-        ended = [env.drain_episodes() for env in self.envs]
-        starts = [lo for lo, _ in self._ranges]
-        return join_episodes(
-            [one._replace(e=one.e + lo) for one, lo in zip(ended, starts, strict=True)]
-        )
+        return self._drained_episodes()
 
     def _fused(self, run_tasks: RunTasks) -> Episodes | None:
         """Collects in one compiled call where that can be done; else does nothing: None."""
@@ -570,24 +573,11 @@ class ReplayCollector(Collector):
             self._pass = ReplayPass(env, self.replay, acting, learning, rows, self.learned)
         return acting, learning
 
-    def _step_slice(self, i: int, t: int) -> None:
-        env, (lo, hi), rollout = self.envs[i], self._ranges[i], self.experience
-        began = time.perf_counter()
-        actions = self.agent.act(rollout, t, lo, hi)
-        acted = time.perf_counter()
-        env.step(actions, rollout.step_out(t, lo, hi), t)
-        share = 1.0 / len(self.envs)
-        self.seconds_policy += share * (acted - began)
-        self.seconds_env += share * (time.perf_counter() - acted)
-
     def _row_finals(self, t: int) -> Finals:
         """Final observations of the copies whose episodes step t cut short."""
         if not self.experience.truncated[t].any():
             return self._no_finals
-        finals = [env.drain_finals() for env in self.envs]
-        for final, (lo, _) in zip(finals, self._ranges, strict=True):
-            final.index[:, 1] += lo
-        return join_finals(finals)
+        return join_finals(self._drained_finals())
 
     def _keep(self, t: int, finals: Finals) -> None:
         final_of, copies = self._final_of, finals.index[:, 1]
@@ -632,6 +622,5 @@ class ReplayCollector(Collector):
         self.replay.load_state_dict(own)
         for m, chunks in enumerate(bulk):
             self.replay.load_bulk(m, chunks)
-        obs, mask = self.experience.obs[0], self._first_mask(0, len(self._final_of))
-        self.replay.go_on(obs, mask)
+        self.replay.go_on(*self._latest())
         return fresh
