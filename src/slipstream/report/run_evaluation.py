@@ -26,7 +26,7 @@ from slipstream.report.learning import curves, episode_curves
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.evaluation import Evaluator, Seen, run_episodes
+from slipstream.training.environments.evaluation import Seen, run_episodes
 from slipstream.training.environments.factory import (
     DataWindow,
     carried_settings,
@@ -40,7 +40,7 @@ from slipstream.training.runs.policies import (
     other_data,
 )
 from slipstream.training.runs.run import Run
-from slipstream.training.settings.sizing import EvaluationPlan, remarks
+from slipstream.training.settings.sizing import EvaluationPlan, final_evaluator, remarks
 from slipstream.training.track import values
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
@@ -252,15 +252,7 @@ def game(run: Run, environment: Environment, members: Sequence[int], shown: int)
         )
     policy, sampled = run.best_policy(shown), np.empty(0)
     if policy.actions.drawn:
-        evaluator = Evaluator(
-            environment,
-            "test",
-            games=plan.final,
-            seed=run.config.evaluation.test_seed,
-            backend=training.chosen_backend,
-            longest=plan.longest,
-        )
-        with closing(evaluator):
+        with closing(final_evaluator(run.config, environment)) as evaluator:
             (drawn,) = evaluator.run(policy, drawn=True)
         sampled = values(drawn, environment.spec)
     validated = run.evaluations().get("steps", [])

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.storage.checkpoint import below
 from slipstream.jit import render
 from slipstream.jit.gate import RunTasks
 from slipstream.jit.machine_form import compiled_clock
@@ -610,11 +611,7 @@ class ReplayCollector(Collector):
 
         Where a copy does not come back to where it stood, its episode was cut short there.
         """
-        own = {
-            name.removeprefix(REPLAY): values
-            for name, values in state.items()
-            if name.startswith(REPLAY)
-        }
+        own = below(REPLAY, state)
         fresh = super().set_state(
             {name: values for name, values in state.items() if not name.startswith(REPLAY)}
         )

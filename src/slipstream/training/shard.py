@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.storage.checkpoint import read_chunks, write_chunks
+from slipstream.core.storage.checkpoint import below, read_chunks, write_chunks
 from slipstream.core.storage.interruption import StoppedError
 from slipstream.jit.gate import RunTasks, in_sequence
 from slipstream.kernels.spec import Spec
@@ -429,17 +429,17 @@ class Shard:
         if len(state["cut"]) != len(self.members) * self._num_envs:
             self.reset()
             state, bulk = resized(state, self.get_state(), len(self.members)), None
-        self.agent.load_state_dict(_below("agent.", state))
+        self.agent.load_state_dict(below("agent.", state))
         if self._opponents is not None:
-            self._opponents.load_state_dict(_below("opponents.", state))
+            self._opponents.load_state_dict(below("opponents.", state))
         folder, files = bulk or (Path(), {})
         self._hashes = dict(files)
         if files:
             chunks = [read_chunks(folder, member, files) for member in self.members]
-        fresh = self.collector.set_state(_below("env.", state), chunks)
+        fresh = self.collector.set_state(below("env.", state), chunks)
         self.recent.set_state(state)
         if self._curriculum is not None:
-            self._curriculum.set_state(_below("curriculum.", state))
+            self._curriculum.set_state(below("curriculum.", state))
             self._steps[:] = state["curriculum_steps"]
             self._write_params()
         return fresh
@@ -494,9 +494,3 @@ def resized(
             joined[tuple(map(slice, part.shape))] = part
         made[name] = joined.reshape(-1 if joined.size else 0, *wide) if flat else joined
     return made
-
-
-def _below(prefix: str, state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
-    }

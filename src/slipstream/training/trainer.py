@@ -21,7 +21,6 @@ from slipstream.training.callbacks import events
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.environments.curriculum import check_curriculum
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.parts import register_of
 from slipstream.training.runs.run import Run
@@ -31,6 +30,7 @@ from slipstream.training.settings.sizing import (
     EvaluationPlan,
     began_anew,
     check_memory,
+    final_evaluator,
     remarks,
     update_takes,
 )
@@ -408,22 +408,13 @@ class Trainer:
         market = self.environment.spec.market is not None
         measured: list[_Scores] = [None] * self.members
         last: list[_Scores] = [None] * self.members
-        settings = self.config.evaluation
         if not market:
-            values = self._evaluate(workers, "test", self.plan.final, settings.test_seed)
+            seed = self.config.evaluation.test_seed
+            values = self._evaluate(workers, "test", self.plan.final, seed)
             stop.check()
             last = [None] * self.members if values is None else list(values)
         if not market or "test" in self.environment.splits():
-            evaluator = Evaluator(
-                self.environment,
-                "test",
-                games=self.plan.final,
-                seed=settings.seed if market else settings.test_seed,
-                backend=self.config.training.chosen_backend,
-                longest=self.plan.longest,
-                drawn=settings.drawn,
-                check_stop=stop.check,
-            )
+            evaluator = final_evaluator(self.config, self.environment, check_stop=stop.check)
             began = time.perf_counter()
             with closing(evaluator):
                 for member in np.flatnonzero(np.isfinite(self.best)).tolist():

@@ -107,6 +107,11 @@ def load(folder: Path, shape: Any = None) -> tuple[Tensors, dict[str, Any]]:
         ) from error
 
 
+def below(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+    """Those whose names begin with a prefix, by the rest of their names."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest alone; the tensors are not looked at.
 

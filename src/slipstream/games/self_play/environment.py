@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config, model_in
 from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
+from slipstream.core.storage.checkpoint import below
 from slipstream.games.ratings import lacking
 from slipstream.games.self_play.config import (
     DEFAULTS,
@@ -650,7 +651,7 @@ class GameEnvironment(KernelEnvironment, Players):
     def past(
         cls, settings: Mapping[str, Any], policy: Policy, state: Mapping[str, NDArray[Any]]
     ) -> SnapshotPool | None:
-        own = {k.removeprefix(_POOL): value for k, value in state.items() if k.startswith(_POOL)}
+        own = below(_POOL, state)
         if not own:
             return None
         seats = SelfPlayConfig.model_validate(settings["self_play"])

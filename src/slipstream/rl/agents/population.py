@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.storage.checkpoint import below
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.agent import Agent
 from slipstream.rl.experience.rollout import Rollout
@@ -100,12 +101,8 @@ class PopulationAgent(Agent):
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
-
-        def under(prefix: str) -> dict[str, NDArray[Any]]:
-            return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-
         for name, part in {**self.groups, **self._scales()}.items():
-            part.load_state_dict(under(f"{name}."))
+            part.load_state_dict(below(f"{name}.", state))
         for name, target in self.targets.items():
             target[:] = state[f"target.{name}"]
         for name, count in self.counts.items():

@@ -26,6 +26,7 @@ from safetensors import SafetensorError, safe_open
 
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.reader import UnreadableError, open_regular, regular_file
+from slipstream.core.storage.checkpoint import below
 from slipstream.core.storage.files import make_folder, write_bytes
 from slipstream.training.population.member import Member
 
@@ -140,7 +141,7 @@ class State:
     @property
     def bulk(self) -> dict[str, NDArray[Any]]:
         """Chunks of its replay, by name."""
-        return _below(BULK, self.tensors)
+        return below(BULK, self.tensors)
 
     def lightened(self) -> State:
         """Without what its file has and nobody needs in memory."""
@@ -197,7 +198,7 @@ class LiveStates:
         facts, tensors = self._read(member.name)
         if facts.get("fingerprint") != member.fingerprint:
             return None
-        return State(int(facts["iteration"]), _below("state.", tensors), _policy(facts, tensors))
+        return State(int(facts["iteration"]), below("state.", tensors), _policy(facts, tensors))
 
     def iteration(self, member: Member) -> int:
         """Rollouts that a member has learned from, as its file's head says; 0 without a file."""
@@ -340,7 +341,7 @@ class PolicyStore:
         tensors, facts = self._read(self._path(name))
         if name not in facts:
             return None
-        return _below(f"{name}/", tensors), json.loads(facts[name])
+        return below(f"{name}/", tensors), json.loads(facts[name])
 
     def _path(self, name: str) -> Path:
         """A trial's file: members are called ``search-00012-3``, ``confirm-00012-1-3``."""
@@ -373,12 +374,4 @@ def _facts(content: bytes) -> dict[str, str]:
 def _policy(facts: Mapping[str, str], tensors: Tensors) -> tuple[Tensors, Mapping[str, Any]] | None:
     if "manifest" not in facts:
         return None
-    return _below("policy.", tensors), json.loads(facts["manifest"])
-
-
-def _below(prefix: str, tensors: Tensors) -> dict[str, NDArray[Any]]:
-    return {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
+    return below("policy.", tensors), json.loads(facts["manifest"])

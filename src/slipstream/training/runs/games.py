@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import is_there, read_json
 from slipstream.core.storage import register
-from slipstream.core.storage.checkpoint import STATE
+from slipstream.core.storage.checkpoint import STATE, below
 from slipstream.core.storage.files import write_sealed
 from slipstream.core.storage.status import RUN
 from slipstream.core.text import did_you_mean
@@ -172,8 +172,7 @@ def snapshots_of(run: Run) -> Player:
     """
     member, found = run.best.highest, run.load_checkpoint()
     tensors = {} if found is None else found[0]
-    state = {k: v[member : member + 1] for k, v in tensors.items() if k.startswith(_OPPONENTS)}
-    state = {name.removeprefix(_OPPONENTS): rows for name, rows in state.items()}
+    state = {k: v[member : member + 1] for k, v in below(_OPPONENTS, tensors).items()}
     game = _game(run.config.env_name)
     past = game.past(run.config.env_settings, run.best_policy(member), state)
     if past is None:

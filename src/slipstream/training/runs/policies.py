@@ -31,7 +31,6 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.evaluation import (
-    Evaluator,
     Seen,
     count_episodes,
     decide,
@@ -46,7 +45,7 @@ from slipstream.training.environments.factory import (
 from slipstream.training.environments.parts import register_of
 from slipstream.training.runs.run import CONFIG, PROVENANCE, Run
 from slipstream.training.settings.config import RunConfig, read_config
-from slipstream.training.settings.sizing import EvaluationPlan
+from slipstream.training.settings.sizing import final_evaluator
 from slipstream.training.settings.trust import check_trust
 from slipstream.training.track import Track
 
@@ -89,25 +88,15 @@ def evaluate_policies(
     Raises:
         ConfigError: the environment means something else to a policy than what it was trained on.
     """
-    settings, plan = config.evaluation, EvaluationPlan.of(config, environment)
-    market = environment.spec.market is not None
-    splits = [split for split in _ORDER if split in environment.splits()] if market else ["test"]
+    known = environment.splits() if environment.spec.market is not None else ("test",)
+    splits = [split for split in _ORDER if split in known]
     if {"train_window", "window"} & set(splits):
         splits.remove("train")  # random starts: the whole window says more
     tracks: dict[str, list[list[Track]]] = {}
     for policy in policies:
         check_fit(policy, environment)
     for split in splits:
-        evaluator = Evaluator(
-            environment,
-            split,
-            games=plan.final,
-            seed=settings.seed if market else settings.test_seed,
-            backend=config.training.chosen_backend,
-            longest=plan.longest,
-            drawn=settings.drawn,
-        )
-        with closing(evaluator):
+        with closing(final_evaluator(config, environment, split)) as evaluator:
             tracks[split] = [evaluator.run(policy, record=record)[0] for policy in policies]
             said = lost_sentence(evaluator.drain_faults())
         if said:

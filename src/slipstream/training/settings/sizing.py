@@ -20,6 +20,7 @@ from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.off_policy.config import VECTOR_STEP
 from slipstream.rl.experience.replay.plan import replay_bytes
 from slipstream.training.environments.environment import LONGEST, Environment
+from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.environments.parts import Players, opponent_names
 from slipstream.training.settings.config import RunConfig, TrainingConfig
@@ -235,6 +236,26 @@ class EvaluationPlan:
         if lanes == most or not environment.kind.leaves or opponent_names(environment):
             return cls(every, lanes, None, lanes, final, longest)
         return cls(every, lanes, max(length, each // lanes), most, final, longest)
+
+
+def final_evaluator(
+    config: RunConfig,
+    environment: Environment,
+    split: str = "test",
+    check_stop: Callable[[], None] = lambda: None,
+) -> Evaluator:
+    """Make what scores policies that were chosen, on a market's split or on fresh episodes."""
+    settings, plan = config.evaluation, EvaluationPlan.of(config, environment)
+    return Evaluator(
+        environment,
+        split,
+        games=plan.final,
+        seed=settings.test_seed if environment.spec.market is None else settings.seed,
+        backend=config.training.chosen_backend,
+        longest=plan.longest,
+        drawn=settings.drawn,
+        check_stop=check_stop,
+    )
 
 
 def check_memory(config: RunConfig, environment: Environment, memory: int | None = None) -> int:
