@@ -46,6 +46,21 @@ _PIECE = 0.1  # share of the time to measure for, between two joints of threads
 _MOST_ROWS = 64
 BUSY = 0.25  # cores that others take, from which on a measurement says so
 _LEAST_ITERATIONS = 2  # after the first one, which compiles
+_FOREIGN = (1, 2, 4, 8, 16, 32, 64)
+_KERNEL = (1, 8, 64, 256, 1024, 4096)
+_EACH = 60  # part of the budget that one measurement takes, without what it takes to start
+_LEAST, _MOST = 0.1, 3.0  # seconds of it
+# Seconds of starting and stepping a little, after which a measurement is ended: a part of the
+# budget within bounds.
+_PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1 / 6, 3.0, 10.0
+_COMPILING = 300.0  # seconds
+_LOADING = 0.4  # share of the budget in which a foreign environment must have been tried out
+_WAITS = 0.2  # share of waiting from which more workers than cores are tried
+GOOD_ENOUGH = 0.9  # of the best: the fewest copies that reach it are the knee
+_BETTER = 1.05  # times as fast must worker processes or threads be to be preferred
+_IDLE = 0.5  # share of waiting that is worth a sentence
+_MEMORY_SHARE = 0.8  # of what is free
+_LABELS = {"env": "environments", "policy": "acting", "update": "the update", "other": "all else"}
 
 
 class Cell(NamedTuple):
@@ -246,18 +261,6 @@ def measure_learning(config: RunConfig, environment: Environment, seconds: float
     }
     other = max(0.0, sum(walls) / len(walls) - sum(spent.values()))
     return LearnSpeed(config.iteration_steps, **spent, other=other)
-
-
-_FOREIGN = (1, 2, 4, 8, 16, 32, 64)
-_KERNEL = (1, 8, 64, 256, 1024, 4096)
-_EACH = 60  # part of the budget that one measurement takes, without what it takes to start
-_LEAST, _MOST = 0.1, 3.0  # seconds of it
-# Seconds of starting and stepping a little, after which a measurement is ended: a part of the
-# budget within bounds.
-_PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1 / 6, 3.0, 10.0
-_COMPILING = 300.0  # seconds
-_LOADING = 0.4  # share of the budget in which a foreign environment must have been tried out
-_WAITS = 0.2  # share of waiting from which more workers than cores are tried
 
 
 @dataclass
@@ -553,13 +556,6 @@ class FreeEnvironment(Environment):
 
     def evaluation(self, split: str, copies: int, *how: Any, **more: Any) -> VectorEnv:
         raise NotImplementedError("nothing is evaluated here")
-
-
-GOOD_ENOUGH = 0.9  # of the best: the fewest copies that reach it are the knee
-_BETTER = 1.05  # times as fast must worker processes or threads be to be preferred
-_IDLE = 0.5  # share of waiting that is worth a sentence
-_MEMORY_SHARE = 0.8  # of what is free
-_LABELS = {"env": "environments", "policy": "acting", "update": "the update", "other": "all else"}
 
 
 class Iteration(NamedTuple):

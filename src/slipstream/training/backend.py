@@ -23,6 +23,8 @@ from slipstream.training.settings.sizing import learner_of
 from slipstream.training.shard import cut
 from slipstream.training.workers import LocalWorker, ProcessWorkers, Workers, never_stop
 
+_WITH_THREADS = THREADED | {"torch"}  # libraries whose threads what learns would miss in a fork
+
 
 def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunConfig, str | None]:
     """The config with one backend, and a sentence where another one was wanted first.
@@ -84,9 +86,6 @@ def as_measured(config: RunConfig, environment: Environment) -> tuple[Environmen
     many = "" if way.backend == "serial" else f", {workers} {noun}{'' if workers == 1 else 's'}"
     said = f"backend: {way.backend}{many}, as `slipstream tune-machine` measured on {measured.date}"
     return environment, f"{said}."
-
-
-_WITH_THREADS = THREADED | {"torch"}  # libraries whose threads what learns would miss in a fork
 
 
 def make_workers(

@@ -47,6 +47,8 @@ SAMPLED = 16  # acting is timed at every 16th row: a reading costs as much as a 
 # Places of `Keeping.spent`.
 ACTING = 0
 LEARNING = 1
+REPLAY = "replay."
+_TIMED_BLOCKS = 64  # of a loop that acts and steps at once, from one whose first row is timed
 
 
 class Keeping(NamedTuple):
@@ -229,10 +231,6 @@ class ReplayPass:
                 raise env.named(error, self._sent) from error
             env.check(self._sent, t - 1)
         env.make_room()
-
-
-REPLAY = "replay."
-_TIMED_BLOCKS = 64  # of a loop that acts and steps at once, from one whose first row is timed
 
 
 def make_collector(

@@ -31,6 +31,7 @@ from slipstream.training.settings.sizing import learner_of
 from slipstream.training.track import Track
 
 RECENT = 100  # training episodes that the score is the mean of
+RATED = 32  # games of a member in a validation that rate it, at most as many as its own episodes
 
 
 class RecentEpisodes:
@@ -121,9 +122,6 @@ class RecentEpisodes:
             self._rows[:, :, 2:] = kept
         self.counts[:] = state["episodes"]
         self._cut[:] = state["cut"]
-
-
-RATED = 32  # games of a member in a validation that rate it, at most as many as its own episodes
 
 
 class Shard:

@@ -42,6 +42,8 @@ from slipstream.training.shard import Shard
 # Threads hand the interpreter lock to each other between array operations of some 10 microseconds;
 # Python's default of 5 ms would make the others wait for hundreds of them.
 _SWITCH_SECONDS = 1e-4
+_LOOK_SECONDS = 1.0  # between two looks at whether a child's environment hangs
+_PULSES = 64  # copies and evaluations of a child that are watched
 
 
 class Crew:
@@ -107,10 +109,6 @@ class Crew:
             thread.join()
         self._threads = []
         sys.setswitchinterval(self._interval)
-
-
-_LOOK_SECONDS = 1.0  # between two looks at whether a child's environment hangs
-_PULSES = 64  # copies and evaluations of a child that are watched
 
 
 class Workers(ABC):

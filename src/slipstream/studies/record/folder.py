@@ -32,7 +32,7 @@ from slipstream.core.storage.interruption import STOP, ask_to_stop, forget_stop
 from slipstream.core.storage.status import EVENTS, LEDGER, LOG, STATUS, read_status
 from slipstream.core.text import Summarised
 from slipstream.studies.config import StudyConfig
-from slipstream.training.runs.run import SHAPE
+from slipstream.training.runs.run import STATE_SHAPE
 from slipstream.training.settings.config import (
     ADDED,
     RETIRED,
@@ -66,7 +66,12 @@ _SHAPES: dict[str, Any] = {
         "steps": {},
         "sentences": [str],
     },
-    "provenance.json": {"identity?": {}, "environment?": {}, "notes?": [str], "state?": SHAPE},
+    "provenance.json": {
+        "identity?": {},
+        "environment?": {},
+        "notes?": [str],
+        "state?": STATE_SHAPE,
+    },
     STOP: {"now": bool},
 }
 

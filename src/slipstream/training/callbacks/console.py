@@ -23,6 +23,11 @@ from slipstream.training.callbacks.telling import Telling
 
 _REDRAWS = 8  # of the live lines, per second
 _PLAIN_SECONDS = 10.0  # between plain lines
+_SECONDS = 0.5  # between drawings
+_MOST = 400  # points of a curve
+_WIDTH, _HEIGHT = 640, 150  # of the curves, pixels
+_COLUMNS = 100  # of the lines
+_COLOURS = {"training": "#0072b2", "validation": "#d55e00"}
 
 
 class ConsoleListener:
@@ -98,13 +103,6 @@ class ConsoleListener:
         if self._live is not None:
             self._live.stop()
             self._live = None
-
-
-_SECONDS = 0.5  # between drawings
-_MOST = 400  # points of a curve
-_WIDTH, _HEIGHT = 640, 150  # of the curves, pixels
-_COLUMNS = 100  # of the lines
-_COLOURS = {"training": "#0072b2", "validation": "#d55e00"}
 
 
 def listener_here() -> ConsoleListener | NotebookListener | None:

@@ -33,6 +33,7 @@ from slipstream.training.environments.kernel_environment import KernelEnvironmen
 from slipstream.training.settings.config import RunConfig
 
 _DECIDING = ("slipstream", "torch", "numba", "numpy", "TA-Lib", "gymnasium")  # make numbers
+Arrays = Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -259,9 +260,6 @@ def kernel_file(name: str) -> str | None:
     """What a user's kernel is called among the files that are laid out; None: it is none."""
     own = name.endswith(".py") and kind_of(name).compiled
     return Path(name).name if own else None
-
-
-Arrays = Sequence[NDArray[Any]]
 
 
 class NodeService(ABC):

@@ -22,6 +22,7 @@ from slipstream.training.environments.parts import NUMBERS, opponent_names, outc
 from slipstream.training.track import Track, counted, values
 
 _LOOK = 16  # steps between two looks at whether to go on
+COPIES = 128  # of each member at most, however many episodes there are
 
 
 class Seen(NamedTuple):
@@ -318,9 +319,6 @@ def _attach(
         assert track is not None
         cut = {name: values[first:last, copy].copy() for name, values in all_traces.items()}
         tracks[member][j] = replace(track, actions=all_actions[first:last, copy].copy(), trace=cut)
-
-
-COPIES = 128  # of each member at most, however many episodes there are
 
 
 class Evaluator:

@@ -25,6 +25,7 @@ from slipstream.training.track import Track
 SNAPSHOTS = "snapshots"  # the opponent that is the learner's own past
 RANDOM = "random"  # the opponent that takes any allowed action
 NUMBERS = ("seat", "opponent", "snapshot")  # metrics of a game whose means say nothing
+FEWEST_SHARED = 60  # common days without which data are not compared
 
 
 class MemberOpponents(Protocol):
@@ -191,9 +192,6 @@ def outcome_shares(
 
 def _share(tracks: Sequence[Track], what: str) -> float:
     return float(np.mean([track.metrics[what] for track in tracks])) if tracks else float("nan")
-
-
-FEWEST_SHARED = 60  # common days without which data are not compared
 
 
 @dataclass(frozen=True)

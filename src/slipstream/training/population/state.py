@@ -35,6 +35,10 @@ LIMIT = 4 * 2**20  # bytes of the file; the oldest half is dropped
 EVERY_SECONDS = 2.0  # between two writings of a worker
 _NEWEST = 2**18  # bytes in which whoever is under way has spoken lately
 _NUMBER = (int, float)
+Tensors = Mapping[str, NDArray[Any]]
+_SUFFIX = ".safetensors"
+BULK = "bulk."  # in names of a state's tensors: chunks of a replay
+_CHECK = 4  # bytes of the checksum in front
 
 
 @dataclass(frozen=True, order=True)
@@ -107,12 +111,6 @@ def read_under_way(path: Path, last: int = _NEWEST) -> dict[str, UnderWay]:
         if plain and (score is None or isinstance(score, _NUMBER)):
             found[name] = UnderWay(name, step, score, at)
     return found
-
-
-Tensors = Mapping[str, NDArray[Any]]
-_SUFFIX = ".safetensors"
-BULK = "bulk."  # in names of a state's tensors: chunks of a replay
-_CHECK = 4  # bytes of the checksum in front
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _LARGE = 4 * 2**20
 PATIENCE_SECONDS = 60.0  # for the iteration or the test pass under way, of who is asked to leave
 Answer = list[Outcome] | Exception
+_BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
+_KEPT = 16  # environments that were made ready to be sent
+SERVICE = "slipstream.training.population.worker:StretchService"
+# What is saved waits for the actor's next word; the rest is for the iteration under way.
+SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 
 
 class Worker(Child):
@@ -120,13 +125,6 @@ def keep_memory() -> None:
             mallopt = ctypes.CDLL(None).mallopt
             mallopt(_M_MMAP_THRESHOLD, _LARGE)
             mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-_BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
-_KEPT = 16  # environments that were made ready to be sent
-SERVICE = "slipstream.training.population.worker:StretchService"
-# What is saved waits for the actor's next word; the rest is for the iteration under way.
-SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 
 
 class DataStore:

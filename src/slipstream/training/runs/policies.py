@@ -53,6 +53,9 @@ Tracks: TypeAlias = Mapping[str, list[list[Track]]]
 """Evaluation episodes by split, then by member that has a policy, then by episode."""
 
 _ORDER = ("train_window", "train", "validation", "test", "window")
+# Parts of the names of settings that say what an order or a position costs.
+_COSTS = ("commission", "slippage", "spread", "swap", "fee", "cost", "interest", "funding")
+_REMEDY = "Give a run's directory, a study's, or a policy's own folder."
 
 
 def evaluate_best(run: Run, environment: Environment, *, record: bool = True) -> Tracks:
@@ -305,11 +308,6 @@ def deployed_folder(path: Path) -> Path | None:
             raise CheckpointError(f"The study {path} has deployed no policy: {why}.")
         return path / "policy"
     return None
-
-
-# Parts of the names of settings that say what an order or a position costs.
-_COSTS = ("commission", "slippage", "spread", "swap", "fee", "cost", "interest", "funding")
-_REMEDY = "Give a run's directory, a study's, or a policy's own folder."
 
 
 def policy_facts(path: Path, member: int | None = None) -> dict[str, str]:

@@ -44,49 +44,11 @@ from slipstream.training.settings.trust import check_trust, enter
 # agent has a number of its own.
 STATE_VERSION = 1
 
-SHAPE = {"slipstream": str, "training": int, "agent": int}
-
-
-def state_version(config: RunConfig) -> dict[str, Any]:
-    """JSON-able numbers of what this version writes, and its name."""
-    agent = agent_class(config.agent).state_version
-    return {"slipstream": __version__, "training": STATE_VERSION, "agent": agent}
-
-
-def check_state_version(
-    written: Mapping[str, Any], config: RunConfig, what: str, read: str, again: str
-) -> None:
-    """Refuses to go on from a state of another meaning.
-
-    Args:
-        written: JSON that may hold a `state_version` as ``state``.
-        config: of the run or study.
-        what: its name for the user.
-        read: a command that still reads it; again: one that begins anew.
-
-    Raises:
-        VersionError: with the version that wrote it.
-    """
-    now = state_version(config)
-    before = written.get("state", now)
-    numbers = ("training", "agent")
-    if all(before[name] == now[name] for name in numbers):
-        return
-    old, new = (" and ".join(f"{n} {v[n]}" for n in numbers) for v in (before, now))
-    raise VersionError(
-        f"{what} was written by slipstream {before['slipstream']}, whose states (of {old}) mean "
-        f"something else than those of this one ({now['slipstream']}: {new}): it cannot be gone on "
-        f"with here. Use the version that wrote it, or begin anew with `{again}`. What is there "
-        f"can still be read: `{read}`."
-    )
-
-
+STATE_SHAPE = {"slipstream": str, "training": int, "agent": int}
 CONFIG, PROVENANCE, CHECKPOINTS = "config.yaml", "provenance.json", "checkpoints"
 RESULT, TENSORBOARD, REPORT = "result.json", "tensorboard", "report.html"
 EPISODES = "episodes.csv"  # of the report, a row each
 _FAULTS, _LONGEST = 20, 2_000  # faults whose texts are kept, and characters of one
-
-
 _SHAPES: dict[str, Any] = {
     RESULT: {
         **{"members": [{}], "progress": {}, "score_is": str, "chosen_on": str},
@@ -399,7 +361,7 @@ class Run(Summarised):
                     f"train again with `{again}`."
                 )
 
-        shape = {"progress": _PROGRESS, "bulk?": {}, "state": SHAPE}
+        shape = {"progress": _PROGRESS, "bulk?": {}, "state": STATE_SHAPE}
         found = checkpoint.load_newest(
             self.path / CHECKPOINTS, self.say, self.config.hash, shape, check
         )
@@ -592,3 +554,37 @@ def _fresh_name(name: str) -> Path:
         path = base.with_name(f"{base.name}-{number}")
         number += 1
     return path
+
+
+def state_version(config: RunConfig) -> dict[str, Any]:
+    """JSON-able numbers of what this version writes, and its name."""
+    agent = agent_class(config.agent).state_version
+    return {"slipstream": __version__, "training": STATE_VERSION, "agent": agent}
+
+
+def check_state_version(
+    written: Mapping[str, Any], config: RunConfig, what: str, read: str, again: str
+) -> None:
+    """Refuses to go on from a state of another meaning.
+
+    Args:
+        written: JSON that may hold a `state_version` as ``state``.
+        config: of the run or study.
+        what: its name for the user.
+        read: a command that still reads it; again: one that begins anew.
+
+    Raises:
+        VersionError: with the version that wrote it.
+    """
+    now = state_version(config)
+    before = written.get("state", now)
+    numbers = ("training", "agent")
+    if all(before[name] == now[name] for name in numbers):
+        return
+    old, new = (" and ".join(f"{n} {v[n]}" for n in numbers) for v in (before, now))
+    raise VersionError(
+        f"{what} was written by slipstream {before['slipstream']}, whose states (of {old}) mean "
+        f"something else than those of this one ({now['slipstream']}: {new}): it cannot be gone on "
+        f"with here. Use the version that wrote it, or begin anew with `{again}`. What is there "
+        f"can still be read: `{read}`."
+    )

@@ -40,6 +40,13 @@ changed no result."""
 
 ADDED = {"precision": "float32"}
 """Settings of `training` that files which we wrote may lack, and what those were trained with."""
+SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
+CONFIGS = (".yaml", ".yml", ".json")
+STUDY = "study"  # a sixth section, which `slipstream tune` reads and a run passes over
+CRYPTO = "crypto"  # what Cappuccino's command calls a portfolio of coins
+Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
+"""Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
+_COPIES_OF_AUTO = 8  # what every environment may have; where it divides, `auto` finds a number
 
 
 class TrainingConfig(Config):
@@ -168,15 +175,6 @@ class EvaluationConfig(Config):
         return (self.seed + 2**32) % 2**63
 
 
-SECTIONS = ("env", "agent", "training", "evaluation", "curriculum")
-CONFIGS = (".yaml", ".yml", ".json")
-STUDY = "study"  # a sixth section, which `slipstream tune` reads and a run passes over
-CRYPTO = "crypto"  # what Cappuccino's command calls a portfolio of coins
-
-Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
-"""Dotted path -> value, or ``a.b=c`` strings whose right side is YAML."""
-
-
 def read_target(target: str) -> dict[str, Any]:
     """The sections that a YAML file, a name, a ``.py`` file or ``gym:ID`` stands for."""
     if target.endswith(CONFIGS):
@@ -284,9 +282,6 @@ def unknown_section(name: str) -> str:
     if (setting := setting_of_agent(name)) is not None:
         return f"`{name}` is not a known section; did you mean `{setting}`?"
     return f"`{name}` is not a known section; {did_you_mean(name, SECTIONS)}"
-
-
-_COPIES_OF_AUTO = 8  # what every environment may have; where it divides, `auto` finds a number
 
 
 @dataclass(frozen=True)

@@ -26,73 +26,20 @@ from slipstream.training.environments.parts import Players, opponent_names
 from slipstream.training.settings.config import RunConfig, TrainingConfig
 
 _HALVED = ("widths", "horizon", "iteration", "num_envs")  # other values would seldom fit together
-
-
-def mends(
-    paths: Iterable[str], size: Callable[[str], int], enough: Callable[[str, int], bool]
-) -> dict[str, int]:
-    """The largest value of each setting that mends it alone; without those that cannot.
-
-    Args:
-        paths: of settings that are to be lowered, such as agent.widths.
-        size: what a setting is; 0 where there is none.
-        enough: whether a setting of at most that value is small enough; then lower ones are, too.
-
-    Returns:
-        Halves of what it is, where other sizes must agree with it; else two digits and zeros.
-    """
-    found = {}
-    for path in paths:
-        now = size(path)
-        if path.rpartition(".")[2] in _HALVED:
-            values = [now >> k for k in range(1, now.bit_length())]
-            best = [value for value in values if enough(path, value)]
-        else:
-            tens = range(len(str(now)))
-            known = {digits * 10**e for e in tens for digits in range(1, 100)}
-            values = sorted((value for value in known if value < now), reverse=True)
-            best = values[bisect.bisect_left(values, True, key=partial(enough, path)) :]
-        if best:
-            found[path] = best[0]
-    return found
-
-
-def size_of(config: RunConfig, path: str) -> int:
-    """A setting of a config, the largest layer of several; 0 where there is no such number."""
-    section, _, name = path.partition(".")
-    value = getattr(getattr(config, section), name, None) or 0
-    return max(value) if isinstance(value, tuple) else value
-
-
-def limited(config: RunConfig, path: str, most: int) -> RunConfig | None:
-    """A config with a setting, each layer of several, of at most a number.
-
-    None where the agent's other sizes do not agree with that.
-    """
-    section, _, name = path.partition(".")
-    part = getattr(config, section)
-    value = getattr(part, name)
-    less = tuple(min(one, most) for one in value) if isinstance(value, tuple) else min(value, most)
-    made = replace(config, **{section: part.model_copy(update={name: less})})
-    try:
-        return made.with_copies(made.num_envs)
-    except ConfigError:
-        return None
-
-
-def mended(found: Mapping[str, int]) -> str:
-    """What to do about a refusal, in a sentence."""
-    if not found:
-        return "No setting mends that alone: lower several of them, or take a larger machine."
-    listed = ", or ".join(f"{path} to {most:,}" for path, most in found.items())
-    return f"Each of these mends it alone: lower {listed}."
-
-
 LEAST_EPISODES = 4  # whole ones that a validation has time for, else there are fewer validations
 _SHORTEST = 100  # steps of an episode without a time limit
 MIN_ITERATIONS = 50  # as often, at least, is the policy improved and tried out
 MIN_EPISODES = 10  # of full length, that each copy has time for
 _MEMORY_SHARE = 0.8
+UPDATE_SHARE = 0.9  # of a run's time, from which on that is said
+_LESS = {
+    "batch": "smaller batches (agent.batch)",
+    "updates_per_step": "fewer updates a step (agent.updates_per_step; train_freq elsewhere)",
+    "epochs": "fewer epochs (agent.epochs)",
+    "widths": "smaller networks (agent.widths)",
+}
+_MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
+Learner = Literal["compiled", "torch"]
 
 
 @dataclass(frozen=True)
@@ -325,14 +272,64 @@ def _gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-UPDATE_SHARE = 0.9  # of a run's time, from which on that is said
-_LESS = {
-    "batch": "smaller batches (agent.batch)",
-    "updates_per_step": "fewer updates a step (agent.updates_per_step; train_freq elsewhere)",
-    "epochs": "fewer epochs (agent.epochs)",
-    "widths": "smaller networks (agent.widths)",
-}
-_MORE = 1.01  # of the budget: whole iterations nearly always make a few steps more
+def mends(
+    paths: Iterable[str], size: Callable[[str], int], enough: Callable[[str, int], bool]
+) -> dict[str, int]:
+    """The largest value of each setting that mends it alone; without those that cannot.
+
+    Args:
+        paths: of settings that are to be lowered, such as agent.widths.
+        size: what a setting is; 0 where there is none.
+        enough: whether a setting of at most that value is small enough; then lower ones are, too.
+
+    Returns:
+        Halves of what it is, where other sizes must agree with it; else two digits and zeros.
+    """
+    found = {}
+    for path in paths:
+        now = size(path)
+        if path.rpartition(".")[2] in _HALVED:
+            values = [now >> k for k in range(1, now.bit_length())]
+            best = [value for value in values if enough(path, value)]
+        else:
+            tens = range(len(str(now)))
+            known = {digits * 10**e for e in tens for digits in range(1, 100)}
+            values = sorted((value for value in known if value < now), reverse=True)
+            best = values[bisect.bisect_left(values, True, key=partial(enough, path)) :]
+        if best:
+            found[path] = best[0]
+    return found
+
+
+def size_of(config: RunConfig, path: str) -> int:
+    """A setting of a config, the largest layer of several; 0 where there is no such number."""
+    section, _, name = path.partition(".")
+    value = getattr(getattr(config, section), name, None) or 0
+    return max(value) if isinstance(value, tuple) else value
+
+
+def limited(config: RunConfig, path: str, most: int) -> RunConfig | None:
+    """A config with a setting, each layer of several, of at most a number.
+
+    None where the agent's other sizes do not agree with that.
+    """
+    section, _, name = path.partition(".")
+    part = getattr(config, section)
+    value = getattr(part, name)
+    less = tuple(min(one, most) for one in value) if isinstance(value, tuple) else min(value, most)
+    made = replace(config, **{section: part.model_copy(update={name: less})})
+    try:
+        return made.with_copies(made.num_envs)
+    except ConfigError:
+        return None
+
+
+def mended(found: Mapping[str, int]) -> str:
+    """What to do about a refusal, in a sentence."""
+    if not found:
+        return "No setting mends that alone: lower several of them, or take a larger machine."
+    listed = ", or ".join(f"{path} to {most:,}" for path, most in found.items())
+    return f"Each of these mends it alone: lower {listed}."
 
 
 def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
@@ -399,9 +396,6 @@ def began_anew(copies: int, total: int, name: str) -> str:
         "actions were taken again (it is not deterministic, or its episodes are too long): they "
         "begin fresh episodes, and the run differs from one that was never stopped."
     )
-
-
-Learner = Literal["compiled", "torch"]
 
 
 def learner_of(learner: str, device: str, image: bool) -> Learner:
