@@ -8,9 +8,9 @@ from gymnasium import spaces
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.process import AT, BEAT, PULSE_WORDS
 from slipstream.core.random import stream
-from slipstream.gym.copies import ForeignCopy, peeled, step_each
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.making import flat_spaces, make_gymnasium
+from slipstream.gym.sub_env import SubEnv, peeled, step_each
 from slipstream.kernels.contract import blank, random_actions
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import member_indices
@@ -60,7 +60,7 @@ def toys(num_envs=2, seeds=(3,), at_end=RESET, **kwargs):
 
 def inner(env, e):
     """The environment of copy e, inside all wrappers."""
-    return env.copies._copies.copies[e].unwrapped
+    return env.copies.copies.copies[e].unwrapped
 
 
 def begun(env):
@@ -270,7 +270,8 @@ def test_every_episode_has_the_seed_of_its_number():
             return super().reset(seed=seed)
 
     env = Seeds()
-    copy = ForeignCopy(env, "seeds", 0)
+    copy = SubEnv("seeds", 0)
+    copy.adopt(env)
     asked = [(2, 5, e) for e in [*range(70), 3, 40, 39]] + [(2, 6, 39), (3, 6, 39), (3, 6, 40)]
     for numbers in asked:
         copy.reset(numbers[2], seed=copy.seed_of(*numbers))
@@ -341,7 +342,8 @@ def test_choices_are_one_hot_and_their_scale_is_fixed():
 def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
     """Twice: the first episode is stepped through the wrappers, which check its first calls."""
     env = gymnasium.make("CartPole-v1", max_episode_steps=7)
-    copy = ForeignCopy(env, "CartPole-v1", 0)
+    copy = SubEnv("CartPole-v1", 0)
+    copy.adopt(env)
     rewards, hand = [0.0], [0] * PULSE_WORDS
     seen, ends = [], []
 

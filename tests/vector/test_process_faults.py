@@ -139,7 +139,7 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
         out = blank(env)
         env.reset(out.obs)
-        pids = [link.pid for link in env.copies.workers.links]
+        pids = [link.pid for link in env.copies.links]
         first = out.obs.copy()
         env.step(actions_for(env), out, 0)
         env.step(actions_for(env, 1), out, 1)
@@ -158,7 +158,7 @@ def test_a_copy_that_fails_is_begun_again_alone(how, tmp_path):
         )
         env.step(actions_for(env), out, 2)
         assert out.valid.all() and out.obs[:, 0].tolist() == [3, 1, 3, 3]
-        assert pids == [link.pid for link in env.copies.workers.links], "in the same processes"
+        assert pids == [link.pid for link in env.copies.links], "in the same processes"
 
 
 @pytest.mark.long
@@ -179,12 +179,12 @@ def test_a_copy_may_hang_in_the_step_in_which_its_neighbour_begins_again(tmp_pat
     with faulty("sleep", str(tmp_path / "mark"), limit=2) as env:
         out = blank(env)
         env.reset(out.obs)
-        pids = [link.pid for link in env.copies.workers.links]
+        pids = [link.pid for link in env.copies.links]
         env.step(actions_for(env), out, 0)
         env.step(actions_for(env, 1), out, 1)  # copy 0 of the same worker has ended
         assert out.valid.tolist() == [True, False, True, True]
         assert out.truncated.all() and [fault.kind for fault in env.drain_faults()] == ["hung"]
-        assert pids == [link.pid for link in env.copies.workers.links], "in the same processes"
+        assert pids == [link.pid for link in env.copies.links], "in the same processes"
 
 
 def test_a_hang_says_where_it_was(tmp_path):
@@ -203,9 +203,7 @@ def test_a_signal_for_a_call_that_has_come_back_hits_nobody(tmp_path):
         env.send([0, 1, 0, 0])
         while not mark.exists():
             time.sleep(0.001)
-        os.kill(
-            env.copies.workers.links[0].pid, HANG_SIGNAL
-        )  # nobody said that this call takes too long
+        os.kill(env.copies.links[0].pid, HANG_SIGNAL)  # nobody said that this call takes too long
         Path(f"{mark}.go").touch()
         assert env.recv().valid.all() and not env.drain_faults()
 
@@ -217,7 +215,7 @@ def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
     with faulty(how, str(tmp_path / "mark")) as env:
         out = blank(env)
         env.reset(out.obs)
-        lost = env.copies.workers.links[0].pid
+        lost = env.copies.links[0].pid
         env.step(actions_for(env), out, 0)
         env.step(actions_for(env, 1), out, 1)
         assert out.valid.tolist() == [False, False, True, True]
@@ -237,14 +235,14 @@ def test_a_worker_that_is_lost_is_replaced(how, tmp_path):
             t += 1
             time.sleep(0.002)
         assert out.valid.all() and out.obs[:2, 0].tolist() == [1, 1]
-        assert env.copies.workers.links[0].pid != lost
+        assert env.copies.links[0].pid != lost
 
 
 def test_a_worker_killed_while_nobody_steps(tmp_path):
     with faulty("error", copies=2, workers=1) as env:
         out = blank(env)
         env.reset(out.obs)
-        os.kill(env.copies.workers.links[0].pid, signal.SIGKILL)
+        os.kill(env.copies.links[0].pid, signal.SIGKILL)
         env.step(actions_for(env), out, 0)
         assert not out.valid.any() and out.truncated.all()
         env.step(actions_for(env), out, 1)  # waits, for there is nothing else to step
@@ -256,7 +254,7 @@ def test_the_server_of_workers_killed(tmp_path):
     with faulty("error", copies=2, workers=2) as env:
         out = blank(env)
         env.reset(out.obs)
-        os.kill(env.copies.workers._crowd._launcher._server.pid, signal.SIGKILL)
+        os.kill(env.copies._crowd._launcher._server.pid, signal.SIGKILL)
         until = time.monotonic() + PATIENCE_SECONDS
         for t in itertools.count():
             env.step(actions_for(env), out, t)
@@ -371,7 +369,7 @@ def test_tests_may_ask_for_an_error_at_once(tmp_path):
         env.reset(out.obs)
         with pytest.raises(KernelError) as error:
             env.step(actions_for(env, 3), out, 0)
-        pid, said = env.copies.workers.links[1].pid, str(error.value)
+        pid, said = env.copies.links[1].pid, str(error.value)
         for part in (
             "environment 3",
             f"process {pid}",
@@ -431,8 +429,8 @@ class Slow(gymnasium.Env):  # of the main program, and without a guard around it
 
 env = ForeignEnv(lambda: Slow(), *member_indices([0], 4), workers=2, method=sys.argv[1])
 env.reset(blank(env).obs)
-server = env.copies.workers._crowd._launcher._server
-links = [link.pid for link in env.copies.workers.links]
+server = env.copies._crowd._launcher._server
+links = [link.pid for link in env.copies.links]
 print(json.dumps(links + ([server.pid] if server else [])))
 sys.stdout.flush()
 if sys.argv[2] == "raise":

@@ -167,7 +167,7 @@ def test_an_evaluation_has_each_episode_once_whoever_is_killed():
             out, every = blank(env), np.arange(4)
             if kill:
                 env.reset(out.obs)
-                os.kill(env.copies.workers.links[0].pid, signal.SIGKILL)
+                os.kill(env.copies.links[0].pid, signal.SIGKILL)
             env.begin(every, every + 10, 7, out.obs)
             found = {}
             for t in range(100_000):
@@ -177,7 +177,7 @@ def test_an_evaluation_has_each_episode_once_whoever_is_killed():
                     assert copy not in found
                     found[copy] = length
                     if kill and len(found) == 1:  # one is held, the others are not
-                        os.kill(env.copies.workers.links[copy // 2].pid, signal.SIGKILL)
+                        os.kill(env.copies.links[copy // 2].pid, signal.SIGKILL)
                 if len(found) == 4:
                     return found
             raise AssertionError("an episode never ended")

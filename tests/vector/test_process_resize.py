@@ -68,12 +68,12 @@ def test_episodes_go_on_and_new_ones_are_those_of_a_larger_environment(workers):
         both(4, 5)
         assert np.array_equal(env.resize(2), wanted.obs[:2])
         both(2, 5)
-        assert len(env.copies.workers.links) == {1: 1, 2: 1, 3: 2}[workers]
+        assert len(env.copies.links) == {1: 1, 2: 1, 3: 2}[workers]
         rows = env.resize(9)
         assert np.array_equal(rows[:2], wanted.obs[:2])
         assert np.array_equal(rows[4:], first[4:]), "they begin as in a larger environment"
-        assert len(env.copies.workers.links) == workers
-        loads = [link.load for link in env.copies.workers.links]
+        assert len(env.copies.links) == workers
+        loads = [link.load for link in env.copies.links]
         assert sum(loads) == 9 and max(loads) - min(loads) <= 3
         for n in (5, 7, 3, 8):
             env.resize(n)

@@ -46,7 +46,7 @@ def test_workers_sleep_while_nothing_is_asked():
         env.reset(seed=1)
         env.step([0, 1, 0, 1, 0, 1])
         until = time.monotonic() + 20
-        while not all(link.words[ASLEEP] for link in env.copies.workers.links):
+        while not all(link.words[ASLEEP] for link in env.copies.links):
             assert time.monotonic() < until
             time.sleep(0.01)
         env.step([0, 1, 0, 1, 0, 1])

@@ -35,7 +35,7 @@ def made(pool, copies=4, env="CartPole-v1", workers=2):
 
 
 def pids(env):
-    return {link.pid for link in env.copies.workers.links}
+    return {link.pid for link in env.copies.links}
 
 
 def test_workers_are_used_again_and_end_with_the_pool(budget):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import FaultPolicy
-from slipstream.gym.driver import Arrays, CopyDriver, SerialDriver
+from slipstream.gym.driver import Arrays, SerialDriver
 from slipstream.gym.form import copies_layout
 from slipstream.gym.infos import NOTHING, InfoTable
 from slipstream.gym.job import Assignment, CopyScheduler, Foreign, registered
@@ -129,7 +129,7 @@ class ForeignEnv(VectorEnv):
         self._over = np.zeros(self.num_envs, np.bool_)  # held, and somebody has been told
         layout = self._layout(self.num_envs)
         job = partial(Assignment, what, at_end=at_end, restart=restart, scheduler=scheduler)
-        self.copies: CopyDriver
+        self.copies: SerialDriver | ProcessDriver
         if not apart:
             self.copies = SerialDriver(layout, job, first, num_envs=self.num_envs, name=name)
         else:

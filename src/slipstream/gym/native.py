@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import FaultPolicy
-from slipstream.gym.driver import CopyDriver, SerialDriver
+from slipstream.gym.driver import SerialDriver
 from slipstream.gym.form import NativeForm, native_layout
 from slipstream.gym.infos import NOTHING, InfoReader, Signature, Told
 from slipstream.gym.job import (
@@ -79,7 +79,7 @@ class NativeEnv:
         self._layout = partial(native_layout, self._observations, self._actions)
         layout = self._layout(num_envs)
         job = partial(Assignment, what, at_end=at_end, restart=self._restart)
-        self.copies: CopyDriver
+        self.copies: SerialDriver | ProcessDriver
         if backend == "serial":
             self.copies = SerialDriver(
                 layout,
@@ -91,7 +91,7 @@ class NativeEnv:
             )
             return
         try:
-            self.copies = driver = ProcessDriver(
+            driver = ProcessDriver(
                 layout,
                 num_envs,
                 job,
@@ -102,6 +102,7 @@ class NativeEnv:
                 crowd=crowd,
             )
             driver.start()
+            self.copies = driver
         finally:
             probe.close()
 

@@ -28,6 +28,7 @@ from slipstream.core.process import AT, BEAT, START_SECONDS, work_for
 from slipstream.gym.copies import ForeignCopies
 from slipstream.gym.job import Assignment, CopyScheduler, LongestWaiting
 from slipstream.gym.making import HangError
+from slipstream.gym.process.faults import Fault
 from slipstream.gym.process.shared_memory import (
     ANYWHERE,
     ASKED,
@@ -156,7 +157,7 @@ class _Worker:
         self._poller = select.poll()
         self._poller.register(self._go.fds[0], select.POLLIN)
         self._poller.register(self._pipe.fileno(), 0)  # tells only that the other end is gone
-        self._inside = False
+        self._left = (0, 0)  # `BEAT` and `AT` of the newest call that was ended as hanging
         self._stack = ""
         self.copies: Any = None
 
@@ -169,8 +170,7 @@ class _Worker:
         words = self.words
         last = words[ORDER]
         try:
-            self.copies = ForeignCopies(job, self._block.arrays, self._report, self._at_hand)
-            self.copies.hand = words
+            self.copies = ForeignCopies(job, self._block.arrays, self._report, words)
             self.copies.make()
         except Exception as error:
             self._pipe.send(("failed", _portable(error)))
@@ -277,36 +277,20 @@ class _Worker:
         call(self._block.arrays, *arguments)
         old.close()
 
-    def _at_hand(self, copy: int | None) -> None:
-        if copy is None:
-            self._inside = False
-            return
-        words = self.words
-        words[AT] = copy
-        words[BEAT] += 1
-        self._inside = True
-
-    def _report(
-        self,
-        kind: str,
-        copy: int,
-        episode: int,
-        step: int,
-        action: list[Any],
-        text: str,
-        error: BaseException,
-    ) -> None:
-        if kind == "hung":
-            text = f"the call took too long; it was here:\n{self._stack}"
+    def _report(self, fault: Fault) -> None:
+        error = fault.error
+        assert error is not None
+        if fault.kind == "hung":
+            fault = fault._replace(text=f"the call took too long; it was here:\n{self._stack}")
         self.words[REPORTS] += 1
-        cause = _travelling(error.__cause__ or error)
-        self._pipe.send(("fault", (kind, copy, episode, step, action, text, cause)))
+        self._pipe.send(("fault", fault._replace(error=_travelling(error.__cause__ or error))))
 
     def _hung(self, _signal: int, frame: Any) -> None:
         words = self.words
-        meant = (words[WARNED], words[WARNED + 1])
-        if self._inside and meant == (words[BEAT], words[AT]):  # else that call has come back
-            self._inside = False
+        meant, call = (words[WARNED], words[WARNED + 1]), (words[BEAT], words[AT])
+        # Else that call has come back, or is being left already.
+        if words[BEAT] % 2 and meant == call != self._left:
+            self._left = call
             self._stack = "".join(traceback.format_stack(frame)[-8:])
             raise HangError
 
