@@ -18,22 +18,9 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.process import AT, BEAT, PULSE_WORDS
 from slipstream.core.random import stream
-from slipstream.gym.infos import (
-    APART,
-    NOTHING,
-    InfoTable,
-    Signature,
-    Told,
-    episode_numbers,
-)
+from slipstream.gym.infos import APART, NOTHING, InfoTable, Signature, Told, episode_numbers
 from slipstream.gym.job import NEXT_STEP, SAME_STEP, Assignment, register
-from slipstream.gym.making import (
-    LOOK_SECONDS,
-    HangError,
-    refuse_shared,
-    same_spaces,
-    text_of,
-)
+from slipstream.gym.making import LOOK_SECONDS, HangError, refuse_shared, same_spaces, text_of
 from slipstream.gym.masks import among_allowed, in_info, method_of
 from slipstream.gym.process.faults import TRIES, Fault, backoff
 from slipstream.gym.sub_env import SEED_MASK, SubEnv, step_each

@@ -17,14 +17,7 @@ from slipstream.gym.driver import Arrays, SerialDriver
 from slipstream.gym.form import copies_layout
 from slipstream.gym.infos import NOTHING, InfoTable
 from slipstream.gym.job import Assignment, CopyScheduler, Foreign, registered
-from slipstream.gym.making import (
-    flat_spaces,
-    make_gymnasium,
-    name_of,
-    raised,
-    shut,
-    theirs,
-)
+from slipstream.gym.making import flat_spaces, make_gymnasium, name_of, raised, shut, theirs
 from slipstream.gym.masks import offers_mask, with_mask_apart
 from slipstream.gym.process.driver import ProcessDriver
 from slipstream.gym.process.faults import Fault
@@ -135,8 +128,8 @@ class ForeignEnv(VectorEnv):
         else:
             self.copies = driver = ProcessDriver(
                 layout,
-                self.num_envs,
                 job,
+                num_envs=self.num_envs,
                 name=name,
                 leave=self._leave,
                 workers=workers,

@@ -178,11 +178,7 @@ class Shaped(Protocol):
 
 
 def copies_layout(
-    spec: Spec,
-    leaves: Sequence[Shaped],
-    num_envs: int,
-    *,
-    log: tuple[int, Any] = (0, np.int64),
+    spec: Spec, leaves: Sequence[Shaped], num_envs: int, *, log: tuple[int, Any] = (0, np.int64)
 ) -> Layout:
     """All that E copies share with who trains on them.
 

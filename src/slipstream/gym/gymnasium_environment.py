@@ -95,8 +95,7 @@ class GymnasiumConfig(Config):
         "logged returns are without them",
     )
     metrics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (),
-        description='to follow: names in the last info of an episode, or in its "episode"',
+        (), description='to follow: names in the last info of an episode, or in its "episode"'
     )
 
     @field_validator("wrappers", "training_wrappers", mode="before")
@@ -223,11 +222,7 @@ class GymnasiumEnvironment(Tunable):
         return processes_pay(self._seconds, copies, self.stepping.workers)
 
     def _in_processes(
-        self,
-        seeds: NDArray[np.uint64],
-        indices: NDArray[np.uint64],
-        evaluates: bool,
-        **more: Any,
+        self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], evaluates: bool, **more: Any
     ) -> VectorEnv:
         pool = WorkerPool.current()
         workers, way = self.stepping.workers, self.way(len(seeds))
@@ -501,14 +496,7 @@ def first_steps(
     patient = patient._replace(per_minute=_PATIENT, in_a_row=_PATIENT)
     try:
         copies = ForeignEnv(
-            env,
-            one,
-            one,
-            kwargs=kwargs,
-            spec=spec,
-            workers=1,
-            policy=patient,
-            crowd=crowd,
+            env, one, one, kwargs=kwargs, spec=spec, workers=1, policy=patient, crowd=crowd
         )
     except SlipstreamError:
         return 0.0

@@ -20,14 +20,7 @@ from slipstream.core.process import FaultPolicy
 from slipstream.gym.driver import SerialDriver
 from slipstream.gym.form import NativeForm, native_layout
 from slipstream.gym.infos import NOTHING, InfoReader, Signature, Told
-from slipstream.gym.job import (
-    DISABLED,
-    NEXT_STEP,
-    SAME_STEP,
-    Assignment,
-    Foreign,
-    registered,
-)
+from slipstream.gym.job import DISABLED, NEXT_STEP, SAME_STEP, Assignment, Foreign, registered
 from slipstream.gym.making import make_gymnasium, name_of
 from slipstream.gym.process.driver import ProcessDriver
 from slipstream.gym.process.faults import Fault
@@ -40,69 +33,102 @@ _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
 
 
 class NativeEnv:
-    """Copies that are stepped together; see `native_env`.
+    """E copies of environments, stepped in this process or in workers.
 
     The arrays are overwritten by the next call; `observation` and its like return fresh ones.
+
+    Args:
+        envs: [E] ids, or what makes a copy when called; the first is made here to look at.
+        backend: "serial" or "process".
+        at_end: NEXT_STEP, SAME_STEP or DISABLED: what follows the end of an episode.
+        workers, method, policy, crowd: of backend "process"; see `ForeignEnv`.
+        fixed: observations have places of fixed size if their space allows it; else they are
+            handed over pickled, as they must be if it does not.
+        alike: all copies must have the same observation space; else only its form.
+        kwargs: keyword arguments of every id, or of what makes a copy.
+        wrap: a wrapper that is laid around every copy.
 
     Attributes:
         num_envs: E.
         observation_space, action_space: of the first copy; metadata, spec, render_mode: likewise.
         copies: who steps them.
+
+    Raises:
+        ConfigError, ResourceError, KernelError: they cannot be made.
     """
 
     def __init__(
         self,
-        probe: Any,
-        what: Foreign,
-        num_envs: int,
-        at_end: int,
-        policy: FaultPolicy,
+        envs: Sequence[Any],
         *,
-        backend: str,
+        backend: str = "serial",
+        at_end: int = NEXT_STEP,
         workers: int | None = None,
         method: str = "forkserver",
+        policy: FaultPolicy = RAISE,
+        fixed: bool = True,
+        alike: bool = True,
         crowd: Crowd | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        wrap: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.num_envs, self.what, self.backend = num_envs, what, backend
-        self._assigned = what.assigned
+        if not envs:
+            raise ConfigError("An environment of no copies was asked for; give at least one.")
+        if backend not in ("serial", "process"):
+            raise ConfigError(
+                f"Foreign environments are stepped by `serial` or `process`; `{backend}` is "
+                "neither."
+            )
+        probe, name, given = make_gymnasium(envs[0], kwargs), name_of(envs[0]), dict(kwargs or {})
+        shown, acted = probe.observation_space, probe.action_space
+        try:
+            placed = fixed and NativeForm(shown).fixed
+        except RecursionError:
+            raise ConfigError(f"{name}, observations: {ENDLESS}") from None
+        what = Foreign(
+            tuple(envs),
+            name,
+            shown,
+            acted,
+            kwargs=given,
+            alike=alike,
+            fixed=placed,
+            registered=registered(envs),
+            wrap=wrap,
+        )
+        probe = probe if wrap is None else wrap(probe)
+        self.num_envs, self.backend, self._assigned = len(envs), backend, what.assigned
         # Clients may change theirs; copies that are made later are compared with the first one's.
-        self.observation_space, self.action_space = deepcopy((what.shown, what.acted))
+        self.observation_space, self.action_space = deepcopy((shown, acted))
         self.metadata = dict(getattr(probe, "metadata", {}) or {})
         self.spec = getattr(probe, "spec", None)
         self.render_mode = getattr(probe, "render_mode", None)
-        self._observations = NativeForm(what.shown, what.fixed)
-        self._actions = NativeForm(what.acted)
+        self._observations, self._actions = NativeForm(shown, placed), NativeForm(acted)
         self._infos = InfoReader(self)
         self._restart = policy.on_fault == "restart"
         self._pending: tuple[str, list[Any] | None] | None = None
         self._found: list[Any] = []  # observations without a place in the arrays
         self._layout = partial(native_layout, self._observations, self._actions)
-        layout = self._layout(num_envs)
         job = partial(Assignment, what, at_end=at_end, restart=self._restart)
+        layout = self._layout(self.num_envs)
         self.copies: SerialDriver | ProcessDriver
         if backend == "serial":
             self.copies = SerialDriver(
-                layout,
-                job,
-                probe,
-                num_envs=num_envs,
-                name=what.name,
-                policy=policy,
+                layout, job, probe, num_envs=self.num_envs, name=name, policy=policy
             )
             return
         try:
-            driver = ProcessDriver(
+            self.copies = driver = ProcessDriver(
                 layout,
-                num_envs,
                 job,
-                name=what.name,
+                num_envs=self.num_envs,
+                name=name,
                 workers=workers,
                 method=method,
                 policy=policy,
                 crowd=crowd,
             )
             driver.start()
-            self.copies = driver
         finally:
             probe.close()
 
@@ -458,69 +484,5 @@ class NativeEnv:
         return options
 
 
-# Long: a line for each argument.
-def native_env(
-    envs: Sequence[Any],
-    *,
-    backend: str = "serial",
-    at_end: int = NEXT_STEP,
-    workers: int | None = None,
-    method: str = "forkserver",
-    policy: FaultPolicy = RAISE,
-    fixed: bool = True,
-    alike: bool = True,
-    crowd: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    wrap: Callable[[Any], Any] | None = None,
-) -> NativeEnv:
-    """E copies of foreign environments, stepped in this process or in workers.
-
-    Args:
-        envs: [E] ids, or what makes a copy when called; the first is made here to look at.
-        backend: "serial" or "process".
-        at_end: NEXT_STEP, SAME_STEP or DISABLED: what follows the end of an episode.
-        workers, method, policy, crowd: of backend "process"; see `ForeignEnv`.
-        fixed: observations have places of fixed size where their space allows it; else they are
-            handed over pickled, as they must be where it does not.
-        alike: all copies must have the same observation space; else only its form.
-        kwargs: keyword arguments of every id, or of what makes a copy.
-        wrap: a wrapper that is laid around every copy.
-
-    Raises:
-        ConfigError, ResourceError, KernelError: they cannot be made.
-    """
-    if not envs:
-        raise ConfigError("An environment of no copies was asked for; give at least one.")
-    probe = make_gymnasium(envs[0], kwargs)
-    name = name_of(envs[0])
-    try:
-        placed = NativeForm(probe.observation_space).fixed
-    except RecursionError:
-        raise ConfigError(f"{name}, observations: {ENDLESS}") from None
-    what = Foreign(
-        tuple(envs),
-        name,
-        probe.observation_space,
-        probe.action_space,
-        kwargs=dict(kwargs or {}),
-        alike=alike,
-        fixed=fixed and placed,
-        registered=registered(envs),
-        wrap=wrap,
-    )
-    probe = probe if wrap is None else wrap(probe)
-    if backend not in ("serial", "process"):
-        raise ConfigError(
-            f"Foreign environments are stepped by `serial` or `process`; `{backend}` is neither."
-        )
-    return NativeEnv(
-        probe,
-        what,
-        len(envs),
-        at_end,
-        policy,
-        backend=backend,
-        workers=workers,
-        method=method,
-        crowd=crowd,
-    )
+native_env = NativeEnv
+"""The name that documentation and adapters use."""

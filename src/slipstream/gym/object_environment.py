@@ -20,10 +20,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.fold_plan import FoldPlan
-from slipstream.gym.gymnasium_environment import (
-    GymnasiumEnvironment,
-    GymnasiumKind,
-)
+from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.gym.making import Wrapped, Wrappers
 from slipstream.gym.trainable import check_trainable
 from slipstream.gym.vector_environment import BatchedCopies, VectorEnvironment, VectorKind, door_of

@@ -230,12 +230,7 @@ class SubEnv:
         return self.failure("step", what)
 
     def checked(
-        self,
-        paid: Any,
-        terminated: Any,
-        truncated: Any,
-        last: Callable[[int], list[Any]],
-        t: int,
+        self, paid: Any, terminated: Any, truncated: Any, last: Callable[[int], list[Any]], t: int
     ) -> tuple[float, bool, bool]:
         """Converts what came in other types, or raises if it cannot be used.
 

@@ -22,10 +22,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.process import OverdueError, start_seconds, time_limit
 from slipstream.core.random import stream
-from slipstream.gym.gymnasium_environment import (
-    GymnasiumEnvironment,
-    GymnasiumKind,
-)
+from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.gym.making import flat_spaces, import_named, never_made, shut
 from slipstream.gym.masks import (
     METHOD,

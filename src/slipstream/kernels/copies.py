@@ -229,12 +229,7 @@ class KernelVectorEnv(VectorEnv):
                 self.book["limit"] = 1 + np.asarray(first, dtype=np.int64)
 
     def step_rows(
-        self,
-        actions: NDArray[Any],
-        out: StepOut,
-        t: int = 0,
-        lo: int = 0,
-        hi: int | None = None,
+        self, actions: NDArray[Any], out: StepOut, t: int = 0, lo: int = 0, hi: int | None = None
     ) -> None:
         """Steps the copies lo..hi-1, by default all; the rows are those of all."""
         obs, reward, terminated, truncated, valid, mask = out

@@ -71,8 +71,8 @@ class ProcessDriver(CopyDriver):
 
     Args:
         layout: of the block, with `state_arrays`.
-        num_envs: E.
         job: makes an `Assignment` of `layout`, `ranges` and `spin`.
+        num_envs: E.
         name: of the environment, for messages.
         leave, repeats: see `Losses`.
         workers: W; the machine's cores unless given.
@@ -93,9 +93,9 @@ class ProcessDriver(CopyDriver):
     def __init__(
         self,
         layout: Layout,
-        num_envs: int,
         job: Callable[..., Assignment],
         *,
+        num_envs: int,
         name: str,
         leave: Callable[[NDArray[np.int64]], None] = lambda rows: None,
         workers: int | None = None,
@@ -356,12 +356,11 @@ class ProcessDriver(CopyDriver):
             self.ledger.add(value._replace(worker=link.number, pid=link.pid))
         elif what == "answer":
             self._answers[link.number] = value
-        else:  # an error of all its copies
-            link.heard += what == "error"
+        else:  # it could not make its copies
             self._error = self._error or value
 
     def raise_error(self) -> None:
-        """Raises what went wrong in all copies of a worker at once."""
+        """Raises why a worker could not begin its job."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error

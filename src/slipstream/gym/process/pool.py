@@ -1,7 +1,12 @@
-"""Worker processes, with work and without: started, lent to environments, taken back, ended."""
+"""Worker processes, with work and without: started, lent to environments, taken back, ended.
+
+A `Crowd` belongs to one environment unless it is a `WorkerPool`, which several share: its workers
+stay alive in between, and a `Budget` counts the copies of all pools of a user.
+"""
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import json
 import os
@@ -40,7 +45,6 @@ class Crowd:
         self.kept = kept
         self._idle: list[Link] = []
         self._busy: set[Link] = set()
-        self._users = 0
         self._lock = threading.RLock()
 
     def take(self) -> Link:
@@ -103,13 +107,13 @@ class Crowd:
         link.close()
 
     def claim(self, copies: int, name: str) -> None:
-        """Told before copies are made; a pool with a budget may refuse."""
+        """Is called before copies are made; a pool with a budget may refuse."""
 
     def started(self, copies: int, name: str, pids: list[int]) -> None:
-        """Told when copies were made by these processes."""
+        """Is called when copies were made by these processes."""
 
     def release(self, copies: int) -> None:
-        """Told when copies are closed."""
+        """Is called when copies are closed."""
 
     @property
     def all_pids(self) -> list[int]:
@@ -126,9 +130,8 @@ class Crowd:
         """Ends the processes without work, and who starts them."""
         self.give_back([])
         with self._lock:
-            idle, self._idle = self._idle, []
-            for link in idle:
-                self._bury(link)
+            while self._idle:
+                self._bury(self._idle.pop())
             self._launcher.close()
 
 
@@ -265,7 +268,7 @@ class WorkerPool(Crowd):
         self.memory = _SHARE * total_memory() if memory_mib is None else memory_mib * 2**20
         self._budget = budget or Budget()
         self._each: dict[str, float] = {}  # bytes of a copy, by environment
-        self._mine = 0
+        self._mine, self._counted = 0, True
         self._pid = os.getpid()
 
     @classmethod
@@ -280,6 +283,9 @@ class WorkerPool(Crowd):
         Raises:
             ResourceError: they did not, or there is too little memory.
         """
+        if not self._counted:
+            self.check_memory(copies, name)
+            return
         until = time.monotonic() + self.wait
         while True:
             given, taken = self._budget.take(copies, self.max_concurrent_envs)
@@ -316,19 +322,23 @@ class WorkerPool(Crowd):
 
     def started(self, copies: int, name: str, pids: list[int]) -> None:
         """Measures what copies take that have just been made."""
-        self._each[name] = sum(map(memory_of, pids)) / copies
+        if self._counted:
+            self._each[name] = sum(map(memory_of, pids)) / copies
 
     def release(self, copies: int) -> None:
         """Gives copies back."""
-        self._mine -= copies
-        self._budget.give(copies)
+        if self._counted:
+            self._mine -= copies
+            self._budget.give(copies)
 
     def beside(self) -> Crowd:
         """Its workers for copies that step only while those of a lease wait: they are not counted.
 
         An evaluation is such: a training of as many copies as there may be could never have one.
         """
-        return _Beside(self)
+        beside = copy.copy(self)
+        beside._counted = False
+        return beside
 
     @property
     def used(self) -> float:
@@ -342,15 +352,3 @@ class WorkerPool(Crowd):
     def __exit__(self, *_: object) -> None:
         WorkerPool._current = None
         self.close()
-
-
-class _Beside(Crowd):
-    """A pool without its count; see `WorkerPool.beside`."""
-
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
-        self.take, self.start = pool.take, pool.start  # type: ignore[method-assign]
-        self.ending, self.give_back = pool.ending, pool.give_back  # type: ignore[method-assign]
-
-    def claim(self, copies: int, name: str) -> None:
-        self._pool.check_memory(copies, name)

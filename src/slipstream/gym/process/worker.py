@@ -1,4 +1,10 @@
-"""A worker process: waits for orders in shared words, steps its copies, reports what fails."""
+"""A worker process that steps copies: its own side (`run`), and its parent's side (`Link`).
+
+The parent writes an order into shared words; the worker does it and writes that it is done. Copies
+write into the block between an order and its end only, so that nobody reads what is being written.
+Jobs, questions, answers and faults travel through a pipe. A call that takes too long is ended by a
+signal, and by killing the worker if that does not help.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +23,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,7 +33,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.process import AT, BEAT, START_SECONDS, work_for
 from slipstream.gym.copies import ForeignCopies
-from slipstream.gym.job import Assignment, CopyScheduler, LongestWaiting
+from slipstream.gym.job import Assignment, LongestWaiting
 from slipstream.gym.making import HangError
 from slipstream.gym.process.faults import Fault
 from slipstream.gym.process.shared_memory import (
@@ -53,65 +60,20 @@ from slipstream.gym.process.shared_memory import (
     spin,
 )
 
-_FORGET = 0.9  # of a copy's measured cost that a new measurement leaves
-
-
-def serve(worker: Any, scheduler: CopyScheduler | None, order: int) -> None:
-    """Steps copies whose `wanted` is ahead of `served`, until something else is ordered.
-
-    Args:
-        worker: whose copies; it rings after each.
-        scheduler: which is next.
-        order: the number of the order that this follows.
-    """
-    scheduler = scheduler or LongestWaiting()
-    words, copies = worker.words, worker.copies
-    rows = np.array(copies.rows)
-    asked = -1
-    queue: list[int] = []
-    since: dict[int, float] = {}
-    cost = [0.0] * len(rows)
-    while words[ORDER] == order:
-        if words[ASKED] != asked:
-            asked = words[ASKED]
-            now = time.monotonic()
-            missing = copies.at["wanted"][rows] != copies.at["served"][rows]
-            waiting = np.flatnonzero(missing).tolist()
-            since = {i: since.get(i, now) for i in waiting}
-            waited = [now - since[i] for i in waiting]
-            chosen = scheduler.order(waiting, waited, [cost[i] for i in waiting])
-            queue = _whole(chosen, waiting)[::-1]
-        if not queue:
-            worker.sleep(lambda seen=asked: words[ASKED] != seen or words[ORDER] != order)
-            continue
-        i = queue.pop()
-        began = time.perf_counter()
-        copies.step_one(i)
-        spent = time.perf_counter() - began
-        cost[i] = spent if cost[i] == 0.0 else _FORGET * cost[i] + (1.0 - _FORGET) * spent
-        since.pop(i, None)
-        row = copies.rows[i]
-        copies.at["served"][row] = copies.at["wanted"][row]
-        worker.done.ring()
-
-
-def _whole(chosen: Any, waiting: list[int]) -> list[int]:
-    """What a scheduler said, without strangers, and with those that it forgot at the end."""
-    left = dict.fromkeys(waiting)
-    known = [int(i) for i in chosen if left.pop(int(i), 0) is None]
-    return [*known, *left]
-
-
 STEP_ALL, BEGIN, BEGIN_LOST, REPLAY, TALK, SERVE, REST, LEAVE = range(1, 9)
 """Orders: step; begin the selected copies, or all where a lost worker's stood; replay the selected
 ones; answer a message on the pipe; step single copies as they are asked for; close the copies and
-wait for another job; end. Copies write into the block between an order and its end only, so that
-nobody reads what is being written."""
+wait for another job; end."""
+DOWN, IDLE, STARTING, UP = range(4)
+"""States of a worker: without a process, without a job, making its copies, ready for orders."""
 
 HANG_SIGNAL = signal.SIGUSR1 if hasattr(signal, "SIGUSR1") else signal.SIGTERM
 DESCRIPTORS = 5  # pipe, words, last words, and two of the bell "go"
 _SOON = 4  # times the usual, for which a worker looks for an order after one that came so fast
 _OF_A_JOB = 3  # block, and two of the bell "done"
+_FORGET = 0.9  # of a copy's measured cost that a new measurement leaves
+_GRACE_SECONDS = 1.0  # after the signal that ends a hanging call, before the worker is killed
+_WORDS_BYTES = 20_000  # of a worker's last words that are kept
 
 
 def run(fds: Sequence[int], parent: int) -> None:
@@ -143,6 +105,8 @@ def run(fds: Sequence[int], parent: int) -> None:
 
 
 class _Worker:
+    """The worker in its own process."""
+
     def __init__(self, fds: Sequence[int]) -> None:
         self._pipe: Connection = Connection(fds[0])
         signal.signal(HANG_SIGNAL, self._hung)
@@ -201,7 +165,7 @@ class _Worker:
                 return bool(command == REST)
             if command == SERVE:
                 words[DONE] = last  # it goes on until something else is ordered
-                serve(self, job.scheduler, last)
+                self._serve_singles(last)
                 continue
             self._obey(command)
             leaving = self._finish(last)
@@ -250,18 +214,44 @@ class _Worker:
                 answer = ("answer", (False, _portable(error)))
             self._send(answer)
             return
-        try:
-            if command == STEP_ALL:
-                self.copies.step(self.words[STEP])
-            elif command == BEGIN:
-                self.copies.begin()
-            elif command == BEGIN_LOST:
-                self.copies.start(self._job.holds)
-            else:
-                self.copies.replay()
-        except SlipstreamError as error:  # of a kernel: all copies are at fault
-            self.words[REPORTS] += 1
-            self._pipe.send(("error", _portable(error)))
+        if command == STEP_ALL:
+            self.copies.step(self.words[STEP])
+        elif command == BEGIN:
+            self.copies.begin()
+        elif command == BEGIN_LOST:
+            self.copies.start(self._job.holds)
+        else:
+            self.copies.replay()
+
+    def _serve_singles(self, order: int) -> None:
+        """Steps copies whose `wanted` is ahead of `served`, until something else is ordered."""
+        scheduler = self._job.scheduler or LongestWaiting()
+        words, copies, at = self.words, self.copies.copies, self.copies.at
+        asked, queue = -1, list[int]()
+        since: dict[int, float] = {}
+        cost = [0.0] * len(copies)
+        while words[ORDER] == order:
+            if words[ASKED] != asked:
+                asked = words[ASKED]
+                now = time.monotonic()
+                missing = at["wanted"][self.copies.index] != at["served"][self.copies.index]
+                waiting = np.flatnonzero(missing).tolist()
+                since = {i: since.get(i, now) for i in waiting}
+                waited = [now - since[i] for i in waiting]
+                chosen = scheduler.order(waiting, waited, [cost[i] for i in waiting])
+                queue = _whole(chosen, waiting)[::-1]
+            if not queue:
+                self.sleep(lambda seen=asked: words[ASKED] != seen or words[ORDER] != order)  # type: ignore[misc]
+                continue
+            i = queue.pop()
+            began = time.perf_counter()
+            self.copies.step_one(i)
+            spent = time.perf_counter() - began
+            cost[i] = spent if cost[i] == 0.0 else _FORGET * cost[i] + (1.0 - _FORGET) * spent
+            since.pop(i, None)
+            row = copies[i].number
+            at["served"][row] = at["wanted"][row]
+            self.done.ring()
 
     def _send(self, answer: tuple[str, Any]) -> None:
         """An answer; where it cannot travel, an error that says so."""
@@ -295,6 +285,13 @@ class _Worker:
             raise HangError
 
 
+def _whole(chosen: Any, waiting: list[int]) -> list[int]:
+    """A scheduler's choice without strangers, and with those that it forgot at the end."""
+    left = dict.fromkeys(waiting)
+    known = [int(i) for i in chosen if left.pop(int(i), 0) is None]
+    return [*known, *left]
+
+
 def _ordered(words: memoryview, last: int) -> bool:
     return bool(words[ORDER] != last)
 
@@ -316,11 +313,6 @@ def _portable(error: Exception) -> Exception:
         known.add_note("".join(traceback.format_exception(error)))
         return known
     return RuntimeError("".join(traceback.format_exception(error)))
-
-
-DOWN, IDLE, STARTING, UP = range(4)
-_GRACE_SECONDS = 1.0  # after the signal that ends a hanging call, before the worker is killed
-_WORDS_BYTES = 20_000  # of a worker's last words that are kept
 
 
 class Link:
@@ -370,11 +362,10 @@ class Link:
         """Start a process for it, which waits for a job; `launch` is `Launcher.start`."""
         words = anonymous_file(0)
         try:
-            mine, theirs = socket.socketpair()
+            mine, theirs = Pipe()
         except OSError:
             os.close(words)
             raise
-        os.set_blocking(mine.fileno(), True)
         self.words[ORDER] = self.words[DONE] = self._order
         fds = [theirs.fileno(), self._file, words, *self.go.fds]
         try:
@@ -385,7 +376,7 @@ class Link:
             raise
         finally:
             theirs.close()
-        self.pipe = Connection(mine.detach())
+        self.pipe = mine
         self._last_words = words
         self.state, self.hung = IDLE, False
 
