@@ -132,7 +132,7 @@ def test_nobody_is_asked_for_numbers_once_their_form_is_known(backend):
         for t in range(40):
             env.step(np.zeros(4, np.int64))
             if t == 1:  # the form was asked for, then handed over with the next question
-                env.ask_told = None
+                env._infos._ask = None
             assert env.infos()["v"].shape == (4, 3)
             ended += int(env.arrays["kept"].sum())
             for e in np.flatnonzero(env.arrays["kept"]):
@@ -177,7 +177,7 @@ def test_new_copies_and_those_of_a_replaced_worker_learn_the_forms_again():
             infos = env.infos()
             said = infos["_x"]
             assert said[survivors].all()
-            assert not (said & env.writing).any()  # a worker that is being started
+            assert not (said & env.copies.unseen).any()  # a worker that is being started
             assert (infos["x"][said] > 0).all() and (infos["y"][said] == 1).all()
             if said.all() and (env.arrays["told"] == FIRST).all():
                 break

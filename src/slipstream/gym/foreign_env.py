@@ -15,7 +15,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.driver import Arrays, SerialDriver
 from slipstream.gym.form import copies_layout
-from slipstream.gym.infos import NOTHING, InfoTable
+from slipstream.gym.infos import InfoReader
 from slipstream.gym.job import Assignment, CopyScheduler, Foreign, registered
 from slipstream.gym.making import flat_spaces, make_gymnasium, name_of, raised, shut, theirs
 from slipstream.gym.masks import offers_mask, with_mask_apart
@@ -114,7 +114,7 @@ class ForeignEnv(VectorEnv):
         )
         restart = apart and policy.on_fault == "restart"
         form = what.form()
-        self._leaves, self._alone, self._table = form.leaves, form.only is not None, InfoTable()
+        self._leaves, self._alone = form.leaves, form.only is not None
         longest = 0 if at_end == HOLD else min(spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
         self._layout = partial(copies_layout, spec, self._leaves, log=(longest, _log_dtype(spec)))
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
@@ -138,7 +138,7 @@ class ForeignEnv(VectorEnv):
                 crowd=crowd,
                 repeats=at_end == HOLD,
             )
-        self.ledger = self.copies.ledger
+        self.ledger, self._infos = self.copies.ledger, InfoReader(self.copies)
         self._attach()
         self.block["seed"][:], self.block["index"][:] = seeds, indices
         self._free_choice(slice(None))
@@ -331,17 +331,8 @@ class ForeignEnv(VectorEnv):
 
     def infos(self) -> dict[str, Any]:
         self.copies.check_open()
-        asked = (self._table.signatures,)
-        parts = self.copies.ask("tell", lambda _: asked, spare=True)
-        for rows, part in parts:
-            if part is None:  # what it said is lost with the worker
-                self.block["told"][rows] = NOTHING
-        self.block["told"][self.copies.unseen] = NOTHING
-        apart = {row: info for _, part in parts for row, info, _ in part or []}
-        for info in apart.values():
-            self._table.note(info)
-        told = self.block["told"].copy()  # a worker that begins again writes there meanwhile
-        return self._table.batch(told, self.block["info"], apart)
+        self._infos.forget()
+        return self._infos.batch()
 
     def resize(self, num_envs: int) -> Any:
         self.copies.check_open()

@@ -2,12 +2,12 @@
 
 `batch_infos` puts the infos of several copies into Gymnasium's form. An `InfoForm` packs infos of
 numbers into places of `MOST_BYTES` each; an `InfoTable` holds all forms that were seen, of which
-reader and writers keep one each. `InfoReader` reads what the copies of a `NativeEnv` wrote or
-handed over.
+reader and writers keep one each. `InfoReader` reads what copies wrote or handed over.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -339,25 +339,6 @@ class InfoTable:
         """A copy's info, a fresh dict."""
         return self.forms[code - FIRST].unpack(places[row].data, 0)
 
-    def batch(
-        self,
-        told: NDArray[np.uint8],
-        places: NDArray[np.uint8],
-        apart: Mapping[int, dict[str, Any]],
-    ) -> dict[str, Any]:
-        """Infos of all copies in Gymnasium's form, see `batch_infos`.
-
-        Args:
-            told: [E] NOTHING, APART, or where the info lies.
-            places: [E, MOST_BYTES].
-            apart: infos that were handed over, by row.
-        """
-        batch: dict[str, Any] = {}
-        parts = self.parts(np.flatnonzero(told), told, places, apart)
-        for _, add in sorted(parts, key=lambda part: int(part[0][0])):
-            add(batch)
-        return batch
-
     def parts(
         self,
         rows: NDArray[np.int64],
@@ -369,7 +350,9 @@ class InfoTable:
 
         Args:
             rows: of the copies, ascending.
-            told, places, apart: as for `batch`.
+            told: [E] NOTHING, APART, or where the info lies.
+            places: [E, MOST_BYTES].
+            apart: infos that were handed over, by row.
         """
         size, codes = len(told), told[rows]
         for code in np.unique(codes).tolist():
@@ -400,21 +383,28 @@ Told = tuple[int, dict[str, Any] | None, Final | None]
 
 
 class Source(Protocol):
-    """Where infos of a step come from: `NativeEnv`."""
+    """A driver of copies that write infos: `SerialDriver` or `ProcessDriver`."""
 
     num_envs: int
+    backend: str
 
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]: ...
 
     @property
-    def writing(self) -> NDArray[np.bool_]: ...
+    def under_way(self) -> NDArray[np.bool_]: ...
 
-    def ask_told(
-        self, selected: NDArray[np.bool_], signatures: Sequence[Signature]
-    ) -> list[Told]: ...
+    @property
+    def unseen(self) -> NDArray[np.bool_]: ...
 
-    def final_of(self, copy: int) -> Any: ...
+    def ask(
+        self,
+        method: str,
+        arguments: Callable[[list[int]], tuple[Any, ...]],
+        selected: NDArray[np.bool_] | None = None,
+        *,
+        spare: bool = False,
+    ) -> list[tuple[NDArray[np.int64], Any]]: ...
 
 
 class InfoReader:
@@ -423,27 +413,28 @@ class InfoReader:
     Copies that may be writing at this moment have no info until the next step.
 
     Args:
-        env: whose infos are read.
+        copies: whose infos are read.
+        final_of: returns the last observation of a copy whose episode ended at this step. None for
+            agents: infos are written on request only, and none is of an episode that ended.
     """
 
-    def __init__(self, env: Source) -> None:
-        self._env, self._table = env, InfoTable()
-        self._handed: dict[int, tuple[dict[str, Any] | None, Final | None]] | None = None
-        self._hidden = np.zeros(env.num_envs, np.bool_)
+    def __init__(self, copies: Source, final_of: Callable[[int], Any] | None = None) -> None:
+        self._copies, self._final_of, self._table = copies, final_of, InfoTable()
+        self.forget()
 
     def forget(self) -> None:
         """Another step has been, or will be."""
-        self._handed, self._hidden = None, np.zeros(self._env.num_envs, np.bool_)
+        self._handed: dict[int, tuple[dict[str, Any] | None, Final | None]] | None = None
+        self._hidden = np.zeros(self._copies.num_envs, np.bool_)
 
     def final(self, row: int) -> Final | None:
-        """How the episode of a copy ended, where that does not lie in the block."""
+        """How the episode of a copy ended, if that does not lie in the block."""
         handed = self._apart().get(row)
         return None if handed is None else handed[1]
 
     def each(self) -> list[dict[str, Any]]:
         """The newest info of each copy, [E], fresh dicts."""
-        env = self._env
-        infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
+        infos: list[dict[str, Any]] = [{} for _ in range(self._copies.num_envs)]
         self._apart()  # first: what a worker has to say is lost if it dies over the question
         told = self._shown("told")
         for row in np.flatnonzero(told).tolist():
@@ -452,10 +443,9 @@ class InfoReader:
 
     def finals(self) -> list[dict[str, Any] | None]:
         """The last info of episodes that ended at this step, [E], fresh dicts; None elsewhere."""
-        env = self._env
-        infos: list[dict[str, Any] | None] = [None] * env.num_envs
+        infos: list[dict[str, Any] | None] = [None] * self._copies.num_envs
         self._apart()
-        told = env.arrays["told_last"]
+        told = self._copies.arrays["told_last"]
         for row in np.flatnonzero(self._shown("kept")).tolist():
             infos[row] = self._read("last_info", row, int(told[row]))
         return infos
@@ -466,25 +456,26 @@ class InfoReader:
         if code == APART:
             info, final = self._apart()[row]
             return dict((info if name == "info" else final and final[1]) or {})
-        return self._table.read(self._env.arrays[name], row, code)
+        return self._table.read(self._copies.arrays[name], row, code)
 
     def batch(self) -> dict[str, Any]:
         """All of it in Gymnasium's form, see `batch_infos`."""
         batch: dict[str, Any] = {}
-        arrays = self._env.arrays
-        if not (arrays["told"].any() or arrays["kept"].any()):
+        arrays, table, finals = self._copies.arrays, self._table, self._final_of is not None
+        if finals and not (arrays["told"].any() or arrays["kept"].any()):
             return batch
-        table, handed = self._table, self._apart()
+        handed = self._apart()
         told = self._shown("told")
         infos = {row: info for row, (info, _) in handed.items() if info is not None}
         parts = [
             (int(own[0]), 1, add)
             for own, add in table.parts(np.flatnonzero(told), told, arrays["info"], infos)
         ]
-        kept, last = np.flatnonzero(self._shown("kept")), arrays["told_last"]
-        finals = {row: final[1] for row, (_, final) in handed.items() if final is not None}
-        for own, add in table.parts(kept, last, arrays["last_info"], finals):
-            parts.append((int(own[0]), 0, partial(self._add_finals, rows=own, add=add)))
+        if finals:
+            kept, last = np.flatnonzero(self._shown("kept")), arrays["told_last"]
+            infos = {row: final[1] for row, (_, final) in handed.items() if final is not None}
+            for own, add in table.parts(kept, last, arrays["last_info"], infos):
+                parts.append((int(own[0]), 0, partial(self._add_finals, rows=own, add=add)))
         for _, _, add in sorted(parts, key=lambda part: part[:2]):
             add(batch)
         return batch
@@ -493,29 +484,47 @@ class InfoReader:
         self, batch: dict[str, Any], rows: NDArray[np.int64], add: Callable[[dict[str, Any]], None]
     ) -> None:
         """How the episodes of some copies ended, before what their next ones begin with."""
-        size = self._env.num_envs
+        assert self._final_of is not None
+        size = self._copies.num_envs
         finals = batch.setdefault("final_obs", np.full(size, None, dtype=object))
         for row in rows.tolist():
-            finals[row] = self._env.final_of(row)
+            finals[row] = self._final_of(row)
         mask_of(batch, "final_obs", size)[rows] = True
         add(batch.setdefault("final_info", {}))
         mask_of(batch, "final_info", size)[rows] = True
 
     def _shown(self, name: str) -> NDArray[Any]:
-        array = self._env.arrays[name]
-        self._hidden |= self._env.writing
-        return np.where(self._hidden, array.dtype.type(0), array) if self._hidden.any() else array
+        """An array of the block, zero for copies that may be writing there."""
+        copies, array = self._copies, self._copies.arrays[name]
+        self._hidden |= copies.unseen
+        if self._final_of is not None:
+            self._hidden |= copies.under_way
+        return np.where(self._hidden, array.dtype.type(0), array)
 
     def _apart(self) -> dict[int, tuple[dict[str, Any] | None, Final | None]]:
         """What copies could not write down, by row; asked for once a step."""
         if self._handed is None:
             self._handed = {}
-            asked = self._shown("told") == APART
-            asked |= (self._shown("kept") != 0) & (self._env.arrays["told_last"] == APART)
+            asked = np.ones(self._copies.num_envs, np.bool_)
+            if self._final_of is not None:
+                asked = self._shown("told") == APART
+                last = self._copies.arrays["told_last"] == APART
+                asked |= (self._shown("kept") != 0) & last
             if asked.any():
-                for row, info, final in self._env.ask_told(asked, self._table.signatures):
+                for row, info, final in self._ask(asked):
                     self._handed[row] = info, final
                     self._table.note(info)
                     self._table.note(final and final[1])
                 self._shown("told")  # workers that were lost over it
         return self._handed
+
+    def _ask(self, asked: NDArray[np.bool_]) -> list[Told]:
+        """Asks copies for what does not lie in the block, and hands the known forms over."""
+        told, known, arrays = list[Told](), self._table.signatures, self._copies.arrays
+        for rows, part in self._copies.ask("tell", lambda _: (known,), asked, spare=True):
+            if part is None:  # what it said is lost with the worker
+                for name in arrays.keys() & {"told", "told_last"}:
+                    arrays[name][rows] = NOTHING
+            told += part or []
+        # Environments in this process may fill the same dicts again.
+        return copy.deepcopy(told) if self._copies.backend == "serial" else told

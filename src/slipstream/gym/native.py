@@ -19,7 +19,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.driver import SerialDriver
 from slipstream.gym.form import NativeForm, native_layout
-from slipstream.gym.infos import NOTHING, InfoReader, Signature, Told
+from slipstream.gym.infos import InfoReader
 from slipstream.gym.job import DISABLED, NEXT_STEP, SAME_STEP, Assignment, Foreign, registered
 from slipstream.gym.making import make_gymnasium, name_of
 from slipstream.gym.process.driver import ProcessDriver
@@ -97,14 +97,13 @@ class NativeEnv:
             wrap=wrap,
         )
         probe = probe if wrap is None else wrap(probe)
-        self.num_envs, self.backend, self._assigned = len(envs), backend, what.assigned
+        self.num_envs, self.backend, self.what = len(envs), backend, what
         # Clients may change theirs; copies that are made later are compared with the first one's.
         self.observation_space, self.action_space = deepcopy((shown, acted))
         self.metadata = dict(getattr(probe, "metadata", {}) or {})
         self.spec = getattr(probe, "spec", None)
         self.render_mode = getattr(probe, "render_mode", None)
         self._observations, self._actions = NativeForm(shown, placed), NativeForm(acted)
-        self._infos = InfoReader(self)
         self._restart = policy.on_fault == "restart"
         self._pending: tuple[str, list[Any] | None] | None = None
         self._found: list[Any] = []  # observations without a place in the arrays
@@ -116,6 +115,7 @@ class NativeEnv:
             self.copies = SerialDriver(
                 layout, job, probe, num_envs=self.num_envs, name=name, policy=policy
             )
+            self._infos = InfoReader(self.copies, self.final_of)
             return
         try:
             self.copies = driver = ProcessDriver(
@@ -131,6 +131,7 @@ class NativeEnv:
             driver.start()
         finally:
             probe.close()
+        self._infos = InfoReader(self.copies, self.final_of)
 
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
@@ -288,11 +289,6 @@ class NativeEnv:
         """Copies that were sent an action and not received since, bool [E]."""
         return self.copies.under_way
 
-    @property
-    def writing(self) -> NDArray[np.bool_]:
-        """Copies whose infos may be written at this moment, bool [E]."""
-        return self.copies.under_way | self.copies.unseen
-
     # What came of it.
 
     def observation(self) -> Any:
@@ -361,17 +357,6 @@ class NativeEnv:
         """
         return self._infos.batch()
 
-    def ask_told(self, selected: NDArray[np.bool_], signatures: Sequence[Signature]) -> list[Told]:
-        """Asks copies for what does not lie in the arrays, and hands the known forms over."""
-        told = list[Told]()
-        for rows, part in self.copies.ask("tell", lambda _: (signatures,), selected, spare=True):
-            if part is None:  # what it said is lost with the worker
-                for name in ("told", "told_last"):
-                    self.arrays[name][rows] = NOTHING
-            told += part or []
-        # Environments in this process may fill the same dicts again.
-        return deepcopy(told) if self.backend == "serial" else told
-
     def _objects(self) -> list[Any]:
         found, new = self._found, self.num_envs - len(self._found)
         if new > 0:  # of copies that were never shown
@@ -415,7 +400,7 @@ class NativeEnv:
         wanted = range(self.num_envs) if copies is None else copies
         self._each("assign", dict(zip(wanted, zip(wanted, values, strict=True), strict=True)), name)
         for row, value in zip(wanted, values, strict=True):
-            self._assigned.setdefault(row, {})[name] = value
+            self.what.assigned.setdefault(row, {})[name] = value
 
     def _each(self, method: str, by_row: Mapping[int, Any], *first: Any) -> dict[int, Any]:
         """Calls a method of the copies with what each is to have; what it returns of each."""
@@ -449,8 +434,8 @@ class NativeEnv:
         self.num_envs = num_envs
         self._infos.forget()
         del self._found[num_envs:]
-        for row in [row for row in self._assigned if row >= num_envs]:
-            del self._assigned[row]
+        for row in [row for row in self.what.assigned if row >= num_envs]:
+            del self.what.assigned[row]
 
     def drain_faults(self) -> list[Fault]:
         """What failed in copies or their processes since the last call."""
