@@ -547,7 +547,10 @@ class ForeignCopies:
 
     def _look(self) -> None:
         """Finds observations that are not finite, by one product over all copies."""
-        if all(self._wide and flat.dot(flat) < _SURELY for flat in self._flat):
+        for flat in self._flat:
+            if not (self._wide and flat.dot(flat) < _SURELY):
+                break
+        else:
             return
         for copy in self.copies:
             if not copy.asleep and not self._finite(copy.number):
