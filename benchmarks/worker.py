@@ -19,7 +19,7 @@ from slipstream.core.errors import ResourceError
 # Workers find this package, ours also where an interpreter of a peer's has it not, and the oracles
 # that tests compare kernels with.
 _ROOT = Path(__file__).parents[1]
-_PATHS = (str(_ROOT), str(_ROOT / "src"), str(_ROOT / "tests/envs"))
+_PATHS = (str(_ROOT), str(_ROOT / "src"), str(_ROOT / "tests/applications/helpers"))
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _TAIL = 1500  # characters of a failed worker's last words that are shown
 

@@ -56,7 +56,7 @@ def test_python_blocks_run(
 def test_the_algorithm_of_the_docs_is_the_tested_one() -> None:
     text = (ROOT / "docs/extending-agents.md").read_text()
     shown = next(block["code"] for block in BLOCK.finditer(text) if block["file"] == "reinforce.py")
-    assert shown == (ROOT / "tests/agents/reinforce.py").read_text()
+    assert shown == (ROOT / "tests/engine/samples/reinforce.py").read_text()
 
 
 def test_no_two_studies_of_the_docs_and_examples_share_a_name() -> None:

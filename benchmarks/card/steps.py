@@ -59,7 +59,7 @@ def doctor(device: str, out: str) -> Answer:
 
 def tests(device: str, out: str, files: Sequence[str] = _TESTS) -> Answer:
     """The agents' tests with the torch forms on the device."""
-    paths = [str(_ROOT / f"tests/agents/{name}.py") for name in files]
+    paths = [str(_ROOT / f"tests/engine/rl/{name}.py") for name in files]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths]
     done = subprocess.run(
         command,

@@ -1,7 +1,8 @@
 """Arguments that several commands share, each declared once, and what a tab offers for them.
 
-Names and defaults are those of the Python twins in `slipstream.api`: tests/cli/test_twins.py. Every
-command takes `--cores`: the processors that a process and its children may use.
+Names and defaults are those of the Python twins in `slipstream.api`
+(tests/interfaces/cli/test_twins.py). Every command takes `--cores`: the processors that a process
+and its children may use.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 This is the definition (Schulman et al. 2017, "Proximal policy optimization algorithms"). The
 compiled form (`update.py`) does the same faster on a processor; whole iterations of both are
-compared in `tests/agents/test_two_forms.py`. Below it: members that act and learn so, from images,
+compared in `tests/engine/rl/test_two_forms.py`. Below it: members that act and learn so, from images,
 too.
 
 Everything has a leading member axis. Losses are summed over members, so that no gradient of one

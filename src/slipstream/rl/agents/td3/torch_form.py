@@ -3,7 +3,7 @@
 This is the definition (Fujimoto, van Hoof, Meger 2018, "Addressing function approximation error in
 actor-critic methods", algorithm 1). The compiled form (`td3.py`, `actor_critic/`) does the
 same faster on a processor; whole iterations of both are compared in
-`tests/agents/test_actor_critic_forms.py`.
+`tests/engine/rl/test_actor_critic_forms.py`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,13 @@
+"""Hockey's step is compiled in parts."""
+
+from types import ModuleType
+
+from slipstream.kernels.compile import _compile_apart as compile_apart
+from slipstream.kernels.discover import load_kernel
+
+
+def test_only_built_in_kernels_say_what_is_compiled_apart():
+    """A user's constant may have that name."""
+    hockey, mine = load_kernel("hockey"), ModuleType("mine")
+    assert hockey.APART
+    assert compile_apart(hockey._replace(module=mine, APART=0.5), ()) == {}

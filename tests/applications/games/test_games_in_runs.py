@@ -1,0 +1,141 @@
+"""What a run, a study and a cluster do with a game."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+import pytest
+from slipstream.training.cluster.premises import Premises
+
+import slipstream
+from slipstream.core.storage import checkpoint
+from slipstream.core.storage.interruption import Interrupted, ask_to_stop
+from slipstream.studies.start import prepare
+from slipstream.training.callbacks.events import Updated
+from slipstream.training.cluster.cluster import Shared
+from slipstream.training.cluster.node import NodeService, sent_as
+from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.runs.run import Run
+from slipstream.training.settings.config import resolve
+from slipstream.training.settings.sizing import remarks, update_takes
+from slipstream.training.trainer import resume, train
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def test_what_will_help_follows_from_the_agent():
+    told = update_takes(resolve("hockey", {"agent.name": "td3", "training.num_envs": 8}), 0.993)
+    assert told.startswith("The update takes 99% of the time: more copies will not help; smaller ")
+    assert "train_freq" in told and told.endswith("PPO or a card (training.device) will.")
+    told = update_takes(resolve("cartpole", {"training.num_envs": 8}), 0.96)
+    assert "epochs" in told and "PPO" not in told and "train_freq" not in told
+
+
+def test_a_games_metrics_stand_beside_its_scores(tmp_path):
+    values = {
+        "agent": {"horizon": 16, "minibatch": 64, "epochs": 1, "widths": [8]},
+        "env": {"name": "hockey", "opponents": {"idle": 1.0}},
+        "training": {"num_envs": 8, "total_steps": 128},
+        "evaluation": {"episodes": 3},
+    }
+    run = slipstream.train(values, out=tmp_path / "run", report=False)
+    table = run.evaluations()
+    won, lost = table["won"][-1], table["lost"][-1]
+    assert 0.0 <= won <= 1.0 and won + lost <= 1.0 + 1e-9 and "catches" in table
+
+
+class Node(NodeService):
+    """One that does nothing."""
+
+    def answer(self, request, arrays):
+        return b""
+
+
+def test_a_game_arrives_with_who_judges_it():
+    """Hockey's self-play is evaluated against bots: a second environment of the same rules."""
+    config = resolve("hockey", {"env.self_play": {}})
+    environment = resolve_environment(config.env_name, config.env_settings)
+    stored = [np.array(one) for one in environment.data]
+    owner = Premises.of(environment, config)
+    sent = sent_as(environment, Shared.of(environment.data))
+    found = Node(owner.parcel(), stored).restored(sent, [])
+    assert found.kernel is environment.kernel is found.judge.kernel
+    assert found.self_play.training.names == ("snapshots",)
+    assert found.judge.loaded.params == environment.judge.loaded.params
+
+
+def test_a_game_that_ends_itself_is_not_cut():
+    """Hockey's games of 251 steps were cut after 120 and counted as drawn."""
+    given = {"training.total_steps": 60_000, "env.self_play": {"opponents": {"random": 1}}}
+    config = resolve("hockey", given)
+    environment = resolve_environment(config.env_name, config.env_settings)
+    assert not any("declares no time limit" in one for one in remarks(config, environment))
+    assert environment.evaluation("test", 1, longest=120).book["next_limit"].min() > 251
+
+
+def test_a_game_without_opponents_gets_those_that_it_suggests():
+    said = []
+    base, _, _ = prepare("hockey", {}, {}, said.append)
+    opponents = base.env_settings["opponents"]
+    assert opponents["weak"] == 1.0 and opponents["strong"] == 3.0
+    assert len(said) == 1 and "second seat" in said[0]
+    base, _, _ = prepare("hockey", {"env.opponents": {"weak": 1}}, {}, said.append)
+    assert base.env_settings["opponents"]["strong"] == 0.0 and len(said) == 1
+
+
+PPO = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1, "agent.widths": [8]}
+
+
+def _stop_after(path, updates):
+    left = [updates]
+
+    def listen(event):
+        if isinstance(event, Updated):
+            left[0] -= 1
+            if left[0] == 0:
+                ask_to_stop(path)
+
+    return listen
+
+
+def _last(run):
+    tensors, _ = checkpoint.load(checkpoint.checkpoints(run.path / "checkpoints")[-1])
+    return {name: value.tobytes() for name, value in tensors.items()}
+
+
+def test_self_play_that_was_asked_to_stop_ends_with_the_same_state(tmp_path):
+    env = {"name": "hockey", "self_play": {}}
+    training = {"num_envs": 2, "total_steps": 320, "checkpoint_every": 0.25}
+    config = resolve({"env": env, "training": training}, {**PPO, "evaluation.episodes": 2})
+    whole = Run.create(config, tmp_path / "whole")
+    train(config, whole, [])
+    whole.close()
+    for after in (1, 5, 10):  # the last one cuts the last validation short
+        run = Run.create(config, tmp_path / f"after-{after}")
+        with pytest.raises(Interrupted):
+            train(config, run, [_stop_after(run.path, after)])
+        run.close()
+        again = Run.open(run.path)
+        resume(again)
+        again.close()
+        assert _last(again) == _last(whole), after
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [8, 2])
+def test_a_game_goes_on_with_another_number_of_environments(tmp_path, number):
+    told = {"num_envs": 4, "members": 1, "total_steps": 2048, "shards": 1, "report": False}
+    with pytest.raises(Interrupted):
+        slipstream.train(
+            "hockey",
+            out=tmp_path / "run",
+            overrides=PPO,
+            listeners=[_stop_after(tmp_path / "run", 8)],
+            say=lambda _: None,
+            **told,
+        )
+    run = Run.open(tmp_path / "run", lambda _: None)
+    slipstream.resume(run, num_envs=number, report=False)
+    assert [one["num_envs"] for one in run.copies] == [4, number]
+    assert run.result["members"][0]["failed"] is False
+    assert len(_last(run)["cut"]) == number * 1

@@ -1,0 +1,267 @@
+"""What may be searched, how a suggestion becomes a config, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import optuna
+import pytest
+
+from slipstream.core.errors import ConfigError
+from slipstream.studies.space.settings import published
+from slipstream.studies.space.space import Range, SearchSpace
+from slipstream.studies.start import prepare
+from slipstream.training.settings.config import resolve
+
+ROLLOUT_ROWS = "agent.rollout_rows"
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@pytest.fixture(scope="module")
+def base():
+    return resolve("cartpole")  # 16 environments, horizon 32, minibatch 256
+
+
+def trials(space, n, seed=0):
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    for _ in range(n):
+        trial = space.ask(study)
+        yield trial.params
+        study.tell(trial, 0.0)
+
+
+def test_ranges_beside_the_defaults_give_valid_configs(base):
+    space = SearchSpace.from_mapping(None, base)
+    assert {"agent.learning_rate", "agent.clip_range", "agent.discount"} <= set(space.ranges)
+    assert not any(name.startswith("env.") for name in space.ranges)  # physics are given
+    assert not {"agent.widths", "agent.horizon", "agent.minibatch"} & set(space.ranges)
+    seen = set()
+    for params in trials(space, 200):
+        values, notes = space.overrides(params, base)
+        config = resolve(base, values)
+        assert notes == () and values == params
+        assert 1e-4 <= config.agent.learning_rate <= 3e-3
+        seen.add(config.agent.discount)
+    assert seen == {0.8, 0.9, 0.95, 0.98, 0.99, 0.995}
+
+
+def test_every_searched_value_reaches_the_config(base):
+    space = SearchSpace.from_mapping(
+        {
+            "agent.learning_rate": {"low": 1e-4, "high": 3e-3, "log": True},
+            "agent.widths": {"choices": [[64, 64], [128, 128]]},
+            "agent.epochs": {"low": 2, "high": 10, "step": 4},
+            "agent.minibatch": {"low": 5, "high": 7, "power_of": 2},
+            "agent.activation": "default",
+            "training.total_steps": {"choices": [30000, 60000]},
+        },
+        base,
+    )
+    found = []
+    for params in trials(space, 60):
+        config = resolve(base, space.overrides(params, base).values)
+        agent = config.agent
+        assert agent.learning_rate == params["agent.learning_rate"]
+        found.append((agent.widths, agent.epochs, agent.minibatch, agent.activation))
+        assert config.training.total_steps in (30000, 60000)
+    widths, epochs, minibatches, activations = (set(column) for column in zip(*found, strict=True))
+    assert widths == {(64, 64), (128, 128)}
+    assert epochs == {2, 6, 10}
+    assert minibatches == {32, 64, 128}
+    assert activations == {"tanh", "relu"}
+
+
+def test_lists_are_kept_by_storages_as_text(base, tmp_path):
+    space = SearchSpace.from_mapping({"agent.widths": {"choices": [[64, 64], [8]]}}, base)
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    study = optuna.create_study(storage=url, study_name="s")
+    study.tell(space.ask(study), 1.0)
+    again = optuna.load_study(storage=url, study_name="s").trials[0]
+    assert again.distributions == space.distributions
+    assert space.overrides(again.params, base).values["agent.widths"] in ([64, 64], [8])
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "minibatch", "asked", "rows"),
+    [
+        (16, 256, 512, 512),
+        (12, 256, 3072, 3072),  # 12 x 256
+        (12, 2048, 3072, 6144),  # lcm(12, 2048) = 6144
+        (12, 3080, 25000, 27720),  # lcm(12, 3080) = 9240
+        (16, 8192, 3072, 8192),  # a minibatch larger than the rollout asked for
+        (7, None, 100, 105),
+    ],
+)
+def test_rollouts_are_rounded_up_and_say_so(base, num_envs, minibatch, asked, rows):
+    values = {"training.num_envs": num_envs, "agent.minibatch": None}
+    start = resolve(base, values)
+    ranges = {ROLLOUT_ROWS: {"choices": [asked]}}
+    if minibatch is not None:
+        ranges["agent.minibatch"] = {"choices": [minibatch]}
+    space = SearchSpace.from_mapping(ranges, start)
+    params = {name: one.choices[0] for name, one in space.ranges.items()}
+    changed, notes = space.overrides(params, start)
+    config = resolve(start, changed)
+    assert config.agent.horizon * num_envs == rows
+    assert config.agent.rows(num_envs) == (minibatch or 35)
+    assert len(notes) == (rows != asked)
+    if notes:
+        assert f"{asked:,} rows rounded up to {rows:,}" in notes[0]
+        assert "with 16 environments it would be" not in notes[0]
+
+
+def test_a_rollout_that_more_than_doubles_names_a_better_number_of_copies(base):
+    start = resolve(base, {"training.num_envs": 12, "agent.minibatch": None})
+    ranges = {ROLLOUT_ROWS: {"choices": [3072]}, "agent.minibatch": {"choices": [8192]}}
+    space = SearchSpace.from_mapping(ranges, start)
+    params = {name: one.choices[0] for name, one in space.ranges.items()}
+    (note,) = space.overrides(params, start).notes
+    assert note == (
+        "Rollout of 3,072 rows rounded up to 24,576: a multiple of 12 environments and "
+        "minibatches of 8,192 rows; with 16 environments it would be 8,192."
+    )
+
+
+def test_a_tuned_minibatch_rounds_the_horizon_of_the_config(base):
+    space = SearchSpace.from_mapping({"agent.minibatch": {"choices": [96]}}, base)
+    changed, notes = space.overrides({"agent.minibatch": 96}, base)  # 512 rows are asked for
+    assert changed["agent.horizon"] * 16 == 576 and len(notes) == 1
+
+
+def test_the_same_space_whatever_the_order(base):
+    one = {"agent.epochs": {"low": 1, "high": 4}, "agent.clip_range": {"low": 0.1, "high": 0.3}}
+    other = dict(reversed(one.items()))
+    spaces = [SearchSpace.from_mapping(values, base) for values in (one, other)]
+    assert list(spaces[0].ranges) == list(spaces[1].ranges)
+    assert list(trials(spaces[0], 5)) == list(trials(spaces[1], 5))
+    assert spaces[0] == spaces[1]
+    assert SearchSpace.from_mapping(spaces[0].to_mapping(), base) == spaces[0]
+
+
+def test_extends_adds_replaces_and_takes_out(base, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("extends: default\nagent.epochs: default\nagent.clip_range: null\n")
+    space = SearchSpace.from_mapping(str(file), base)
+    defaults = SearchSpace.from_mapping(None, base)
+    assert set(space.ranges) == set(defaults.ranges) - {"agent.clip_range"} | {"agent.epochs"}
+    file.write_text(f"extends: {file}\n")
+    with pytest.raises(ConfigError, match="extends itself"):
+        SearchSpace.from_mapping(str(file), base)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"agent.lerning_rate": {"low": 1, "high": 2}}, "did you mean `agent.learning_rate`"),
+        ({"learning_rate": {"low": 1, "high": 2}}, "did you mean `agent.learning_rate`"),
+        ({"agent.worker_num": {"low": 2, "high": 3}}, "which nothing reads"),
+        ({"env.gravity": {"low": 1, "high": 20}}, "easiest task"),
+        ({"training.seed": {"low": 0, "high": 9}}, "not for a study to vary"),
+        ({"evaluation.episodes": {"low": 1, "high": 9}}, "not for a study to vary"),
+        ({"agent.discount": {"low": 0.5, "high": 1.5}}, "reaches 1.5.*less than or equal to 1"),
+        ({"agent.epochs": {"low": 0, "high": 4}}, "reaches 0"),
+        ({"agent.epochs": {"low": 1.5, "high": 4}}, "whole numbers"),
+        ({"agent.epochs": {"low": 4, "high": 1}}, "above `high`"),
+        ({"agent.epochs": {"low": 1, "high": 4, "step": 2}}, "does not lead"),
+        ({"agent.minibatch": {"low": -3, "high": 4, "power_of": 2}}, "at least 0"),
+        ({"agent.widths": {"low": 1, "high": 4}}, "list its values"),
+        ({"agent.activation": {"choices": ["tanh", "gelu"]}}, "reaches 'gelu'"),
+        ({"agent.clip_range": {"lo": 0.1, "high": 0.2}}, "did you mean `low`"),
+        ({"agent.clip_range": {"low": 0.0, "high": 0.2, "log": True}}, "above 0"),
+        ({"agent.clip_range": {"choices": [0.1], "low": 0.1}}, "stands alone"),
+        ({"agent.clip_range": {"choices": []}}, "empty"),
+        ({"agent.widths": {"choices": [[8], [8]]}}, "twice"),
+        ({"agent.clip_range": 0.2}, "must be a range"),
+        ({"agent.rollout_rows": {"low": 8, "high": 9}, "agent.horizon": "default"}, "keep one"),
+        ({"agent.initial_std": "default"}, "no range stands beside"),
+        ({}, "empty"),
+        ("finrl", "There is no search space `finrl`"),
+        ("none.yaml", "cannot be read"),
+    ],
+)
+def test_refusals(base, values, said):
+    with pytest.raises(ConfigError, match=said):
+        SearchSpace.from_mapping(values, base)
+
+
+def test_a_batch_larger_than_the_replay_is_refused(base):
+    small = resolve("cartpole", {"agent.name": "dqn", "agent.replay_size": 1000})
+    with pytest.raises(ConfigError, match="no config allows"):
+        SearchSpace.from_mapping({"agent.batch": {"choices": [4096]}}, small)
+
+
+def test_sizes_need_a_number_of_environments(base):
+    auto = resolve(base, {"training.num_envs": "auto"})
+    with pytest.raises(ConfigError, match="number of environments"):
+        SearchSpace.from_mapping({"agent.minibatch": "default"}, auto)
+
+
+def test_parameters_of_another_space_are_refused(base):
+    space = SearchSpace.from_mapping({"agent.epochs": {"low": 1, "high": 4}}, base)
+    for params in ({}, {"agent.epochs": 2, "agent.clip_range": 0.2}, {"agent.epochs": 9}):
+        with pytest.raises(ConfigError, match="agent\\."):
+            space.overrides(params, base)
+
+
+def test_gymnasium_arguments_may_be_searched():
+    base = resolve("gym:Acrobot-v1", {"training.num_envs": 4})
+    space = SearchSpace.from_mapping({"env.kwargs.torque": {"low": 0.5, "high": 1.5}}, base)
+    (params,) = trials(space, 1)
+    config = resolve(base, space.overrides(params, base).values)
+    assert config.env_settings["kwargs"] == {"torque": params["env.kwargs.torque"]}
+
+
+def test_powers_and_words():
+    powers = Range(low=-16, high=-10, power_of=2)
+    assert powers.value(-12) == 2**-12 and powers.extremes == (2**-16, 2**-10)
+    assert powers.words == "2^-16 to 2^-10"
+    assert Range(low=1e-4, high=1e-2, log=True).words == "0.0001 to 0.01 (log)"
+    assert Range(choices=[True, 1, None]).value(1) == 1
+    assert Range(choices=[True, 1, None]).value(True) is True
+
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"agent.learnign_rate": 1e-3}, "did you mean `agent.learning_rate`"),
+        ({"agent.learning_rate": 1.0}, "`agent.learning_rate`: 1.0 is outside"),
+        ({"agent.learning_rate": "fast"}, "'fast' is no number"),
+        ({"agent.minibatch": 48}, "48 is outside 2\\^5 to 2\\^7"),
+        ({"agent.epochs": 2.5}, "2.5 is outside 1 to 4"),
+        ({"agent.epochs": math.inf}, "inf is outside"),
+        ({"agent.widths": [9]}, "none of the choices"),
+    ],
+)
+def test_settings_to_start_with_are_of_the_space(base, given, said):
+    space = SearchSpace.from_mapping(
+        {
+            "agent.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True},
+            "agent.minibatch": {"low": 5, "high": 7, "power_of": 2},
+            "agent.epochs": {"low": 1, "high": 4},
+            "agent.widths": {"choices": [[64, 64], [8]]},
+        },
+        base,
+    )
+    fine = {"agent.minibatch": 64, "agent.widths": (8,), "agent.epochs": 3.0}
+    assert space.starts([{}, fine])[1] == {
+        "agent.minibatch": 6,
+        "agent.widths": "[8]",
+        "agent.epochs": 3,
+    }
+    space.check_starts([fine], base)
+    with pytest.raises(ConfigError, match=f"`study.start_with`, trial 1 .*{said}"):
+        space.check_starts([fine, given], base)
+
+
+def test_the_files_are_found_by_name():
+    assert published() == ["cappuccino", "finrl_crypto"]
+
+
+def test_settings_to_start_with_that_no_trial_tries_are_said():
+    said: list[str] = []
+    given = {"n_trials": 1, "start_with": [{"agent.learning_rate": 3e-4}] * 2}
+    prepare("cartpole", {}, given, said.append)
+    assert "`study.start_with` has 2 settings; n_trials: 1 tries no more." in said

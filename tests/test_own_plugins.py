@@ -1,0 +1,7 @@
+"""The built-in applications are plugins."""
+
+from slipstream.core import plugins
+
+
+def test_our_applications_are_plugins():
+    assert {"forex", "portfolio", "hockey", "tictactoe"} <= plugins.merged("kernels").keys()
