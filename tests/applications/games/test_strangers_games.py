@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import slipstream
+from slipstream.cli import main
 from slipstream.kernels.discover import USER_MODULE
 from slipstream.training.environments import kernel_environment
 from slipstream.training.runs.games import opponent_of
@@ -58,3 +59,15 @@ def test_an_opponent_of_a_stranger_plays_without_their_code(place, monkeypatch):
     become(monkeypatch, place, "me")
     file.unlink()
     assert opponent_of(str(kernel(place / "mine.py", "pennies")), str(run.path)).policy is not None
+
+
+def test_a_strangers_run_is_not_ranked_without_trust(place, monkeypatch, capsys):
+    become(monkeypatch, place, "they")
+    file = kernel(place / "theirs" / "game.py", "pennies")
+    run = slipstream.train(str(file), out=place / "run", overrides=FAST, **SMALL)
+    become(monkeypatch, place, "me")
+    file.with_name("game.ran").unlink()
+    assert main(["rank", str(run.path), "random"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert not file.with_name("game.ran").exists()
+    assert f"runs code that its config names: {file}" in told and "--trust" in told

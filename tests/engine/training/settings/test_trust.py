@@ -101,7 +101,6 @@ def command(capsys, *arguments):
         ("evaluate", "RUN", "--games", "2"),
         ("resume", "RUN"),
         ("doctor", "RUN"),
-        ("rank", "RUN", "random"),
     ],
 )
 def test_every_command_on_a_strangers_run_says_what_would_run(stranger, capsys, words):
