@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import optuna
 import pytest
-from slipstream.training.cluster.premises import Premises
 
 import slipstream
 from slipstream.core.storage import checkpoint
@@ -13,7 +12,7 @@ from slipstream.core.storage.interruption import Interrupted, ask_to_stop
 from slipstream.studies.start import prepare
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.cluster.cluster import Shared
-from slipstream.training.cluster.node import NodeService, sent_as
+from slipstream.training.cluster.node import NodeService, Premises, sent_as
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from fake_pool import MARKET, SPACE, FakePool
-from slipstream.training.runs.holdout import HoldoutRegister
 
 from slipstream.core.random import seed_of
 from slipstream.kernels.spec import Metric
@@ -21,6 +20,7 @@ from slipstream.studies.search.session import Survey
 from slipstream.studies.space.space import SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.environments.parts import HoldoutRegister
 from slipstream.training.population.member import DailyReturns
 from slipstream.training.settings.config import resolve
 
