@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 import slipstream
-from slipstream.adapters.gymnasium_foreign import ForeignVectorFace
+from slipstream.adapters.gymnasium_vector import ForeignVectorFace
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.factory import make_environment
 

@@ -2,8 +2,8 @@
 
 This is the definition (Schulman et al. 2017, "Proximal policy optimization algorithms"). The
 compiled form (`update.py`) does the same faster on a processor; whole iterations of both are
-compared in `tests/engine/rl/test_two_forms.py`. Below it: members that act and learn so, from images,
-too.
+compared in `tests/engine/rl/test_two_forms.py`. Below it: members that act and learn so, from
+images, too.
 
 Everything has a leading member axis. Losses are summed over members, so that no gradient of one
 reaches another; what limits or ends an update (norm, KL, NaN) does so for each member alone.
