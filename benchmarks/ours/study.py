@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.worker import WorkerError
-from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.storage import table, yaml_file
+from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.discover import load_kernel
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger

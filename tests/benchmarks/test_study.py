@@ -26,7 +26,7 @@ from benchmarks.suites.study import (
     study_config,
 )
 from slipstream.core.errors import ConfigError
-from slipstream.core.fold_plan import FoldPlan
+from slipstream.core.timeline import FoldPlan
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.space.space import SearchSpace
 from slipstream.training.settings.config import RunConfig

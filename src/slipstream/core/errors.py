@@ -8,16 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any, ClassVar
 
-# Options that Python knows as arguments; some have other names there.
-_ARGUMENTS = {
-    **{"set": "overrides", "from": "start", "to": "stop", "opponent": "opponents"},
-    **{"study-name": "study_name", "max-workers": "max_workers", "gpu-share": "gpu_share"},
-    **{"group-size": "group_size", "force-deploy": "force_deploy", "num-envs": "num_envs"},
-    **{name: name for name in ("out", "data", "symbols", "device", "trust", "games", "track")},
-    **{name: name for name in ("storage", "workers", "cluster", "hours", "members", "seed")},
-}
-# An option and the gap before its value; commands in quotes are left as they are.
-_OPTION = re.compile(rf"`[^`]*`|--({'|'.join(_ARGUMENTS)})(?![\w-])( (?=['\"\d]|cpu|cuda))?")
+from slipstream.core.field_names import as_arguments
 
 # A name that no file can have; without its middle the sentence around it can be read.
 _NAME = re.compile(r"([^\s/]{120})[^\s/]{180,}([^\s/]{40})")
@@ -44,7 +35,7 @@ class SlipstreamError(Exception):
         if len(text) > _MOST_LETTERS:
             text = f"{text[: _MOST_LETTERS // 2]} ... {text[-_MOST_LETTERS // 2 :]}"
         text = _NAME.sub(r"\1...\2", text)
-        return text if self.on_command_line else _OPTION.sub(_argument, text)
+        return text if self.on_command_line else as_arguments(text)
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the paragraph, without the frames that lead to it."""
@@ -81,13 +72,6 @@ class TrustError(SlipstreamError):
 
 class ResourceError(SlipstreamError):
     """The machine lacks what was asked for: memory, disk, a device, an optional package."""
-
-
-def _argument(match: re.Match[str]) -> str:
-    if match[1] is not None:
-        return f"{_ARGUMENTS[match[1]]}="
-    quoted = match[0][1:-1]
-    return match[0] if " " in quoted else f"`{_OPTION.sub(_argument, quoted)}`"
 
 
 def raised(where: str, function: Any, error: BaseException, advice: str = "") -> KernelError:

@@ -1,4 +1,4 @@
-"""Names that users of other libraries write, and what they are called here: hints only.
+"""Names that users write, and what they are called here: of other libraries, options, modules.
 
 Stable-Baselines3's hyper-parameters come first; an unknown key or algorithm is answered with the
 name of this table if it is known where it was written.
@@ -62,6 +62,30 @@ def is_gymnasium_id(name: str) -> bool:
     return _GYMNASIUM.fullmatch(name) is not None
 
 
+# Options that Python knows as arguments; some have other names there.
+_ARGUMENTS = {
+    **{"set": "overrides", "from": "start", "to": "stop", "opponent": "opponents"},
+    **{"study-name": "study_name", "max-workers": "max_workers", "gpu-share": "gpu_share"},
+    **{"group-size": "group_size", "force-deploy": "force_deploy", "num-envs": "num_envs"},
+    **{name: name for name in ("out", "data", "symbols", "device", "trust", "games", "track")},
+    **{name: name for name in ("storage", "workers", "cluster", "hours", "members", "seed")},
+}
+# An option and the gap before its value; commands in quotes are left as they are.
+_OPTION = re.compile(rf"`[^`]*`|--({'|'.join(_ARGUMENTS)})(?![\w-])( (?=['\"\d]|cpu|cuda))?")
+
+
+def as_arguments(text: str) -> str:
+    """Return a message that names options of a command as arguments of Python's functions."""
+    return _OPTION.sub(_argument, text)
+
+
+def _argument(match: re.Match[str]) -> str:
+    if match[1] is not None:
+        return f"{_ARGUMENTS[match[1]]}="
+    quoted = match[0][1:-1]
+    return match[0] if " " in quoted else f"`{as_arguments(quoted)}`"
+
+
 _MODULES = {
     "adapters.cappuccino": "compat.cappuccino",
     "adapters.gymnasium_foreign": "adapters.gymnasium_vector",
@@ -71,6 +95,7 @@ _MODULES = {
     "agents": "rl.agents",
     "api.service": "compat.service",
     "core.checker": "kernels.checker",
+    "core.conditions": "kernels.spec",
     "core.discover": "kernels.discover",
     "core.guard": "kernels.guard",
     "core.kernel": "kernels.kernel",

@@ -122,16 +122,15 @@ def content(path: Path, limit: int = JSON_LIMIT) -> bytes:
     return found
 
 
-def read_text(
-    path: Path, what: str, error: type[SlipstreamError] = ConfigError, remedy: str = ""
-) -> str:
-    """UTF-8 text that a person wrote.
+def read_text(path: Path, what: str) -> str:
+    """Return UTF-8 text that a person wrote.
 
     Args:
         path: of the file.
         what: it is, in messages: ``"The config file"``.
-        error: raised with one paragraph.
-        remedy: the paragraph's last sentence.
+
+    Raises:
+        ConfigError: it cannot be read.
     """
     try:
         return content(path, TEXT_LIMIT).decode("utf-8-sig")
@@ -141,7 +140,7 @@ def read_text(
         reason = "it is not UTF-8 text"
     except UnreadableError as problem:
         reason = str(problem)
-    raise error(f"{what} {path} cannot be read: {reason}. {remedy}".strip())
+    raise ConfigError(f"{what} {path} cannot be read: {reason}.")
 
 
 class Facts(dict[str, Any]):

@@ -19,7 +19,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.fold_plan import FoldPlan
+from slipstream.core.timeline import FoldPlan
 from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.gym.making import Wrapped, Wrappers
 from slipstream.gym.trainable import check_trainable

@@ -21,7 +21,7 @@ import ctypes
 import math
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -82,26 +82,6 @@ _sinf = _from_library("sinf", math.sin)
 _cosf = _from_library("cosf", math.cos)
 
 
-def _single(x: float) -> float:
-    return np.float64(np.float32(x))
-
-
-def _add(a: float, b: float) -> float:
-    return np.float64(np.float32(a) + np.float32(b))
-
-
-def _sub(a: float, b: float) -> float:
-    return np.float64(np.float32(a) - np.float32(b))
-
-
-def _mul(a: float, b: float) -> float:
-    return np.float64(np.float32(a) * np.float32(b))
-
-
-def _div(a: float, b: float) -> float:
-    return np.float64(np.float32(a) / np.float32(b))
-
-
 def _root(x: float) -> float:
     return np.float64(np.sqrt(np.float32(x)))
 
@@ -114,21 +94,18 @@ def _cosine(x: float) -> float:
     return np.float64(math.cos(np.float32(x)))
 
 
-_FORMS = {
-    form.__name__.removeprefix("_"): form
-    for form in (_single, _add, _sub, _mul, _div, _root, _sine, _cosine)
-}
+_FORMS: dict[str, Any] = {"root": _root, "sine": _sine, "cosine": _cosine}
 
 
 def is_single(function: FunctionType) -> bool:
     """Return whether it is one of the definitions, whose bodies no renderer looks into."""
-    return function.__module__ == __name__ and function.__name__ in _FORMS
+    return function.__module__ == __name__
 
 
 def compiled_form(function: FunctionType) -> FunctionType:
     """Return what is compiled in place of a definition; any other function as it is."""
     if is_single(function):
-        return cast(FunctionType, _FORMS[function.__name__])
+        function = _FORMS.get(function.__name__, function)
     return function
 
 

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core import config
-from slipstream.core.conditions import Conditions
 from slipstream.core.config import validate
 from slipstream.core.errors import KernelError, SlipstreamError, raised
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import Conditions, Spec
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
 OPTIONAL = ("mask", "ahead", "conclude", "load_folds", "vary", "timeline", "APART")

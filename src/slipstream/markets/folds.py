@@ -15,7 +15,8 @@ from pydantic import model_validator
 from slipstream.core.bounds import Fraction, Share
 from slipstream.core.config import Config
 from slipstream.core.errors import DataError
-from slipstream.core.fold_plan import (
+from slipstream.core.text import date_text
+from slipstream.core.timeline import (
     DEVELOPMENT,
     EVERYTHING,
     FOLD,
@@ -24,7 +25,6 @@ from slipstream.core.fold_plan import (
     test_split,
     train_split,
 )
-from slipstream.core.text import date_text
 
 if TYPE_CHECKING:  # whoever reads a plan of folds need not load what reads prices
     from slipstream.markets.data.market import Market
@@ -74,7 +74,7 @@ class FoldSplit(NamedTuple):
     purge: int
 
     def ranges(self) -> dict[str, tuple[Range, ...]]:
-        """The ranges of every split of a study, by the names of `core/fold_plan.py`."""
+        """The ranges of every split of a study, by the names of `core/timeline.py`."""
         ranges = {}
         for k, fold in enumerate(self.folds):
             ranges[train_split(f"{FOLD}{k}")] = fold.train

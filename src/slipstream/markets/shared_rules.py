@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
-from slipstream.core.days import NEW_YORK_ROLL
-from slipstream.core.fold_plan import EVERYTHING, FOLD, train_split
 from slipstream.core.random import integer
+from slipstream.core.timeline import EVERYTHING, FOLD, NEW_YORK_ROLL, train_split
 from slipstream.jit.memory import LINE, zeros
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.data.calendar import Calendar

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 
 from slipstream.core.bounds import Count, InnerShare, Natural, Seed
 from slipstream.core.config import Config
-from slipstream.core.fold_plan import FoldPlan
+from slipstream.core.timeline import FoldPlan
 
 _FREE = ("n_trials", "final_refit", "keep_weights")
 """Fields that may change between two calls of one study: no trial depends on them."""

@@ -13,13 +13,13 @@ from typing import Any
 
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.core.fold_plan import DEVELOPMENT
 from slipstream.core.storage import provenance
 from slipstream.core.storage.files import write_text
 from slipstream.core.storage.interruption import Interrupted, Interruption
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status import Status
 from slipstream.core.text import plural
+from slipstream.core.timeline import DEVELOPMENT
 from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.outcome.confirmation import confirm_best
 from slipstream.studies.outcome.result import result_of

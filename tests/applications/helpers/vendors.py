@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from slipstream.core.config import validate
-from slipstream.core.days import DAY, NEW_YORK, clock, local_time
 from slipstream.core.storage import yaml_file
+from slipstream.core.timeline import DAY, NEW_YORK, clock, local_time
 from slipstream.markets.data.calendar import in_weekend
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market, load_market

@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 import slipstream
-from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import ConfigError
+from slipstream.kernels.spec import check_conditions, differences
 from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack

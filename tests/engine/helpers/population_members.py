@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.core.fold_plan import FoldPlan
+from slipstream.core.timeline import FoldPlan
 from slipstream.training.population.member import Member
 from slipstream.training.population.source import EnvironmentSource
 from slipstream.training.population.state import LiveStates

@@ -7,13 +7,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.conditions import Conditions
 from slipstream.core.config import Config as Base
 from slipstream.core.errors import DataError
-from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.random import integer
+from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.kernel import Loaded
-from slipstream.kernels.spec import MarketSpec, Metric, Spec
+from slipstream.kernels.spec import Conditions, MarketSpec, Metric, Spec
 
 SECONDS = 21_600  # four bars a day
 CAPITAL = 1000.0

@@ -40,7 +40,7 @@ def test_minutes_follow_from_steps_and_passes(tmp_path):
     """10 trials x 3 folds x 640 steps at 100 steps/s, one end each and two rungs at 2 s a pass."""
     setup = plan(n_trials=10, confirmation={"top": 2, "seeds": 5}, final_seeds=4)
     assert setup.mean_steps == 640
-    assert confirm_members(setup, 10) == 2 * 5 * 3 + 4
+    assert sum(confirm_members(setup, 10)) == 2 * 5 * 3 + 4
     measured = SliceSpeed(100.0, 2.0, None, 12)
     found = forecast(setup, SPEC, measured, {}, tmp_path, workers=1)
     assert found.search_minutes == pytest.approx(30 * (6.4 + 3 * 2.0) / 60)

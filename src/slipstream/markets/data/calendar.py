@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slipstream.core.days import (
+from slipstream.core.timeline import (
     DAY,
     NEW_YORK,
     NEW_YORK_ROLL,

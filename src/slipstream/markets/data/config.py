@@ -10,9 +10,9 @@ from pydantic import Field, field_validator
 
 from slipstream.core.bounds import Factor, SpreadPips
 from slipstream.core.config import Config
-from slipstream.core.days import validate_zone
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import did_you_mean
+from slipstream.core.timeline import validate_zone
 from slipstream.markets.data import symbols as names
 from slipstream.markets.data.bars import timeframe_seconds
 from slipstream.markets.data.finding import ACCEPTABLE, CATALOGUE

@@ -22,9 +22,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.days import DAY, DayRoll, day_number
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.fold_plan import HOLDOUT
 from slipstream.core.storage.database import (
     MOMENT,
     ColumnRule,
@@ -34,6 +32,7 @@ from slipstream.core.storage.database import (
 )
 from slipstream.core.storage.register import state_folder
 from slipstream.core.text import date_text
+from slipstream.core.timeline import DAY, HOLDOUT, DayRoll, day_number
 from slipstream.markets.market_pass import SymbolPass
 from slipstream.markets.synthetic import is_planted
 from slipstream.training.environments.environment import Environment

@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from slipstream.core.days import DayRoll, day_number
+from slipstream.core.timeline import DayRoll, day_number
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.data.calendar import day_weekday
 from slipstream.markets.evaluation.backtest import percentile

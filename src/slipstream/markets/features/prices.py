@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from slipstream.core.days import DAY, NEW_YORK, local_time
+from slipstream.core.timeline import DAY, NEW_YORK, local_time
 from slipstream.markets.data.bars import Bars, FloatArray
 from slipstream.markets.data.calendar import day_weekday
 

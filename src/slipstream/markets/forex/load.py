@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.conditions import Conditions
 from slipstream.core.errors import DataError
-from slipstream.core.fold_plan import DEVELOPMENT, FoldPlan, train_split
 from slipstream.core.text import date_text
+from slipstream.core.timeline import DEVELOPMENT, FoldPlan, train_split
 from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.spec import Conditions
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.market import Market, load_market
 from slipstream.markets.data.reading.source import chosen_data

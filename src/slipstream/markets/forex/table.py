@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.days import DAY, NEW_YORK, NEW_YORK_ROLL, DayRoll, day_number, local_time
 from slipstream.core.errors import ConfigError, DataError
+from slipstream.core.timeline import DAY, NEW_YORK, NEW_YORK_ROLL, DayRoll, day_number, local_time
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.calendar import (
     FRIDAY,

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.core.days import DAY
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.core.fold_plan import HOLDOUT
 from slipstream.core.reader import is_there
 from slipstream.core.storage import checkpoint, provenance, register
 from slipstream.core.storage.files import make_folder, take_lock, write_json
 from slipstream.core.storage.status import DEPLOYMENT, LEDGER
+from slipstream.core.timeline import DAY, HOLDOUT
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from slipstream.core.days import validate_zone
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
 from slipstream.core.reader import UnreadableError, content
+from slipstream.core.timeline import validate_zone
 from slipstream.markets.data.bars import Bars, timeframe_name
 from slipstream.markets.data.finding import ACCEPTABLE
 from slipstream.markets.data.symbols import pip

@@ -18,9 +18,9 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from slipstream.core.config import Config, validate
-from slipstream.core.days import DAY
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import stamp
+from slipstream.core.timeline import DAY
 from slipstream.markets.live.account import Wanted
 from slipstream.markets.live.drift import Outside
 from slipstream.markets.live.exchange import FILLED, REFUSED, AlpacaPaper

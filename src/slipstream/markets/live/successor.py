@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
 from slipstream.core.reader import is_there
 from slipstream.core.storage import checkpoint
@@ -26,6 +25,7 @@ from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.register import id_of
 from slipstream.core.storage.status import DEPLOYMENT, LEDGER, LOG, Status, resume_command
 from slipstream.core.text import log_time
+from slipstream.core.timeline import DAY
 from slipstream.markets.evaluation.backtest import MarketBacktest
 from slipstream.markets.evaluation.holdout_register import opened_days, price_series
 from slipstream.markets.live.account import BARS

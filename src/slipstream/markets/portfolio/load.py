@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.conditions import Conditions
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.fold_plan import DEVELOPMENT, EVERYTHING, FoldPlan, train_split
+from slipstream.core.timeline import DEVELOPMENT, EVERYTHING, FoldPlan, train_split
 from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.spec import Conditions
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.market import Market
 from slipstream.markets.data.panel import Panel, load_panel, panel_of

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.fold_plan import EVERYTHING, train_split
+from slipstream.core.timeline import EVERYTHING, train_split
 from slipstream.markets.data.calendar import Calendar
 from slipstream.markets.folds import RUNWAY
 from slipstream.markets.portfolio.config import Config

@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from slipstream.core.days import DAY
+from slipstream.core.timeline import DAY
 from slipstream.report.canvas import (
     BLUE,
     DASHES,

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError, SlipstreamError
-from slipstream.core.fold_plan import HOLDOUT
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.table import read
+from slipstream.core.timeline import DAY, HOLDOUT
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest, SplitBacktest
 from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats, Ints

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from slipstream.core.days import DAY
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import date_text, plural
+from slipstream.core.timeline import DAY
 from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.record.folder import StudyFolder, read_section
 from slipstream.studies.record.ledger import Ledger, Slot, Trial

@@ -293,16 +293,16 @@ def _stretch(
     return _Stretch(time.perf_counter() - began, found)
 
 
-def confirm_members(plan: StudyPlan, trials: int, top: int | None = None) -> int:
-    """Members that are trained after a search with so many trials.
+def confirm_members(plan: StudyPlan, trials: int, top: int | None = None) -> tuple[int, int, int]:
+    """Return the members of confirmation, final training and refit after so many trials.
 
     Args:
         plan: of the study; trials: of its search.
         top: candidates of the confirmation; those of the config by default.
     """
-    confirmation = plan.study.confirmation
+    study, confirmation = plan.study, plan.study.confirmation
     again = min(top or confirmation.top, trials) * confirmation.seeds * plan.folds
-    return again + plan.study.final_seeds + int(plan.study.final_refit)
+    return again, study.final_seeds, int(study.final_refit)
 
 
 def load_after(plan: StudyPlan, trials: int, workers: int, top: int | None = None) -> float:
@@ -315,9 +315,7 @@ def load_after(plan: StudyPlan, trials: int, workers: int, top: int | None = Non
         plan, trials, top: see `confirm_members`.
         workers: processes that train.
     """
-    study = plan.study
-    again = min(top or study.confirmation.top, trials) * study.confirmation.seeds * plan.folds
-    return sum(weighed(each, workers) for each in (again, study.final_seeds, study.final_refit))
+    return sum(weighed(each, workers) for each in confirm_members(plan, trials, top))
 
 
 def candidates_within(plan: StudyPlan, trials: int, workers: int, load: float) -> int:
@@ -557,7 +555,7 @@ def needs(
         speed: None where minutes are not asked for.
     """
     study, draws, count = plan.study, plan.draws, plan.study.n_trials
-    searched, confirmed = count * plan.folds, confirm_members(plan, count)
+    searched, confirmed = count * plan.folds, sum(confirm_members(plan, count))
     in_flight = min(study.trials_in_flight, count) * plan.folds
     alone = _member_bytes(plan, spec, observed)
     processes = min(workers or usable_cores(), in_flight)

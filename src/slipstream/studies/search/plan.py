@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from slipstream.core.config import Config
-from slipstream.core.fold_plan import DEVELOPMENT, EVERYTHING, FOLD, HOLDOUT, test_split
 from slipstream.core.random import seed_of
+from slipstream.core.timeline import DEVELOPMENT, EVERYTHING, FOLD, HOLDOUT, test_split
 from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.ledger import Slot

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.days import DAY
 from slipstream.core.text import span
+from slipstream.core.timeline import DAY
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS as FEWEST_FOR_BOUND
 from slipstream.studies.statistics.bootstrap import LEVEL
 

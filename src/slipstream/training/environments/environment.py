@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
-from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.plugins import offered
 from slipstream.core.process import FaultPolicy
 from slipstream.core.storage import yaml_file
+from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import VectorEnv

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
-from slipstream.core.fold_plan import FoldPlan
 from slipstream.core.plugins import offered
 from slipstream.core.reader import seal
 from slipstream.core.storage.files import plain
+from slipstream.core.timeline import FoldPlan
 from slipstream.jit.cache import cannot_write, private_folder
 from slipstream.kernels.contract import check_environment
 from slipstream.kernels.copies import KernelVectorEnv

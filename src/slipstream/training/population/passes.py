@@ -17,10 +17,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.days import DayRoll, day_number
 from slipstream.core.errors import KernelError
-from slipstream.core.fold_plan import FOLD, test_split
 from slipstream.core.random import seed_of
+from slipstream.core.timeline import FOLD, DayRoll, day_number, test_split
 from slipstream.jit import render
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.loop import (

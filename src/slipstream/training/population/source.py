@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.fold_plan import FoldPlan, train_split
+from slipstream.core.timeline import FoldPlan, train_split
 from slipstream.kernels.spec import Spec
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.training.environments.environment import Environment

@@ -17,13 +17,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.conditions import check_conditions, differences
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.reader import misfit, read_json
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.provenance import commit_words
 from slipstream.core.storage.status import LEDGER
 from slipstream.core.text import percent, printable, stamp
+from slipstream.kernels.spec import check_conditions, differences
 from slipstream.rl.best_policies import BEST
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.observations import LIMIT

@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from slipstream.core.days import clock, validate_zone
 from slipstream.core.errors import ConfigError
+from slipstream.core.timeline import clock, validate_zone
 from slipstream.markets.data import calendar as cal
 
 NEW_YORK = ZoneInfo("America/New_York")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.fold_plan import FoldPlan
+from slipstream.core.timeline import FoldPlan
 from slipstream.markets.folds import FoldSplit, fold_facts, make_folds
 
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from vendors import HOUR, Truth, binance_months, second, truth, units
 
-from slipstream.core.days import DAY, NEW_YORK, local_time
 from slipstream.core.errors import DataError, ResourceError
+from slipstream.core.timeline import DAY, NEW_YORK, local_time
 from slipstream.markets.data.checks.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 from vendors import HOUR, Truth, load, remedies, sampled, truth
 
-from slipstream.core.days import DAY
 from slipstream.core.errors import DataError
+from slipstream.core.timeline import DAY
 from slipstream.markets.data.checks.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market

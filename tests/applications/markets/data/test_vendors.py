@@ -31,8 +31,8 @@ from vendors import (
     with_bars,
 )
 
-from slipstream.core.days import DAY
 from slipstream.core.errors import DataError
+from slipstream.core.timeline import DAY
 from slipstream.markets.data.checks.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from forex_folder import grid
 
-from slipstream.core.days import NEW_YORK_ROLL, UTC_ROLL
 from slipstream.core.errors import ConfigError
+from slipstream.core.timeline import NEW_YORK_ROLL, UTC_ROLL
 from slipstream.kernels.discover import load_kernel
 from slipstream.markets.forex.record import FLAT, NIGHT, ROLL
 from slipstream.markets.forex.table import calendar_bits, clock_columns

@@ -11,7 +11,7 @@ import pytest
 from forex_folder import BAR, write_symbol
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.fold_plan import FoldPlan
+from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.kernel import Loaded

@@ -15,8 +15,8 @@ from live_markets import GATES, Make, momentum, save_study, table, week, write
 from slipstream import load_policy, portable
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.fold_plan import HOLDOUT
 from slipstream.core.storage import checkpoint
+from slipstream.core.timeline import HOLDOUT
 from slipstream.markets.live import deploy as deploying
 from slipstream.markets.live.deploy import Gate, _figure, _holdout, deploy
 from slipstream.markets.live.deployment import Deployment

@@ -11,7 +11,7 @@ import pytest
 from portfolio_world import KERNEL
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.fold_plan import FoldPlan
+from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.contract import blank, check_environment, compare, random_actions
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.interpreted import Records

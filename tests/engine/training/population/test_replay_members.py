@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.core.fold_plan import FoldPlan
+from slipstream.core.timeline import FoldPlan
 from slipstream.rl.nets import networks
 from slipstream.training.population.member import Member
 from slipstream.training.population.source import EnvironmentSource

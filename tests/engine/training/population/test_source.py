@@ -81,7 +81,7 @@ def test_a_market_without_folds(engine, tmp_path):
     source = source.replace("def load_folds(", "def _folds(").replace("def vary(", "def _vary(")
     source = source.replace(
         '    raise AssertionError("a study loads folds")',
-        "    from slipstream.core.fold_plan import FoldPlan\n\n"
+        "    from slipstream.core.timeline import FoldPlan\n\n"
         "    return _folds(config, FoldPlan())",
     )
     path.write_text(source)

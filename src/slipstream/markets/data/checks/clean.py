@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.days import DAY
 from slipstream.core.text import plural, stamp
+from slipstream.core.timeline import DAY
 from slipstream.markets.data import symbols
 from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.markets.data.calendar import in_weekend

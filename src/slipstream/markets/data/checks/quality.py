@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstream.core.days import DAY, NEW_YORK, local_time
 from slipstream.core.text import plural, stamp
+from slipstream.core.timeline import DAY, NEW_YORK, local_time
 from slipstream.markets.data import symbols
 from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.markets.data.calendar import calendar, calendar_warning, closed_seconds

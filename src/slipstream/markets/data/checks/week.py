@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.core.days import DAY, NEW_YORK, clock, day_number, local_time
 from slipstream.core.text import plural
+from slipstream.core.timeline import DAY, NEW_YORK, clock, day_number, local_time
 from slipstream.markets.data import symbols
 from slipstream.markets.data.bars import Bars, IntArray
 from slipstream.markets.data.calendar import in_weekend

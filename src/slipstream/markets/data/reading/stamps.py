@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from slipstream.core.days import DAY, clock
 from slipstream.core.errors import DataError
+from slipstream.core.timeline import DAY, clock
 from slipstream.markets.data.bars import BoolArray, IntArray
 from slipstream.markets.data.finding import RemedyError
 
