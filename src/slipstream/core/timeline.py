@@ -80,6 +80,11 @@ def day_number(time: NDArray[np.int64], roll: DayRoll = NEW_YORK_ROLL) -> NDArra
     raise ConfigError(f"`day_roll` must be '{NEW_YORK_ROLL}' or '{UTC_ROLL}', got {roll!r}.")
 
 
+def day_closes(day: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Row of the last bar of every trading day, int64 [days], of the days of all bars [n]."""
+    return np.flatnonzero(np.diff(day, append=day[-1:] + 1))
+
+
 def local_time(time: NDArray[np.int64], zone: str = NEW_YORK) -> NDArray[np.int64]:
     """Wall-clock seconds in `zone`, as if they were UTC, int64 [n]."""
     return clock(zone, time).local(np.asarray(time, dtype=np.int64))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.timeline import day_closes
 from slipstream.studies.statistics.bootstrap import DRAWS, FEWEST_DAYS, lower_bounds
 from slipstream.studies.statistics.returns import correlation as correlation
 
@@ -33,11 +34,6 @@ class Drawdown:
 def simple_returns(equity: Floats) -> Floats:
     """Returns [n] of an equity curve [n + 1]."""
     return equity[1:] / equity[:-1] - 1.0
-
-
-def day_closes(day: Ints) -> Ints:
-    """Index of the last bar of every trading day in day ids [n], in order."""
-    return np.append(np.flatnonzero(np.diff(day)), len(day) - 1) if len(day) else np.empty(0, int)
 
 
 def daily_equity(equity: Floats, day: Ints) -> Floats:

@@ -32,7 +32,7 @@ from slipstream.core.storage.database import (
 )
 from slipstream.core.storage.register import state_folder
 from slipstream.core.text import date_text
-from slipstream.core.timeline import DAY, HOLDOUT, DayRoll, day_number
+from slipstream.core.timeline import DAY, HOLDOUT, DayRoll, day_closes, day_number
 from slipstream.markets.market_pass import SymbolPass
 from slipstream.markets.synthetic import is_planted
 from slipstream.training.environments.environment import Environment
@@ -356,7 +356,7 @@ def _place(old: PriceSeries, new: PriceSeries) -> Array | None:
     b = _Grid.of(daily.at, daily.close)
     for roll in range(24):  # hour at which the daily file's day may begin
         day = (hourly.at - roll) // 24
-        ends = np.flatnonzero(np.diff(day, append=day[-1] + 1))
+        ends = day_closes(day)
         a = _Grid.of(day[ends], hourly.close[ends])
         for lag in (0, 1, -1):
             if _same(a, b, lag, 1):
@@ -451,7 +451,7 @@ def price_series(
         roll = cast(DayRoll, market.day_roll)
         if declared is None:
             ends = timeline.ends(record) - 1
-            ends = ends[np.flatnonzero(np.diff(day_number(ends, roll), append=-1))]
+            ends = ends[day_closes(day_number(ends, roll))]
             step, inside = DAY, np.ones(len(ends), np.bool_)
             logs = _stand_in(loaded.data, day_number(ends, roll))[:, None]
         else:

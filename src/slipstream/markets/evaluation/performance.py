@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from slipstream.core.timeline import DayRoll, day_number
+from slipstream.core.timeline import DayRoll, day_closes, day_number
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.data.calendar import day_weekday
 from slipstream.markets.evaluation.backtest import percentile
@@ -60,7 +60,7 @@ class Account:
     @property
     def daily_time(self) -> Ints:
         """UTC seconds of the marks of `daily_equity` [days + 1]."""
-        return np.concatenate([self.time[:1], self.time[1:][st.day_closes(self.day)]])
+        return np.concatenate([self.time[:1], self.time[1:][day_closes(self.day)]])
 
     @property
     def daily_returns(self) -> Floats:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
 from slipstream.core.random import seed_of
-from slipstream.core.timeline import FOLD, DayRoll, day_number, test_split
+from slipstream.core.timeline import FOLD, DayRoll, day_closes, day_number, test_split
 from slipstream.jit import render
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.loop import (
@@ -116,7 +116,7 @@ def pass_growth(
     """
     # A bar that ends where the day does belongs to that day.
     day = day_number(time - 1, cast(DayRoll, market.day_roll))
-    last = np.flatnonzero(np.diff(day, append=day[-1] + 1))
+    last = day_closes(day)
     marks = np.minimum(last, steps - 1)
 
     def growth(name: str) -> Floats:
