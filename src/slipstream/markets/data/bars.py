@@ -72,10 +72,6 @@ class Bars:
         """Every column by name, extra columns last."""
         return {"time": self.time, **{name: getattr(self, name) for name in NUMBERS}, **self.extra}
 
-    def rows(self, start: int, stop: int | None = None) -> Bars:
-        """The bars ``start:stop`` as views of the same memory."""
-        return self.at(slice(start, stop))
-
     def at(self, rows: slice | IntArray) -> Bars:
         """The bars of some rows."""
         extra = {name: column[rows] for name, column in self.extra.items()}
@@ -85,7 +81,7 @@ class Bars:
     def between(self, start: int, stop: int) -> Bars:
         """The bars whose open lies in [start, stop), UTC seconds."""
         first, last = np.searchsorted(self.time, [start, stop])
-        return self.rows(int(first), int(last))
+        return self.at(slice(first, last))
 
 
 def _locked(column: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.generic]:

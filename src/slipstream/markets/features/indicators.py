@@ -97,36 +97,6 @@ def bollinger_position(bars: Bars, n: int) -> FloatArray:
     return np.where(narrow, 0.5, inside)
 
 
-def ema_relative(bars: Bars, n: int) -> FloatArray:
-    """EMA(n) / close - 1."""
-    return ema(bars, n) / bars.close - 1.0
-
-
-def sma_relative(bars: Bars, n: int) -> FloatArray:
-    """SMA(n) / close - 1."""
-    return sma(bars, n) / bars.close - 1.0
-
-
-def atr_relative(bars: Bars, n: int) -> FloatArray:
-    """ATR(n) / close."""
-    return atr(bars, n) / bars.close
-
-
-def macd_relative(bars: Bars, n: int) -> FloatArray:
-    """MACD line / close."""
-    return macd(bars, n) / bars.close
-
-
-def macd_signal_relative(bars: Bars, n: int) -> FloatArray:
-    """MACD signal / close."""
-    return macd_signal(bars, n) / bars.close
-
-
-def macd_hist_relative(bars: Bars, n: int) -> FloatArray:
-    """MACD histogram / close."""
-    return macd_hist(bars, n) / bars.close
-
-
 def atr_regime_shift(bars: Bars, n: int) -> FloatArray:
     """ATR(14) over its mean of 50 bars, less 1; 0 while nothing has moved."""
     now = indicator("ATR", bars, _RANGE, 14)

@@ -110,11 +110,6 @@ def vwap(bars: Bars, n: int) -> FloatArray:
     return np.where(silent, plain, weighted / np.where(silent, 1.0, volume))
 
 
-def vwap_relative(bars: Bars, n: int) -> FloatArray:
-    """VWAP(n) / close - 1."""
-    return vwap(bars, n) / bars.close - 1.0
-
-
 def spread_relative(bars: Bars, n: int) -> FloatArray:
     """Full spread / close."""
     return bars.spread / bars.close

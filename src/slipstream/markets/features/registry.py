@@ -71,6 +71,16 @@ class Feature:
         return n if n >= self.smallest else None
 
 
+def over_close(level: Compute) -> Compute:
+    """A price level / close."""
+    return lambda bars, n: level(bars, n) / bars.close
+
+
+def from_close(level: Compute) -> Compute:
+    """A price level / close - 1."""
+    return lambda bars, n: level(bars, n) / bars.close - 1.0
+
+
 def exponential(alpha: float) -> int:
     """Rows after which an exponential average with weight `alpha` has forgotten its start."""
     return math.ceil(math.log(FORGOTTEN) / math.log1p(-alpha)) if alpha < 1.0 else 1
@@ -123,23 +133,23 @@ FEATURES: tuple[Feature, ...] = (
     Feature("volume_z_{n}", prices.log_volume_score, window_rows, "log-volume z-score", smallest=2),
     Feature("spread_rel", prices.spread_relative, 0, "full spread / close"),
     Feature("vwap_{n}", prices.vwap, window_rows, "volume-weighted price", False),
-    Feature("vwap_{n}_rel", prices.vwap_relative, window_rows, "VWAP / close - 1"),
+    Feature("vwap_{n}_rel", from_close(prices.vwap), window_rows, "VWAP / close - 1"),
     Feature("rsi_{n}", ta.rsi, wilder_rows, "RSI, 0 to 100", smallest=2),
     Feature("ema_{n}", ta.ema, ema_rows, "exponential average of close", False),
-    Feature("ema_{n}_rel", ta.ema_relative, ema_rows, "EMA / close - 1"),
+    Feature("ema_{n}_rel", from_close(ta.ema), ema_rows, "EMA / close - 1"),
     Feature("sma_{n}", ta.sma, window_rows, "mean of close", False),
-    Feature("sma_{n}_rel", ta.sma_relative, window_rows, "SMA / close - 1"),
+    Feature("sma_{n}_rel", from_close(ta.sma), window_rows, "SMA / close - 1"),
     Feature("atr_{n}", ta.atr, wilder_rows, "average true range, price units", False),
-    Feature("atr_{n}_rel", ta.atr_relative, wilder_rows, "ATR / close"),
+    Feature("atr_{n}_rel", over_close(ta.atr), wilder_rows, "ATR / close"),
     Feature("cci_{n}", ta.cci, window_rows, "commodity channel index", smallest=2),
     Feature("dx_{n}", ta.dx, wilder_rows, "directional movement index, 0 to 100", smallest=2),
     Feature("adx_{n}", ta.adx, twice_wilder_rows, "average DX, 0 to 100", smallest=2),
     Feature("macd", ta.macd, MACD_ROWS, "MACD line (12, 26, 9), price units", False),
     Feature("macd_signal", ta.macd_signal, MACD_ROWS, "MACD signal, price units", False),
     Feature("macd_hist", ta.macd_hist, MACD_ROWS, "MACD histogram, price units", False),
-    Feature("macd_rel", ta.macd_relative, MACD_ROWS, "MACD line / close"),
-    Feature("macd_signal_rel", ta.macd_signal_relative, MACD_ROWS, "MACD signal / close"),
-    Feature("macd_hist_rel", ta.macd_hist_relative, MACD_ROWS, "MACD histogram / close"),
+    Feature("macd_rel", over_close(ta.macd), MACD_ROWS, "MACD line / close"),
+    Feature("macd_signal_rel", over_close(ta.macd_signal), MACD_ROWS, "MACD signal / close"),
+    Feature("macd_hist_rel", over_close(ta.macd_hist), MACD_ROWS, "MACD histogram / close"),
     Feature("bb_upper_{n}", ta.bollinger_upper, window_rows, "upper band, 2 sd", False, 2),
     Feature("bb_lower_{n}", ta.bollinger_lower, window_rows, "lower band, 2 sd", False, 2),
     Feature("bb_width_{n}", ta.bollinger_width, window_rows, "band width / middle", smallest=2),

@@ -145,8 +145,8 @@ def test_each_segment_equals_the_same_bars_alone():
     one = panel(*(rows_of(bars, keep) for bars in assets))
     assert one.segments.tolist() == [[0, 700], [700, 1580]]
     split = panel_features(SHORT, one)
-    first = panel_features(SHORT, panel(*(bars.rows(0, 700) for bars in assets)))
-    second = panel_features(SHORT, panel(*(bars.rows(720) for bars in assets)))
+    first = panel_features(SHORT, panel(*(bars.at(slice(0, 700)) for bars in assets)))
+    second = panel_features(SHORT, panel(*(bars.at(slice(720, None)) for bars in assets)))
     np.testing.assert_array_equal(split.values[:700], first.values)
     np.testing.assert_array_equal(split.values[700:], second.values)
     warm_up = warm_up_rows(SHORT)
