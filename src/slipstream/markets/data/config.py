@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from slipstream.core.bounds import Factor, SpreadPips
 from slipstream.core.config import Config
@@ -18,6 +18,21 @@ from slipstream.markets.data.bars import timeframe_seconds
 from slipstream.markets.data.finding import ACCEPTABLE, CATALOGUE
 
 Point = Annotated[float, Field(ge=1e-12, le=1e6)]
+
+
+def _checked(check: Callable[[str], object]) -> AfterValidator:
+    def validate(value: str) -> str:
+        try:
+            check(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return AfterValidator(validate)
+
+
+BarLength = Annotated[str, _checked(timeframe_seconds)]
+TimeZone = Annotated[str, _checked(validate_zone)]
 
 
 class DataConfig(Config):
@@ -56,11 +71,11 @@ class DataConfig(Config):
     folder: str
     symbols: tuple[str, ...] | None = None
     files: dict[str, str] = Field(default_factory=dict)
-    timeframe: str | None = None
+    timeframe: BarLength | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     time_format: str | None = None
-    row_spacing: str | None = None
-    time_zone: str | None = None
+    row_spacing: BarLength | None = None
+    time_zone: TimeZone | None = None
     separator: str | None = None
     decimal: Literal[".", ","] | None = None
     time_is: Literal["open", "close"] = "open"
@@ -133,22 +148,3 @@ class DataConfig(Config):
         if value is not None and len(value) != 1:
             raise ValueError("must be one character, such as ',' or ';', or 'tab'")
         return value
-
-    @field_validator("timeframe", "row_spacing")
-    @classmethod
-    def _known_timeframe(cls, value: str | None) -> str | None:
-        return _checked(timeframe_seconds, value)
-
-    @field_validator("time_zone")
-    @classmethod
-    def _known_zone(cls, value: str | None) -> str | None:
-        return _checked(validate_zone, value)
-
-
-def _checked(check: Callable[[str], object], value: str | None) -> str | None:
-    if value is not None:
-        try:
-            check(value)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-    return value
