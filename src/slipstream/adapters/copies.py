@@ -24,7 +24,7 @@ from slipstream.core.process import FaultPolicy
 from slipstream.gym.foreign_env import foreign_spec
 from slipstream.gym.gymnasium_environment import GymnasiumKind, maker, wrappers_of
 from slipstream.gym.making import name_of
-from slipstream.gym.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.gym.native import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv, native_env
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.forms import ActionForm, MisfitError, action_form, as_array, words
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
@@ -117,11 +117,13 @@ class FaceCopies(ABC):
         autoreset: what follows an episode's end.
 
     Attributes:
+        env: what is stepped.
         observation_space, action_space: of one copy, its own; the caller's.
         mask: bool [E, n], the choices allowed now; None where all always are.
         apart: `send` and `recv` step copies at their own pace.
     """
 
+    env: Any
     mask: NDArray[np.bool_] | None = None
     apart = False
 
@@ -188,15 +190,11 @@ class FaceCopies(ABC):
     def settle(self) -> None:  # noqa: B027  (nothing is, unless they step apart)
         """Waits for what is under way, and forgets what comes of it."""
 
-    @abstractmethod
-    def end(self) -> None:
-        """Closes the copies."""
-
     def close(self) -> None:
         """Ends the copies; may be called again."""
         if not self.closed:
             self.closed = True
-            self.end()
+            self.env.close()
 
     def __del__(self) -> None:
         """Closes what its owner forgot to close, as ElegantRL does."""
@@ -376,9 +374,6 @@ class KernelBatch(FaceCopies):
             None if out.valid.all() else out.valid[at].copy(),
         )
 
-    def end(self) -> None:
-        self.env.close()
-
     def _last(self, ended: NDArray[np.int64], obs: NDArray[Any], at: NDArray[np.int64]) -> Any:
         """Final observations in the order of `ended`."""
         if self.autoreset is AutoresetMode.DISABLED:
@@ -424,6 +419,7 @@ class ForeignBatch(FaceCopies):
         ConfigError, ResourceError, KernelError: they cannot be made.
     """
 
+    env: NativeEnv
     apart = True
 
     def __init__(
@@ -552,9 +548,6 @@ class ForeignBatch(FaceCopies):
             None if valid.all() else valid,
         )
 
-    def end(self) -> None:
-        self.env.close()
-
 
 # Long: a line for each argument.
 def make_batch(
@@ -566,8 +559,8 @@ def make_batch(
     split: str = "train",
     workers: int | None = None,
     seed: int = 0,
-    settings: Mapping[str, Any] | None = None,
     foreign: bool = True,
+    **settings: Any,
 ) -> FaceCopies:
     """Copies of a kernel or of a Gymnasium environment.
 
@@ -580,13 +573,13 @@ def make_batch(
         split: of a market's prices.
         workers: processes of ``gym:ID``.
         seed: random streams before the first `reset` with seeds.
-        settings: fields of the environment's Config; ``kwargs`` and ``wrappers`` of ``gym:ID``.
         foreign: whether the face that asks takes a ``gym:ID``.
+        **settings: fields of the environment's Config; ``kwargs`` and ``wrappers`` of ``gym:ID``.
 
     Raises:
         ConfigError: unknown names, settings or backends.
     """
-    config = resolve(target, {f"env.{name}": value for name, value in (settings or {}).items()})
+    config = resolve(target, {f"env.{name}": value for name, value in settings.items()})
     name, own = config.env_name, config.env_settings
     if foreign and type(kind_of(name)) is GymnasiumKind:
         num_envs = check_count("num_envs", num_envs)

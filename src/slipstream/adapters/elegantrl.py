@@ -68,7 +68,7 @@ class ElegantEnv:
             split=split,
             workers=workers,
             seed=seed,
-            settings=settings,
+            **(settings or {}),
         )
         spec, action = self.batch.spec, self.batch.spec.action
         self._form = observation_form(spec)
@@ -173,10 +173,7 @@ def env_args(target: str | Mapping[str, Any], num_envs: int, **options: Any) -> 
         target, num_envs: of `ElegantEnv`.
         **options: its other arguments, and fields of the environment's Config.
     """
-    known = inspect.signature(ElegantEnv.__init__).parameters
-    fields = {name: options.pop(name) for name in [*options] if name not in known}
-    if fields:
-        options["settings"] = {**(options.get("settings") or {}), **fields}
+    options = _as_arguments(options)
     env = ElegantEnv(target, num_envs, **options)
     names = ("max_step", "state_dim", "action_dim", "if_discrete")
     found = {name: getattr(env, name) for name in names}
@@ -184,32 +181,14 @@ def env_args(target: str | Mapping[str, Any], num_envs: int, **options: Any) -> 
     return {"env_name": target, "num_envs": num_envs, **found, **options}
 
 
-def make_vec(
-    target: str | Mapping[str, Any],
-    num_envs: int = 1,
-    *,
-    protocol: str = "new",
-    gpu_id: int = -1,
-    backend: str = "auto",
-    split: str = "train",
-    workers: int | None = None,
-    seed: int = 0,
-    **settings: Any,
-) -> ElegantEnv:
-    """The same by the name that all faces have.
+def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> ElegantEnv:
+    """`ElegantEnv` by the name that all faces have; arguments as for `env_args`."""
+    return ElegantEnv(target, num_envs, **_as_arguments(options))
 
-    Args:
-        target: `env_name` of `ElegantEnv`, whose arguments the others are.
-        **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
-    """
-    return ElegantEnv(
-        target,
-        num_envs,
-        protocol=protocol,
-        gpu_id=gpu_id,
-        backend=backend,
-        split=split,
-        workers=workers,
-        seed=seed,
-        settings=settings,
-    )
+
+def _as_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `ElegantEnv`, those that it does not have in its `settings`."""
+    known = inspect.signature(ElegantEnv).parameters
+    own = {name: value for name, value in options.items() if name in known}
+    fields = {name: value for name, value in options.items() if name not in known}
+    return {**own, "settings": {**(own.get("settings") or {}), **fields}}

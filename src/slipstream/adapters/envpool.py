@@ -54,11 +54,12 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
     EnvPool tells the cut; here it is terminated only, which is what bootstrapping needs.
 
     Args:
-        target, num_envs, backend, split, workers: as for `make_batch`.
+        target, num_envs: as for `make_batch`.
         batch_size: results of one `recv`; `num_envs` unless given.
         seed: of all copies; copy e has the stream of seed + e, as under Gymnasium.
         render_mode: None; no pictures are drawn.
-        settings: fields of the environment's Config; ``kwargs`` of ``gym:ID``.
+        **options: `backend`, `split` and `workers` as for `make_batch`; fields of the environment's
+            Config; ``kwargs`` of ``gym:ID``.
     """
 
     def __init__(
@@ -68,11 +69,8 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
         *,
         batch_size: int | None = None,
         seed: int = 42,
-        backend: str = "auto",
-        split: str = "train",
-        workers: int | None = None,
         render_mode: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         num_envs = check_count("num_envs", num_envs)
         if render_mode is not None:
@@ -82,20 +80,13 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
             raise ConfigError(
                 f"`batch_size` must be from 1 to num_envs={num_envs}, it is {batch_size!r}."
             )
-        self.batch = make_batch(
-            target,
-            num_envs,
-            autoreset=AutoresetMode.NEXT_STEP,
-            backend=backend,
-            split=split,
-            workers=workers,
-            settings=settings,
-        )
+        next_step = AutoresetMode.NEXT_STEP
+        self.batch = make_batch(target, num_envs, autoreset=next_step, **options)
         check_one_player(self.batch, "a pool has")
         self.num_envs, self.batch_size = num_envs, size
         self.observation_space = self.single_observation_space = self.batch.observation_space
         self.action_space = self.single_action_space = self.batch.action_space
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.metadata = {"autoreset_mode": next_step}
         self.config = {"num_envs": num_envs, "batch_size": self.batch_size, "seed": seed}
         self.spec: Any = self.batch.spec
         self._seeds: list[int | None] = [seed + e for e in range(num_envs)]
@@ -279,32 +270,4 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
         return ids.astype(np.int64)
 
 
-def make_vec(
-    target: str | Mapping[str, Any],
-    num_envs: int = 1,
-    *,
-    batch_size: int | None = None,
-    seed: int = 42,
-    backend: str = "auto",
-    split: str = "train",
-    workers: int | None = None,
-    render_mode: str | None = None,
-    **settings: Any,
-) -> EnvPoolFace:
-    """The same by the name that all faces have.
-
-    Args:
-        target, num_envs, batch_size, seed, backend, split, workers, render_mode: of `EnvPoolFace`.
-        **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
-    """
-    return EnvPoolFace(
-        target,
-        num_envs,
-        batch_size=batch_size,
-        seed=seed,
-        backend=backend,
-        split=split,
-        workers=workers,
-        render_mode=render_mode,
-        settings=settings,
-    )
+make_vec = EnvPoolFace  # by the name that all faces have

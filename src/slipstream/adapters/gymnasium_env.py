@@ -22,29 +22,20 @@ class EnvFace(gymnasium.Env[Any, Any]):
     has `action_mask`, bool [n], which `action_masks()` returns, too.
 
     Args:
-        target, backend, split: as for `make_batch`.
+        target: a kernel's name or file.
         render_mode: None; kernels draw no pictures.
-        **settings: fields of the environment's Config.
+        **options: `backend` and `split` as for `make_batch`; fields of the environment's Config.
     """
 
     def __init__(
         self,
         target: str | Mapping[str, Any],
         *,
-        backend: str = "auto",
-        split: str = "train",
         render_mode: str | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> None:
-        batch = make_batch(
-            target,
-            1,
-            autoreset=AutoresetMode.DISABLED,
-            backend=backend,
-            split=split,
-            settings=settings,
-            foreign=False,
-        )
+        disabled = AutoresetMode.DISABLED
+        batch = make_batch(target, 1, autoreset=disabled, foreign=False, **options)
         if render_mode is not None:
             raise ConfigError(f"{batch.name} draws no pictures; leave `render_mode` out.")
         check_one_player(batch, "an Env has")

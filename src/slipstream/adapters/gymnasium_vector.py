@@ -141,7 +141,7 @@ class ForeignVectorFace(VectorFace):
             batched and the single space.
         autoreset_mode: NextStep, SameStep or Disabled.
         max_concurrency: the most workers.
-        backend: process, or serial in this process.
+        backend: process (auto), or serial in this process.
         workers: W; the machine's cores unless given.
         on_fault: "raise" what a copy raises; "restart" it alone: its episode ends truncated, and
             `infos["fault"]` says why.
@@ -178,7 +178,7 @@ class ForeignVectorFace(VectorFace):
         try:
             env = native_env(
                 makers,
-                backend=backend,
+                backend="process" if backend == "auto" else backend,
                 at_end=AT_END[mode],
                 workers=workers,
                 method=context or "forkserver",
@@ -596,8 +596,6 @@ def make_vec(
     num_envs: int = 1,
     *,
     autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
-    backend: str = "auto",
-    workers: int | None = None,
     **options: Any,
 ) -> VectorFace:
     """Copies as Gymnasium's `VectorEnv`; what ``gym.make_vec("slipstream/...")`` calls.
@@ -606,29 +604,13 @@ def make_vec(
         target: as for `slipstream.make_vec`: a kernel's name or file, or ``gym:ID``.
         num_envs: E.
         autoreset_mode: NextStep, SameStep or Disabled.
-        backend: of a kernel, see `make_batch`; of ``gym:ID`` process (auto) or serial.
-        workers: processes of the backend `process`.
-        **options: of a kernel `split`, `statistics` (see `KernelVectorFace`) and the fields of its
-            Config; of ``gym:ID`` its `kwargs` and `wrappers`, and options of `ForeignVectorFace`.
+        **options: `backend` and `workers` as for `make_batch`; of a kernel `split`, `statistics`
+            (see `KernelVectorFace`) and the fields of its Config; of ``gym:ID`` its `kwargs` and
+            `wrappers`, and options of `ForeignVectorFace`.
     """
     if isinstance(target, str) and type(kind_of(target)) is GymnasiumKind:
-        wrappers = wrappers_of({"wrappers": options.pop("wrappers", ())})
-        return ForeignVectorFace(
-            [maker(target, wrappers)] * num_envs,
-            autoreset_mode=autoreset_mode,
-            backend="process" if backend == "auto" else backend,
-            workers=workers,
-            **options,
-        )
-    statistics, split = options.pop("statistics", False), options.pop("split", "train")
-    batch = make_batch(
-        target,
-        num_envs,
-        autoreset=mode_of(autoreset_mode),
-        backend=backend,
-        split=split,
-        workers=workers,
-        settings=options,
-        foreign=False,
-    )
+        make = maker(target, wrappers_of({"wrappers": options.pop("wrappers", ())}))
+        return ForeignVectorFace([make] * num_envs, autoreset_mode=autoreset_mode, **options)
+    statistics, mode = options.pop("statistics", False), mode_of(autoreset_mode)
+    batch = make_batch(target, num_envs, autoreset=mode, foreign=False, **options)
     return KernelVectorFace(batch, statistics=statistics)

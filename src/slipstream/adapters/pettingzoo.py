@@ -27,30 +27,20 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
     a ``gym:ID`` is its own; reset options are not handed on.
 
     Args:
-        target, backend, split, workers: as for `make_batch`.
+        target: as for `make_batch`.
         render_mode: None; no pictures are drawn.
-        settings: fields of the environment's Config; ``kwargs`` of ``gym:ID``.
+        **options: `backend`, `split` and `workers` as for `make_batch`; fields of the environment's
+            Config; ``kwargs`` of ``gym:ID``.
     """
 
     def __init__(
         self,
         target: str | Mapping[str, Any],
         *,
-        backend: str = "auto",
-        split: str = "train",
-        workers: int | None = None,
         render_mode: str | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> None:
-        batch = make_batch(
-            target,
-            1,
-            autoreset=AutoresetMode.DISABLED,
-            backend=backend,
-            split=split,
-            workers=workers,
-            settings=settings,
-        )
+        batch = make_batch(target, 1, autoreset=AutoresetMode.DISABLED, **options)
         if render_mode is not None:
             batch.close()
             raise ConfigError(f"{batch.name} draws no pictures here; leave `render_mode` out.")

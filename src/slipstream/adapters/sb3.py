@@ -217,47 +217,30 @@ def make_vec(
     target: str | Mapping[str, Any],
     num_envs: int = 1,
     *,
-    backend: str = "auto",
-    split: str = "train",
-    workers: int | None = None,
-    seed: int = 0,
     info_keywords: Sequence[str] = (),
-    **settings: Any,
+    **options: Any,
 ) -> Any:
     """Copies of an environment as SB3's `VecEnv`.
 
     Args:
-        target, num_envs, backend, split, workers, seed: as for `make_batch`; or ``gym:ID``,
-            whose backends are process (auto) and serial.
+        target, num_envs: as for `make_batch`.
         info_keywords: as for `KernelVecEnv` and `ForeignVecEnv`.
-        **settings: fields of the environment's Config; ``kwargs={...}`` of ``gym:ID``.
+        **options: `backend`, `split`, `workers` and `seed` as for `make_batch`; fields of the
+            environment's Config; of ``gym:ID`` its `kwargs` and `wrappers`.
 
     Raises:
         ResourceError: Stable-Baselines3 is not installed.
     """
     if isinstance(target, str) and type(kind_of(target)) is GymnasiumKind:
-        kwargs, wrappers = settings.pop("kwargs", None), settings.pop("wrappers", ())
-        if settings or split != "train":
-            given = sorted(settings) or "split"
-            raise ConfigError(f"{target} takes `kwargs` and `wrappers` only, not {given}.")
-        return ForeignVecEnv(
-            [maker(target, wrappers_of({"wrappers": wrappers}))] * num_envs,
-            backend=backend,
-            workers=workers,
-            info_keywords=info_keywords,
-            kwargs=kwargs,
-            seed=seed,
-        )
-    batch = make_batch(
-        target,
-        num_envs,
-        backend=backend,
-        split=split,
-        workers=workers,
-        seed=seed,
-        settings=settings,
-        foreign=False,
-    )
+        make = maker(target, wrappers_of({"wrappers": options.pop("wrappers", ())}))
+        options = {"seed": 0, **options}
+        split = options.pop("split", "train")
+        other = sorted(options.keys() - {"backend", "workers", "seed", "kwargs"})
+        if other or split != "train":
+            other = other or ["split"]
+            raise ConfigError(f"{target} takes `kwargs` and `wrappers` only, not {other}.")
+        return ForeignVecEnv([make] * num_envs, info_keywords=info_keywords, **options)
+    batch = make_batch(target, num_envs, foreign=False, **options)
     assert isinstance(batch, KernelBatch)
     return KernelVecEnv(batch, info_keywords=info_keywords)
 

@@ -63,11 +63,9 @@ def evaluate(
         TrustError: such code would run, and `trust` does not allow it.
     """
     path, data, start = placed(path, data, start)
-    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
-    if deployed is not None:
-        found = DeployedPolicy.open(deployed, trust)
-        return found.evaluate(found.environment(data, symbols, moment(start), moment(stop)))
-    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
+    run = _opened(path, trust)
+    if isinstance(run, DeployedPolicy):
+        return run.evaluate(run.environment(data, symbols, moment(start), moment(stop)))
     environment = environment_of(run, data=data, symbols=symbols, start=start, stop=stop)
     if "test" in environment.splits():
         run.count_test_read()
@@ -148,12 +146,10 @@ def write_report(
     from slipstream.report import run_page  # Matplotlib: not on the way to a first update
 
     path, data, start = placed(path, data, start)
-    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
     bars: Any = {"data": data, "symbols": symbols, "start": moment(start), "stop": moment(stop)}
-    if deployed is not None:
-        found = DeployedPolicy.open(deployed, trust)
-        return run_page.report_deployed(found, **bars, out=out, say=say)
-    run = path if isinstance(path, Run) else Run.open(path, trust=trust)
+    run = _opened(path, trust)
+    if isinstance(run, DeployedPolicy):
+        return run_page.report_deployed(run, **bars, out=out, say=say)
     return run_page.report_run(run, **bars, out=out, say=say)
 
 
@@ -178,25 +174,22 @@ def write_card(
     """
     from slipstream.report import card  # Matplotlib: only where it is needed
 
-    found = run if isinstance(run, Run) else _opened(run, trust)
+    found = _opened(run if isinstance(run, Run) else folder_of(run), trust)
+    if isinstance(found, DeployedPolicy) and not is_there(found.path.parent / LEDGER):
+        raise ConfigError(
+            f"{run} is a policy by itself: a card is written of a run or a study, and this one "
+            "was handed on or deployed from it."
+        )
     return card.write_card(found, None if out is None else Path(out), licence)
 
 
-def _opened(path: str | Path, trust: bool) -> Run | DeployedPolicy:
-    """What a card is written of.
-
-    Raises:
-        ConfigError: a policy by itself, which has no scores but those of its own card.
-    """
-    folder = folder_of(path)
-    deployed = deployed_folder(folder)
+def _opened(path: str | Path | Run, trust: bool) -> Run | DeployedPolicy:
+    """Return what a path means: a run, or the policy of a study or by itself."""
+    if isinstance(path, Run):
+        return path
+    deployed = deployed_folder(Path(path))
     if deployed is None:
-        return Run.open(folder, trust=trust)
-    if not is_there(deployed.parent / LEDGER):
-        raise ConfigError(
-            f"{folder} is a policy by itself: a card is written of a run or a study, and this one "
-            "was handed on or deployed from it."
-        )
+        return Run.open(path, trust=trust)
     return DeployedPolicy.open(deployed, trust)
 
 
@@ -207,11 +200,10 @@ def load_policy(path: str | Path | Run, member: int | None = None) -> Policy:
     environment itself shows them, and returns its own actions. A study's folder, or its `policy`
     folder, gives the policy that the study deploys. Nothing that a config names is imported.
     """
-    if not isinstance(path, Run):
-        deployed = deployed_folder(Path(path))
-        if deployed is not None:
-            tensors, manifest = checkpoint.load(deployed)
-            return unpack(tensors, manifest.get("policy"))
+    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
+    if deployed is not None:
+        tensors, manifest = checkpoint.load(deployed)
+        return unpack(tensors, manifest.get("policy"))
     run = path if isinstance(path, Run) else Run.open(path)
     return run.best_policy(member)
 
@@ -245,14 +237,10 @@ def export(
     """
     from slipstream.rl.nets.onnx_graph import write_onnx
 
-    deployed = None if isinstance(path, Run) else deployed_folder(Path(path))
-    if deployed is not None:
-        found = DeployedPolicy.open(deployed, trust)
-        policy, config = found.policy, found.config
-    else:
-        run = path if isinstance(path, Run) else Run.open(path, trust=trust)
-        policy, config = load_policy(run, member), run.config
-    environment = chosen_environment(config.env_name, config.env_settings, DataWindow())
+    run = _opened(path, trust)
+    policy = load_policy(run, member) if isinstance(run, Run) else run.policy
+    name, settings = run.config.env_name, run.config.env_settings
+    environment = chosen_environment(name, settings, DataWindow())
     return write_onnx(policy, *seen_rows(policy, environment), Path(onnx), opset)
 
 

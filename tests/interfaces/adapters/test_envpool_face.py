@@ -48,9 +48,7 @@ def test_results_come_in_the_order_they_were_sent(handed, alike):
 
 
 def test_elapsed_steps_and_ends_of_both_kinds(kernel_file):
-    pool = EnvPoolFace(
-        kernel_file("clock"), 2, backend="serial", settings={"records": [[2, 2], [0, 3]]}
-    )
+    pool = EnvPoolFace(kernel_file("clock"), 2, backend="serial", records=[[2, 2], [0, 3]])
     pool.reset()
     rows = [pool.step([0, 0]) for _ in range(4)]
     assert [row[4]["elapsed_step"].tolist() for row in rows] == [[1, 1], [2, 2], [0, 3], [1, 0]]

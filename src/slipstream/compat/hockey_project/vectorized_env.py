@@ -101,9 +101,7 @@ class VectorizedHockeyEnv:
         if env_fn is not None:
             settings = {**_of(env_fn()), **settings}
         self.mode, self.keep_mode = settings.get("mode", "normal"), settings.get("keep", True)
-        self.batch = make_batch(
-            "hockey", num_envs, autoreset=AutoresetMode.SAME_STEP, settings=settings
-        )
+        self.batch = make_batch("hockey", num_envs, autoreset=AutoresetMode.SAME_STEP, **settings)
         assert isinstance(self.batch, KernelBatch)
         self._env = self.batch.env
         spec = self.batch.spec

@@ -47,8 +47,7 @@ from slipstream.games.hockey.physics.bodies import (
     VERTEX,
 )
 from slipstream.games.hockey.physics.bodies import STEP as STEP_SINGLE
-from slipstream.games.hockey.physics.boxes import box
-from slipstream.games.hockey.physics.contacts import drop_or_update, update
+from slipstream.games.hockey.physics.contacts import box, drop_or_update, update
 from slipstream.games.hockey.physics.distance import distance
 from slipstream.games.hockey.physics.motion import length
 from slipstream.games.hockey.physics.world import begin_step, finish_step, solve_velocities

@@ -13,7 +13,7 @@ from slipstream.core.random import uniform
 from slipstream.games.hockey.config import AGENT, IDLE, RANDOM, STRONG, WEAK
 from slipstream.games.hockey.physics.bodies import MASS, PUCK
 from slipstream.games.hockey.physics.bodies import STEP as STEP_SINGLE
-from slipstream.games.hockey.physics.boxes import find_contacts, move_box, wake
+from slipstream.games.hockey.physics.contacts import find_contacts, move_box, wake
 from slipstream.games.hockey.physics.motion import begin_here
 from slipstream.jit.float32 import add, div, mul, single, sub
 

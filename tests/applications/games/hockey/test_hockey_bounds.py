@@ -4,8 +4,7 @@ import numpy as np
 
 from slipstream.games.hockey.physics import bodies, motion
 from slipstream.games.hockey.physics import world as physics
-from slipstream.games.hockey.physics.boxes import box
-from slipstream.games.hockey.physics.contacts import collide_polygons, evaluate
+from slipstream.games.hockey.physics.contacts import box, collide_polygons, evaluate
 from slipstream.games.hockey.physics.distance import time_of_impact
 from slipstream.games.hockey.physics.motion import set_pose
 from slipstream.jit.float32 import cosine, sine

@@ -32,8 +32,13 @@ from slipstream.games.hockey.physics.bodies import (
     body_a,
     body_b,
 )
-from slipstream.games.hockey.physics.boxes import find_contacts, is_sensor, synchronize, wake
-from slipstream.games.hockey.physics.contacts import update
+from slipstream.games.hockey.physics.contacts import (
+    find_contacts,
+    is_sensor,
+    synchronize,
+    update,
+    wake,
+)
 from slipstream.games.hockey.physics.distance import time_of_impact
 from slipstream.games.hockey.physics.motion import (
     advance_sweep,
