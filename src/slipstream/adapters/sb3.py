@@ -213,38 +213,6 @@ def of_market(
     }
 
 
-def make_vec(
-    target: str | Mapping[str, Any],
-    num_envs: int = 1,
-    *,
-    info_keywords: Sequence[str] = (),
-    **options: Any,
-) -> Any:
-    """Copies of an environment as SB3's `VecEnv`.
-
-    Args:
-        target, num_envs: as for `make_batch`.
-        info_keywords: as for `KernelVecEnv` and `ForeignVecEnv`.
-        **options: `backend`, `split`, `workers` and `seed` as for `make_batch`; fields of the
-            environment's Config; of ``gym:ID`` its `kwargs` and `wrappers`.
-
-    Raises:
-        ResourceError: Stable-Baselines3 is not installed.
-    """
-    if isinstance(target, str) and type(kind_of(target)) is GymnasiumKind:
-        make = maker(target, wrappers_of({"wrappers": options.pop("wrappers", ())}))
-        options = {"seed": 0, **options}
-        split = options.pop("split", "train")
-        other = sorted(options.keys() - {"backend", "workers", "seed", "kwargs"})
-        if other or split != "train":
-            other = other or ["split"]
-            raise ConfigError(f"{target} takes `kwargs` and `wrappers` only, not {other}.")
-        return ForeignVecEnv([make] * num_envs, info_keywords=info_keywords, **options)
-    batch = make_batch(target, num_envs, foreign=False, **options)
-    assert isinstance(batch, KernelBatch)
-    return KernelVecEnv(batch, info_keywords=info_keywords)
-
-
 class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     """Takes `SubprocVecEnv`'s place: many copies in each worker, what a copy raises comes out as
     it was raised, and the infos of ended episodes have `episode` as `VecMonitor` writes it.
@@ -400,3 +368,35 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         if self.render_mode != "rgb_array":
             return [None] * self.num_envs
         return self.env_method("render")
+
+
+def make_vec(
+    target: str | Mapping[str, Any],
+    num_envs: int = 1,
+    *,
+    info_keywords: Sequence[str] = (),
+    **options: Any,
+) -> Any:
+    """Copies of an environment as SB3's `VecEnv`.
+
+    Args:
+        target, num_envs: as for `make_batch`.
+        info_keywords: as for `KernelVecEnv` and `ForeignVecEnv`.
+        **options: `backend`, `split`, `workers` and `seed` as for `make_batch`; fields of the
+            environment's Config; of ``gym:ID`` its `kwargs` and `wrappers`.
+
+    Raises:
+        ResourceError: Stable-Baselines3 is not installed.
+    """
+    if isinstance(target, str) and type(kind_of(target)) is GymnasiumKind:
+        make = maker(target, wrappers_of({"wrappers": options.pop("wrappers", ())}))
+        options = {"seed": 0, **options}
+        split = options.pop("split", "train")
+        other = sorted(options.keys() - {"backend", "workers", "seed", "kwargs"})
+        if other or split != "train":
+            other = other or ["split"]
+            raise ConfigError(f"{target} takes `kwargs` and `wrappers` only, not {other}.")
+        return ForeignVecEnv([make] * num_envs, info_keywords=info_keywords, **options)
+    batch = make_batch(target, num_envs, foreign=False, **options)
+    assert isinstance(batch, KernelBatch)
+    return KernelVecEnv(batch, info_keywords=info_keywords)

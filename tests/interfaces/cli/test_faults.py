@@ -218,7 +218,7 @@ def test_ctrl_c_that_a_library_swallows_is_heard_by_the_training(slipstream, mon
         return train(*arguments, **keywords)
 
     train = api.train
-    monkeypatch.setattr(api, "train", swallow)
+    monkeypatch.setattr("slipstream.api.training.train", swallow)
     outcome = slipstream(*TRAIN)
     assert outcome.code == 130 and "Go on with: slipstream resume" in outcome.err
 
