@@ -270,4 +270,6 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
         return ids.astype(np.int64)
 
 
-make_vec = EnvPoolFace  # by the name that all faces have
+def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> EnvPoolFace:
+    """`EnvPoolFace` by the name that all faces have."""
+    return EnvPoolFace(target, num_envs, **options)

@@ -12,7 +12,7 @@ import typer
 
 from slipstream.cli import arguments as arg
 from slipstream.cli.commands.train import say_result
-from slipstream.core.command import Background, LogFile, Replace, Trust
+from slipstream.core.command import Background, LogFile, Replace, Trust, tell
 from slipstream.core.errors import ConfigError
 
 app = typer.Typer()
@@ -52,7 +52,6 @@ def resume(
     said, and recorded in the run.
     """
     from slipstream import api
-    from slipstream.core.command import tell
     from slipstream.core.plugins import folder_kinds
     from slipstream.studies.record.status import lookup
     from slipstream.training.runs.run import CONFIG, Run
