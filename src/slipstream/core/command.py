@@ -14,8 +14,7 @@ import typer
 from slipstream.core.text import printable, printable_lines
 
 Trust = Annotated[
-    bool,
-    typer.Option("--trust", help="Run the code that the folder names, whoever made it."),
+    bool, typer.Option("--trust", help="Run the code that the folder names, whoever made it.")
 ]
 Background = Annotated[
     bool,

@@ -126,8 +126,7 @@ def _typed() -> tuple[Callable[..., Any], ...]:
             one = builder.insert_element(ir.Constant(begin.type, ir.Undefined), args[2], index(0))
             spread = shuffled(builder, one, one, [0] * WIDTH)
             here = builder.and_(
-                builder.fcmp_ordered(">", size, nothing),
-                builder.fcmp_ordered("<=", begin, spread),
+                builder.fcmp_ordered(">", size, nothing), builder.fcmp_ordered("<=", begin, spread)
             )
             mask = builder.zext(builder.bitcast(here, ir.IntType(WIDTH)), index)
             mask = builder.or_(mask, index(1))

@@ -28,8 +28,7 @@ class PruningConfig(Config):
     )
     startup: Natural = Field(16, description="first trials, never stopped")
     min_correlation: Annotated[float, Field(ge=-1, le=1)] = Field(
-        0.5,
-        description="a rung stops trials only while its scores rank finished trials this well",
+        0.5, description="a rung stops trials only while its scores rank finished trials this well"
     )
     record: bool = Field(False, description="score trials at rungs even where nothing is stopped")
 

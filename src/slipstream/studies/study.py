@@ -235,10 +235,7 @@ class Study:
         earlier = survey.register.begin_search(
             folds.get(DEVELOPMENT), study, f"study {place}", place.parent, self.config.n_trials
         )
-        with (
-            Ledger(path, read_only=False) as ledger,
-            Interruption(self.folder.path) as asked,
-        ):
+        with Ledger(path, read_only=False) as ledger, Interruption(self.folder.path) as asked:
             if earlier:
                 ledger.record(earlier_searches=earlier)
             if told is not None:
@@ -347,12 +344,7 @@ class Study:
         return mirror
 
     def _forecast(
-        self,
-        plan: StudyPlan,
-        survey: Survey,
-        ledger: Ledger,
-        pool: Pool,
-        asked: Interruption,
+        self, plan: StudyPlan, survey: Survey, ledger: Ledger, pool: Pool, asked: Interruption
     ) -> None:
         """Measures a slice and says what everything will take, once for a study."""
 

@@ -39,10 +39,7 @@ _CHUNK_SUFFIX, _CHUNK_KEY = ".chunk", "chunk"
 
 
 def save(
-    folder: Path,
-    tensors: Mapping[str, Any],
-    manifest: Mapping[str, Any],
-    keep: Path | None = None,
+    folder: Path, tensors: Mapping[str, Any], manifest: Mapping[str, Any], keep: Path | None = None
 ) -> Path:
     """Writes `tensors` and `manifest` as `folder`, replacing what was there, atomically.
 

@@ -69,10 +69,7 @@ class Confirmed:
 
 
 def confirm_best(
-    session: Session,
-    search: Search,
-    fold_facts: Mapping[str, Any] | None,
-    top: int | None = None,
+    session: Session, search: Search, fold_facts: Mapping[str, Any] | None, top: int | None = None
 ) -> Confirmed:
     """Trains the best trials again on fresh seeds and chooses among them.
 

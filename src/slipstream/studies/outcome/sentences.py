@@ -17,11 +17,7 @@ UNKNOWN_OPENINGS = (
     "Whether other studies opened these days before is not known, so nothing is promoted: set "
     "XDG_STATE_HOME to a folder that you can write before the next study."
 )
-LUCK = {
-    "excess": "in excess of equal weight",
-    "own": "of own returns",
-    "timing": "of timing",
-}
+LUCK = {"excess": "in excess of equal weight", "own": "of own returns", "timing": "of timing"}
 NO_TIMING = (
     "Timing was not recorded: an older version ran this study, or its environment does not declare "
     "one position a symbol (`market_pass`). What its direction earned counts as skill here."

@@ -147,11 +147,7 @@ def _seed_facts(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]
 
 
 def save_policy(
-    folder: Path,
-    pool: Pool,
-    name: str,
-    config: RunConfig,
-    facts: Mapping[str, Any],
+    folder: Path, pool: Pool, name: str, config: RunConfig, facts: Mapping[str, Any]
 ) -> None:
     """Writes a policy with where it comes from; `slipstream.load_policy` reads it."""
     tensors, manifest = pool.policy(name)

@@ -87,11 +87,7 @@ def free_disk(folder: Path) -> int:
 
 
 def check_memory(
-    plan: StudyPlan,
-    spec: Spec,
-    observed: int | None,
-    advice: str = "",
-    memory: int | None = None,
+    plan: StudyPlan, spec: Spec, observed: int | None, advice: str = "", memory: int | None = None
 ) -> None:
     """Refuses to begin where a single member does not fit, or its replay: batches are made to.
 
@@ -601,10 +597,7 @@ def needs(
     rows = (searched * stages + confirmed) * row
     empty, trial = _DATABASES
     largest = max(phases, key=lambda phase: sum(phase.values()))
-    disk = {
-        **largest,
-        "results": rows + min(rows, _WAL_BYTES) + empty + count * trial,
-    }
+    disk = {**largest, "results": rows + min(rows, _WAL_BYTES) + empty + count * trial}
     memory = min(together, max(in_flight, confirmed)) * alone
     return Needs(search, confirm, memory, disk)
 

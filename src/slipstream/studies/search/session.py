@@ -33,12 +33,7 @@ from slipstream.training.population.batches import weighed
 from slipstream.training.population.member import Outcome
 from slipstream.training.population.pool import Pool
 from slipstream.training.population.source import EnvironmentSource
-from slipstream.training.population.state import (
-    EVERY_SECONDS,
-    UNDER_WAY,
-    UnderWay,
-    read_under_way,
-)
+from slipstream.training.population.state import EVERY_SECONDS, UNDER_WAY, UnderWay, read_under_way
 from slipstream.training.population.worker import SERVICE
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import check_learner
