@@ -1,7 +1,7 @@
 """Matrix products inside compiled loops: their definitions, and what compiled code calls for them.
 
 The definitions below are what an interpreter runs. Compiled code gets the same chains of fused
-multiply-adds for a tile of elements at once, which stays in registers (`gemm_code.py`). An
+multiply-adds in LLVM's language, for a tile of elements at once, which stays in registers. An
 element's chain does not depend on the tile, on the rows beside it or on the processor, so neither
 do its bits. Measured on one core with AVX-512, 256 x 112 times 112 x 64: 250 GFLOP/s, a BLAS called
 for the same product 100.
@@ -9,28 +9,41 @@ for the same product 100.
 Copied into every module that multiplies, and optimised with each, the functions would take most of
 the time of a first start. They are a library of their own instead, kept beside the modules of the
 cache.
+
+The columns of a large matrix that a tile needs are first copied side by side: rows a power of two
+apart would push each other out of the nearest memory. Sums of more terms than fit there are made in
+pieces; between two of them a sum rests in c, where it loses no bit.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.jit import gemm_code
 from slipstream.jit.cache import cache_folder, discard, filling, is_whole, only_maker
 from slipstream.jit.fast.together import Module, helps, stand_in
-from slipstream.jit.gemm_code import KINDS, define, type_of
 from slipstream.jit.machine_form import MachineForms, source_digest, tools
 
 COLUMNS = 8  # products are of matrices whose width is a multiple of this
 _FILE = "library.pickle"
+KINDS = (
+    *("add_product", "add_transposed_product", "layer_product", "gated_product"),
+    *("head_product", "transpose"),
+)
+_DEPTH = 32  # terms of a piece of a sum at most, for each number of a register
+_TURNED = 256  # where a is transposed: terms of a piece of a sum at most, and rows of c at once
+_ENDLESS = 2**62
+_SQUARE = 8  # numbers of a side
+_LINE = 16  # numbers of a cache line
 
 
 def fused(a: Any, b: Any, c: Any) -> Any:
@@ -149,7 +162,7 @@ def digest() -> str:
     """Of all that the library's code follows from, and of how it is called."""
     numba: Any = importlib.import_module("numba")
     target = _codegen().magic_tuple()
-    source = source_digest(gemm_code.__name__, __name__)
+    source = source_digest(__name__)
     return hashlib.sha256(repr((source, numba.__version__, target)).encode()).hexdigest()[:20]
 
 
@@ -291,3 +304,427 @@ class _Forms(MachineForms):
 
 
 forms = _Forms(__name__, _typed)
+
+
+def define(module: Any, kind: str, name: str) -> None:
+    """Adds the function of one of KINDS to a module."""
+    ir, binding = tools().ir, importlib.import_module("llvmlite.binding")
+
+    function = ir.Function(module, type_of(kind), name)
+    if kind in ("head_product", "transpose"):
+        (_define_head if kind == "head_product" else _define_transpose)(function)
+        return
+    a, b, c, a_row, b_row, c_row, all_rows, all_depth, columns, *rest = function.args
+    integer, transposed = all_rows.type, kind == "add_transposed_product"
+    builder = ir.IRBuilder(function.append_basic_block())
+    # Registers: 32 of 16 numbers, or 16 of 8. A tile's sums, two to four lines of b and a number of
+    # a take most of them. Vectors across, numbers in each, rows.
+    wide = binding.get_host_cpu_features().get("avx512f", False)
+    across, lanes = (2, 16) if wide else (3, 8)
+    tall = ((across, lanes, (8, 4) if wide else (4,)), (2, 8, (4,)), (1, 8, (8, 4)))
+    # A few rows keep as many sums under way by going further across.
+    flat = tuple((*strip, (2, 1)) for strip in ((4, lanes), (2, lanes), (1, 8)))
+    most = (_TURNED, _TURNED) if transposed else (_DEPTH * lanes, _ENDLESS)
+    with (
+        _pieces(builder, all_depth, most[0]) as (k, depth, last),
+        _pieces(builder, all_rows, most[1]) as (above, rows, _),
+    ):
+        corner = builder.gep(c, [builder.mul(above, c_row)])
+        first = builder.icmp_signed("==", k, integer(0))
+        ends = _Ends(builder, kind, corner, c_row, rest, first, last)
+        panel = _Panel(builder, (most[0], across * lanes), b_row, rows, depth)
+        left: _Rows | _Columns = _Rows(builder, builder.gep(a, [k]), a_row)
+        if transposed:
+            corner = builder.gep(a, [builder.add(builder.mul(k, a_row), above)])
+            left = _Columns(builder, corner, a_row, rows, depth, columns)
+        below = builder.gep(b, [builder.mul(k, b_row)])
+        many = builder.and_(rows, integer(-4))
+        for strips, begin, end in ((tall, integer(0), many), (flat, many, rows)):
+            first = integer(0)
+            for vectors, numbers, heights in strips:
+                width = vectors * numbers
+                with _steps(builder, first, columns, integer(width)) as (j, first):
+                    strip, strip_row = builder.gep(below, [j]), b_row
+                    if strips is tall and width == panel.width:
+                        strip, strip_row = panel.fill(strip)
+                    top = begin
+                    for height in heights:
+                        with _steps(builder, top, end, integer(height)) as (i, top):
+                            if strips is tall and width == panel.width:
+                                panel.ask(builder.gep(below, [j]), columns, j, i, height, many)
+                                with builder.if_then(panel.used):
+                                    ends.ask(i, j, height, width, gates=not wide)
+                            start, row, step = left.at(i)
+                            _emit_tile(
+                                *(builder, (height, vectors, numbers), depth, start, row, step),
+                                *(strip, strip_row, ends, i, j),
+                            )
+    builder.ret_void()
+
+
+def type_of(kind: str) -> Any:
+    """Of a function: matrices, from row to row of each, sizes, and what the kind takes besides."""
+    ir = tools().ir
+
+    number, integer = ir.FloatType(), ir.IntType(64)
+    more = {
+        "layer_product": [number.as_pointer(), integer, number],  # start, its length, floor
+        "gated_product": [number.as_pointer(), integer],  # gate, from row to row
+        "head_product": [number.as_pointer(), integer],  # start, its length
+    }.get(kind, [])
+    matrices, sizes = (2, 2) if kind == "transpose" else (3, 3)
+    given = [number.as_pointer()] * matrices + [integer] * (matrices + sizes)
+    return ir.FunctionType(ir.VoidType(), given + more)
+
+
+def _define_transpose(function: Any) -> None:
+    """By squares that stay in registers."""
+    ir = tools().ir
+
+    a, b, a_row, b_row, rows, columns = function.args
+    builder, integer = ir.IRBuilder(function.append_basic_block()), rows.type
+    side, zero = integer(_SQUARE), integer(0)
+    with (
+        _steps(builder, zero, columns, side) as (j, _),
+        _steps(builder, zero, rows, side) as (i, _),
+    ):
+        corner = builder.gep(a, [j])
+        lines = [builder.mul(builder.add(i, integer(r)), a_row) for r in range(_SQUARE)]
+        for r, one in enumerate(_turned(builder, [builder.gep(corner, [line]) for line in lines])):
+            place = builder.add(builder.mul(builder.add(j, integer(r)), b_row), i)
+            _store(builder, one, builder.gep(b, [place]))
+    builder.ret_void()
+
+
+def _define_head(function: Any) -> None:
+    """Rows in the lanes, by squares of a, turned: so few columns would leave most lanes idle."""
+    ir, _, cgutils = tools()
+
+    a, b, c, a_row, b_row, c_row, rows, depth, _, start, count = function.args
+    builder, integer = ir.IRBuilder(function.append_basic_block()), rows.type
+    side, vector = integer(_SQUARE), ir.VectorType(ir.FloatType(), _SQUARE)
+    end, last = builder.add(rows, integer(_SQUARE - 1)), builder.sub(rows, integer(1))
+    for n in (1, 2):
+        same = builder.icmp_signed("==", count, integer(n))
+        with builder.if_then(same), _steps(builder, integer(0), end, side) as (i, _):
+            lines = [builder.add(i, integer(r)) for r in range(_SQUARE)]
+            # the last row stands in for those that there are not
+            there = [builder.icmp_signed("<", line, last) for line in lines]
+            lines = [builder.select(*pair, last) for pair in zip(there, lines, strict=True)]
+            corners = [builder.gep(a, [builder.mul(line, a_row)]) for line in lines]
+            sums = [cgutils.alloca_once(builder, vector) for _ in range(n)]
+            for j, total in enumerate(sums):
+                first = builder.load(builder.gep(start, [integer(j)]))
+                builder.store(_spread(builder, first, vector), total)
+            with _steps(builder, integer(0), depth, side) as (k, _):
+                square = _turned(builder, [builder.gep(corner, [k]) for corner in corners])
+                for r, one in enumerate(square):
+                    below = builder.gep(b, [builder.mul(builder.add(k, integer(r)), b_row)])
+                    for j, total in enumerate(sums):
+                        factor = builder.load(builder.gep(below, [integer(j)]))
+                        given = [one, _spread(builder, factor, vector), builder.load(total)]
+                        builder.store(builder.call(_multiply_add(builder, vector), given), total)
+            for r, line in enumerate(lines):
+                place, whole = ir.IntType(32), vector(None)
+                for j, total in enumerate(sums):
+                    one = builder.extract_element(builder.load(total), place(r))
+                    whole = builder.insert_element(whole, one, place(j))
+                _store(builder, whole, builder.gep(c, [builder.mul(line, c_row)]))
+    builder.ret_void()
+
+
+def _turned(builder: Any, lines: Any) -> Any:
+    """The square whose rows begin at these places, transposed."""
+    ir = tools().ir
+
+    vector, index = ir.VectorType(ir.FloatType(), _SQUARE), ir.IntType(32)
+    places = [builder.bitcast(line, vector.as_pointer()) for line in lines]
+    square = [builder.load(place, align=4) for place in places]
+
+    def mixed(r: int, apart: int, order: Sequence[int]) -> Any:
+        mask = ir.Constant(ir.VectorType(index, _SQUARE), order)
+        return builder.shuffle_vector(square[r], square[r + apart], mask)
+
+    # Halves change places, then numbers within halves: processors have instructions for both.
+    halves = (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)
+    within = (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)
+    square = [mixed(r, 4, half) for half in halves for r in range(4)]
+    for _ in range(2):
+        square = [mixed(r, 2, half) for r in (0, 1, 4, 5) for half in within]
+    return square
+
+
+class _Rows:
+    """Where a tile's factors from a's rows are."""
+
+    def __init__(self, builder: Any, a: Any, a_row: Any) -> None:
+        self._builder, self._a, self._row = builder, a, a_row
+
+    def at(self, i: Any) -> tuple[Any, Any, Any]:
+        """Those of row i, how far it is to the next row's, and to the next of a row."""
+        builder, row = self._builder, self._row
+        return builder.gep(self._a, [builder.mul(i, row)]), row, row.type(1)
+
+
+class _Columns:
+    """Where a tile's factors from a's columns are: where they are used often, in a copy.
+
+    In the copy eight columns lie side by side, one row behind another, so that a tile reads on. The
+    next eight follow after a gap: a power of two apart they would push each other out as well.
+    """
+
+    _OFTEN = 128  # columns of b, from which on copying pays
+    _GAP = 2  # rows of the copy
+
+    def __init__(
+        self, builder: Any, a: Any, a_row: Any, rows: Any, depth: Any, columns: Any
+    ) -> None:
+        ir, _, cgutils = tools()
+
+        self._builder, self._a, self._row = builder, a, a_row
+        self._apart = builder.add(depth, depth.type(self._GAP))
+        most = (_TURNED + self._GAP) * _TURNED
+        self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=most)
+        self._memory.align = 64
+        integer, vector = rows.type, ir.VectorType(ir.FloatType(), _SQUARE).as_pointer()
+        whole = builder.icmp_signed("==", builder.and_(rows, integer(_SQUARE - 1)), integer(0))
+        often = builder.icmp_signed(">=", columns, integer(self._OFTEN))
+        self._used = builder.and_(whole, often)
+        with builder.if_then(self._used), cgutils.for_range(builder, depth) as loop:
+            line = builder.gep(a, [builder.mul(loop.index, a_row)])
+            with _steps(builder, integer(0), rows, integer(_SQUARE)) as (i, _):
+                numbers = builder.load(builder.bitcast(builder.gep(line, [i]), vector), align=4)
+                place = builder.add(
+                    builder.mul(loop.index, integer(_SQUARE)), builder.mul(i, self._apart)
+                )
+                target = builder.gep(self._memory, [place])
+                builder.store(numbers, builder.bitcast(target, vector), align=4)
+
+    def at(self, i: Any) -> tuple[Any, Any, Any]:
+        """As of `_Rows`."""
+        builder, integer = self._builder, i.type
+        within = builder.and_(i, integer(_SQUARE - 1))
+        place = builder.add(builder.mul(builder.sub(i, within), self._apart), within)
+        copied, own = builder.gep(self._memory, [place]), builder.gep(self._a, [i])
+        step = builder.select(self._used, integer(_SQUARE), self._row)
+        return builder.select(self._used, copied, own), integer(1), step
+
+
+class _Panel:
+    """Some columns of b, copied side by side where b is large and its rows are used often.
+
+    Args:
+        most: rows and columns that are copied at once; b_row, rows, depth: of the product.
+
+    Attributes:
+        used: whether they are copied.
+    """
+
+    _LARGE, _OFTEN = 8192, 16  # numbers of b, rows of a: from which on copying pays
+
+    def __init__(
+        self, builder: Any, most: tuple[int, int], b_row: Any, rows: Any, depth: Any
+    ) -> None:
+        ir, _, cgutils = tools()
+
+        self._builder, self.width, self._b_row, self._depth = builder, most[1], b_row, depth
+        self._memory = cgutils.alloca_once(builder, ir.FloatType(), size=most[0] * most[1])
+        self._memory.align = 64
+        integer = depth.type
+        large = builder.icmp_signed(">=", builder.mul(depth, b_row), integer(self._LARGE))
+        often = builder.icmp_signed(">=", rows, integer(self._OFTEN))
+        self.used = builder.and_(large, often)
+
+    def fill(self, strip: Any) -> tuple[Any, Any]:
+        """Where the columns that begin at `strip` are now, and from row to row."""
+        ir, _, cgutils = tools()
+
+        builder, integer = self._builder, self._depth.type
+        vector = ir.VectorType(ir.FloatType(), self.width)
+        with builder.if_then(self.used), cgutils.for_range(builder, self._depth) as loop:
+            source = builder.gep(strip, [builder.mul(loop.index, self._b_row)])
+            target = builder.gep(self._memory, [builder.mul(loop.index, integer(self.width))])
+            numbers = builder.load(builder.bitcast(source, vector.as_pointer()), align=4)
+            builder.store(numbers, builder.bitcast(target, vector.as_pointer()), align=4)
+        strip = builder.select(self.used, self._memory, strip)
+        return strip, builder.select(self.used, integer(self.width), self._b_row)
+
+    def ask(self, strip: Any, columns: Any, j: Any, i: Any, height: int, rows: Any) -> None:
+        """Asks for a part of the columns after those at j, while rows i.. of `rows` are made.
+
+        They lie apart, where no processor foresees what comes next; the parts of all tiles are all.
+        """
+        cgutils = tools().cgutils
+
+        builder, integer = self._builder, self._depth.type
+        more = builder.icmp_signed("<", builder.add(j, integer(self.width)), columns)
+        with builder.if_then(builder.and_(self.used, more)):
+            edges = [builder.mul(x, self._depth) for x in (i, builder.add(i, integer(height)))]
+            first, last = (builder.sdiv(edge, rows) for edge in edges)
+            with cgutils.for_range(builder, last, start=first) as loop:
+                line = builder.gep(strip, [builder.mul(loop.index, self._b_row)])
+                _ask(builder, builder.gep(line, [integer(self.width)]), self.width)
+
+
+class _Ends:
+    """What a tile's sums begin with, and what becomes of them.
+
+    Args:
+        kind, c, c_row, rest: of the function.
+        first, last: whether a piece is; between two pieces sums are as they are.
+    """
+
+    def __init__(
+        self, builder: Any, kind: str, c: Any, c_row: Any, rest: Any, first: Any, last: Any
+    ) -> None:
+        self._builder, self._kind, self._c, self._c_row = builder, kind, c, c_row
+        self._rest, self._first, self._last = rest, first, last
+
+    def begin(self, i: Any, j: Any, vector: Any) -> Any:
+        """Sums of row i from column j on."""
+        builder = self._builder
+        place = builder.gep(self._c, [builder.add(builder.mul(i, self._c_row), j)])
+        empty = self._first  # whether sums begin with zeros
+        if self._kind == "layer_product":
+            start, length, _ = self._rest
+            some = builder.icmp_signed(">", length, length.type(0))
+            given, empty = builder.and_(empty, some), builder.and_(empty, builder.not_(some))
+            place = builder.select(given, builder.gep(start, [j]), place)
+        numbers = builder.load(builder.bitcast(place, vector.as_pointer()), align=4)
+        if self._kind in ("add_product", "add_transposed_product"):
+            return numbers
+        return builder.select(empty, vector(None), numbers)
+
+    def ask(self, i: Any, j: Any, height: int, width: int, *, gates: bool) -> None:
+        """Asks for what the tile to the right of the one at i and j begins with; or its gate."""
+        builder = self._builder
+        if gates and self._kind == "gated_product":  # a tile's end waits for it
+            gate, row = self._rest
+            for r in range(height):
+                line = builder.mul(builder.add(i, i.type(r)), row)
+                _ask(builder, builder.gep(gate, [builder.add(line, j)]), width)
+        if self._kind == "add_transposed_product":  # gradients; other sums are of a block of rows
+            for r in range(height):
+                line = builder.mul(builder.add(i, i.type(r)), self._c_row)
+                place = builder.add(line, builder.add(j, j.type(width)))
+                _ask(builder, builder.gep(self._c, [place]), width)
+
+    def end(self, i: Any, j: Any, sums: Any) -> None:
+        """Stores them."""
+        builder, vector = self._builder, sums.type
+        number = vector.element
+        if self._kind == "layer_product":
+            least = builder.select(self._last, self._rest[2], number(-math.inf))
+            floor = _spread(builder, least, vector)
+            sums = builder.select(builder.fcmp_ordered("<", sums, floor), floor, sums)
+        if self._kind == "gated_product":
+            gate, row = self._rest
+            gate = self._load(gate, i, j, row, vector)
+            least = builder.select(self._last, number(0.0), number(-math.inf))
+            above = builder.fcmp_ordered(">", gate, _spread(builder, least, vector))
+            sums = builder.select(above, sums, vector(None))
+        _store(builder, sums, builder.gep(self._c, [builder.add(builder.mul(i, self._c_row), j)]))
+
+    def _load(self, start: Any, i: Any, j: Any, row: Any, vector: Any) -> Any:
+        builder = self._builder
+        place = builder.gep(start, [builder.add(builder.mul(i, row), j)])
+        return builder.load(builder.bitcast(place, vector.as_pointer()), align=4)
+
+
+@contextmanager
+def _pieces(builder: Any, total: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
+    """A loop over a total in pieces of at most so many.
+
+    Yields:
+        where a piece begins, how long it is, and whether it is the last one.
+    """
+    cgutils = tools().cgutils
+
+    size = total.type(most)
+    count = builder.sdiv(builder.add(total, total.type(most - 1)), size)
+    with cgutils.for_range(builder, count) as loop:
+        begin = builder.mul(loop.index, size)
+        left = builder.sub(total, begin)
+        last = builder.icmp_signed("<=", left, size)
+        yield begin, builder.select(last, left, size), last
+
+
+@contextmanager
+def _steps(builder: Any, first: Any, end: Any, width: Any) -> Iterator[tuple[Any, Any]]:
+    """A loop over first, first + width, ... while a whole step fits before `end`.
+
+    Yields:
+        where the step begins, and where the first step that did not fit would.
+    """
+    cgutils = tools().cgutils
+
+    count = builder.sdiv(builder.sub(end, first), width)
+    rest = builder.add(first, builder.mul(count, width))
+    with cgutils.for_range(builder, count) as loop:
+        yield builder.add(first, builder.mul(loop.index, width)), rest
+
+
+def _emit_tile(
+    builder: Any, shape: tuple[int, int, int], depth: Any, a: Any, row: Any, step: Any, b: Any,
+    b_row: Any, ends: _Ends, i: Any, j: Any,
+) -> None:  # fmt: skip
+    """`shape` = (rows, vectors, numbers in each): all of them stay in registers over k."""
+    ir, _, cgutils = tools()
+
+    height, vectors, lanes = shape
+    integer, vector = depth.type, ir.VectorType(ir.FloatType(), lanes)
+    multiply_add = _multiply_add(builder, vector)
+    elements = [(r, v) for r in range(height) for v in range(vectors)]
+    lines = [builder.add(i, integer(r)) for r in range(height)]
+    across = [builder.add(j, integer(v * lanes)) for v in range(vectors)]
+    sums = {}
+    for r, v in elements:
+        sums[r, v] = cgutils.alloca_once(builder, vector)
+        builder.store(ends.begin(lines[r], across[v], vector), sums[r, v])
+    with cgutils.for_range(builder, depth) as loop:
+        line = builder.gep(b, [builder.mul(loop.index, b_row)])
+        factors = []
+        for v in range(vectors):
+            place = builder.gep(line, [integer(v * lanes)])
+            factors.append(builder.load(builder.bitcast(place, vector.as_pointer()), align=4))
+        column = builder.gep(a, [builder.mul(loop.index, step)])
+        for r in range(height):
+            one = builder.load(builder.gep(column, [builder.mul(integer(r), row)]))
+            spread = _spread(builder, one, vector)
+            for v in range(vectors):
+                total = builder.call(multiply_add, [spread, factors[v], builder.load(sums[r, v])])
+                builder.store(total, sums[r, v])
+    for r, v in elements:
+        ends.end(lines[r], across[v], builder.load(sums[r, v]))
+
+
+def _multiply_add(builder: Any, vector: Any) -> Any:
+    ir, _, cgutils = tools()
+
+    kind, name = ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{vector.count}f32"
+    return cgutils.get_or_insert_function(builder.module, kind, name)
+
+
+def _store(builder: Any, numbers: Any, place: Any) -> None:
+    builder.store(numbers, builder.bitcast(place, numbers.type.as_pointer()), align=4)
+
+
+def _ask(builder: Any, place: Any, width: int) -> None:
+    """Asks for `width` numbers, which need not exist, before they are needed."""
+    ir = tools().ir
+
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+    for number in range(0, width, _LINE):
+        line = builder.bitcast(builder.gep(place, [flag(number)]), byte)
+        builder.call(function, [line, flag(0), flag(2), flag(1)])
+
+
+def _spread(builder: Any, number: Any, vector: Any) -> Any:
+    ir = tools().ir
+
+    nothing, index = ir.Constant(vector, ir.Undefined), ir.IntType(32)
+    first = builder.insert_element(nothing, number, index(0))
+    zeros = ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(first, nothing, zeros)

@@ -5,6 +5,10 @@ process. So the text of the loop is written into a module of its own, named by a
 source and constant that the kernel reaches, in the user's cache folder; a second process then loads
 machine code in well under a second. What is found there and differs from what was written is
 compiled again.
+
+A compiled module calls another one by symbol, as a linker does it. Numba would take the callee's
+code into the caller to optimise both together. With loops as large as an environment's that is most
+of the caller's time to compile, and gains nothing: they are called once for many rows.
 """
 
 from __future__ import annotations
@@ -41,11 +45,9 @@ from slipstream.jit.cache import (
 )
 from slipstream.jit.fast.numba_patches import only_entries, without_repeats
 from slipstream.jit.fast.switch import is_enabled
-from slipstream.jit.fast.together import Compiling, Later, Module, wanted
+from slipstream.jit.fast.together import Compiling, Later, Module, helps, now, stand_in, wanted
 from slipstream.jit.float32 import compiled_form
-from slipstream.jit.linked import announce, by_symbol, fact
-from slipstream.jit.linked import digest as digest_of_calls
-from slipstream.jit.machine_form import layout, source_digest
+from slipstream.jit.machine_form import intrinsic, layout, source_digest, tools
 from slipstream.jit.memory import uncollected
 from slipstream.jit.reached import Reachable
 
@@ -125,7 +127,7 @@ def compile_module(
         checked: names of `bindings` that compare their indices with the sizes of arrays, and so do
             the helpers they call: an index out of range is an IndexError there.
         linked: functions that this one has compiled, by the name under which `text` calls them:
-            by symbol, see `linked.py`.
+            by symbol, see `by_symbol`.
         given: plain functions for helpers' globals that are None.
         apart: plain functions whose compiled forms helpers call by symbol, too.
         returns: example of what the entry functions return, where other modules call them.
@@ -155,12 +157,12 @@ def compile_module(
     # Their modules are named by all that they reach.
     others = {f"{f.__module__}.{f.__qualname__}": compiled for f, compiled in apart.items()}
     elsewhere = {**linked, **others}
-    facts += [f"{key}={fact(f)}" for key, f in sorted(elsewhere.items())]
-    facts += [digest_of_calls()] if elsewhere else []
+    facts += [f"{key}={_link(f)}" for key, f in sorted(elsewhere.items())]
+    facts += [_digest_of_calls()] if elsewhere else []
     # Machines that share a home folder: what Numba compares before it loads.
     facts += [repr(_processor()), repr(sorted(checked)), repr(numba.config.BOUNDSCHECK)]
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:20]
-    # Symbols are made of it (`linked.py`), and LLVM reads those as ASCII.
+    # Symbols are made of it (`by_symbol`), and LLVM reads those as ASCII.
     stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
     folder = cache_folder() / f"{stem}_{digest}"
     if folder in _loaded:
@@ -470,3 +472,84 @@ def _module(name: str, path: Path, text: str, names: Mapping[str, Any]) -> Modul
     sys.modules[name] = module
     exec(compile(text, str(path), "exec"), vars(module))
     return module
+
+
+@functools.cache
+def _digest_of_calls() -> str:
+    """Return that of this file, which no caller's own code covers."""
+    return source_digest(__name__)
+
+
+def announce(function: Any) -> None:
+    """Tells the linker where a compiled function is, for modules that call it by its symbol.
+
+    A helper of `together` compiles and calls nothing: it need not have what is called.
+    """
+    if isinstance(function, Later) and helps():
+        stand_in(_symbol(function))
+        return
+    compiled = now(function)
+    if not hasattr(compiled, "overloads"):  # an intrinsic is nowhere
+        return
+    kind = _signature(compiled)
+    if kind.return_type != _signature(function).return_type:
+        raise KernelError(
+            f"{function.__module__}.{function.__name__} was said to return "
+            f"{function.kind.return_type}, for which its callers are compiled, and it returns "
+            f"{kind.return_type}: mend what its annotation says."
+        )
+    llvm: Any = importlib.import_module("llvmlite.binding")
+    made = compiled.overloads[kind.args]
+    place = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+    llvm.add_symbol(_symbol(compiled), place)
+
+
+def _symbol(function: Any) -> str:
+    return f"{function.__module__}_{function.__name__}"
+
+
+def _signature(function: Any) -> Any:
+    """Numba's signature of a compiled function, there or to come; None of anything else."""
+    if isinstance(function, Later):
+        return function.kind
+    return function.nopython_signatures[0] if hasattr(function, "overloads") else None
+
+
+def _link(function: Any) -> str:
+    """What a caller's code depends on: the symbol, and what it takes the function to return."""
+    kind = _signature(function)
+    return f"{_symbol(function)}: {None if kind is None else kind.return_type}"
+
+
+def by_symbol(function: Any) -> Any:
+    """What compiled code calls in order to call a compiled function of another module.
+
+    A caller that lies in the cache finds its callee by the symbol, too: the name of its module says
+    all that it reaches. `announce` comes before the caller is compiled or loaded.
+
+    Args:
+        function: compiled for one signature, and never unloaded, or to come later; anything else,
+            an intrinsic, is returned as it is.
+    """
+    kind = _signature(function)
+    if kind is None:
+        return function
+    cgutils = tools().cgutils
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        convention, returned = context.call_conv, signature.return_type
+        shape = convention.get_function_type(returned, signature.args)
+        callee = cgutils.get_or_insert_function(builder.module, shape, _symbol(function))
+        status, result = convention.call_function(builder, callee, returned, signature.args, args)
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return result
+
+    def call(typing_context: Any, *args: Any) -> Any:
+        return kind, emit
+
+    # Numba hands a function with `*args` one tuple; this one has as many arguments as the callee.
+    names = ("typing_context", *(f"a{i}" for i in range(len(kind.args))))
+    parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return intrinsic(call)

@@ -27,15 +27,15 @@ PARTS = {
         "render",
         "_config_fname reload_config CACHE_DIR DISABLE_JIT BOUNDSCHECK",
     ),
-    "numba.core.compiler_lock": ("together gemm", "global_compiler_lock"),
+    "numba.core.compiler_lock": ("gemm together", "global_compiler_lock"),
     "numba.core.typing": ("render", "signature"),
     "numba.core.typing.templates": (
         "references",
         "AbstractTemplate AttributeTemplate infer_global",
     ),
-    "numba.core.registry": ("numba_patches gemm render", "cpu_target"),
+    "numba.core.registry": ("gemm numba_patches render", "cpu_target"),
     "numba.core.cgutils": (
-        "gemm_code machine_form references",
+        "gemm machine_form references",
         "alloca_once for_range get_item_pointer get_or_insert_function if_unlikely intp_t "
         "is_not_null unpack_tuple",
     ),
@@ -43,33 +43,33 @@ PARTS = {
     "numba.np.linalg": ("render", "ensure_blas"),
     "numba.np.arraymath": ("render", "ensure_blas"),
     "the code generator": (
-        "numba_patches gemm render",
+        "gemm numba_patches render",
         "_library_class set_env _engine magic_tuple create_library unserialize_library "
         "_data_layout _module_pass_manager",
     ),
     "its engine": ("numba_patches", "is_symbol_defined"),
     "a library": (
-        "numba_patches gemm linked",
+        "gemm numba_patches render",
         "_optimize_functions _optimize_final_module _finalize_dynamic_globals _finalized "
         "_final_module _shared_module _linking_libraries _get_module_for_linking "
         "add_linking_library add_ir_module enable_object_caching finalize "
         "get_pointer_to_function serialize_using_object_code",
     ),
     "the target's context": (
-        "atomics numba_patches gemm linked memory references simd",
+        "atomics gemm memory numba_patches references render simd",
         "_registries install_registry load_additional_registries refresh typing_context "
         "call_conv codegen data_model_manager get_data_type get_dummy_value "
         "get_value_type make_array make_tuple",
     ),
     "its calling convention": (
-        "linked",
+        "render",
         "call_function get_function_type return_status_propagate",
     ),
     "a compiled function": (
-        "linked render",
+        "render",
         "disable_compile get_call_template nopython_signatures overloads stats",
     ),
-    "one of its forms": ("linked", "fndesc library"),
+    "one of its forms": ("render", "fndesc library"),
     "llvmlite.binding.ffi.lib": ("numba_patches together", "_lock"),
     "its lock": ("numba_patches", "_lock _cblist"),
     "the typing context": (
