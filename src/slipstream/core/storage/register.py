@@ -41,7 +41,7 @@ class Registered:
         name: of the environment.
         path: where the folder was when a command last had it.
         began: UTC seconds.
-        references: what its config names as code of somebody else's, see `trust.py`.
+        references: what its config names as code, see `training/settings/trust.py`.
         files: sha256 of the source files that the command ran, by absolute path.
     """
 
