@@ -76,7 +76,7 @@ class ForeignCopies:
         alone: bool = False,
     ) -> None:
         self.job, self._report, self.alone = job, report, alone
-        self.hand: Any = [0] * PULSE_WORDS if hand is None else hand
+        self._watched, self.hand = hand is not None, [0] * PULSE_WORDS if hand is None else hand
         self._what, self.name, self._form = job.what, job.what.name, job.what.form()
         for data in job.what.registered:
             register(data)
@@ -95,8 +95,10 @@ class ForeignCopies:
         self._index()
 
     def at_hand(self, row: int | None) -> None:
-        """Notes that a copy is called from now on, or none."""
+        """Notes that a copy is called from now on, or none, for whoever watches."""
         words = self.hand
+        if not self._watched:
+            return
         if row is None:
             words[BEAT] += words[BEAT] & 1
         else:

@@ -58,7 +58,7 @@ class ForeignEnv(VectorEnv):
         spec: of it, where it is known; else one copy is made here to look.
         metrics: names of numbers in the info of an episode's last step, where no `spec` has them;
             see `episode_numbers`.
-        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `kernels/loop.py`.
         limit: steps after which an episode is cut, besides the environment's own limit.
         workers: W; 0: this process steps them; None: the machine's cores.
         method: "forkserver" or "spawn"; this and the following are for workers.

@@ -1,4 +1,8 @@
-"""How observations and actions of foreign copies lie in the arrays that processes share."""
+"""How observations, actions and the state of copies lie in the arrays that processes share.
+
+`FlatForm` and `copies_layout` are for agents, who act on rows; `NativeForm` and `native_layout` are
+for other libraries, to whom nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -220,7 +224,7 @@ def state_arrays(num_envs: int) -> Shapes:
     flags = ("terminated", "truncated", "valid", "ended", "kept", "lost", "down", "held")
     arrays: dict[str, tuple[Sequence[int], Any]] = {}
     arrays |= dict.fromkeys((*flags, "selected"), ((num_envs,), np.bool_))
-    arrays["told"] = ((num_envs,), np.uint8)  # what it said besides: see `infos.py`
+    arrays["told"] = ((num_envs,), np.uint8)  # what it said besides: see `gym/infos.py`
     arrays["tries"] = ((num_envs,), np.int64)  # of its episode, that failed
     # Steps that were asked for one by one, and those of them that are done: `send`, `recv`.
     return arrays | dict.fromkeys(("wanted", "served"), ((num_envs,), np.uint64))

@@ -1,4 +1,8 @@
-"""What a worker is told once: which copies it has, what they are, and where everything lies."""
+"""The job of whoever steps copies: which they are, what they are, and how they are made.
+
+`Foreign` describes the environment, `Assignment` one worker's part of it. Both travel to workers as
+bytes, with the ids that only the parent has registered.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +119,7 @@ class Assignment:
         what: the environment.
         layout: of the block.
         ranges: its copies, (lo, hi) of each range.
-        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py` for agents; for other libraries
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `kernels/loop.py` for agents; for other libraries
             NEXT_STEP, SAME_STEP or DISABLED.
         restart: copies that fail are begun again, else they wait for a reset.
         spin: seconds of looking before it sleeps.

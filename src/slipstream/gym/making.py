@@ -57,7 +57,7 @@ class RawReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Sum the rewards of the environment inside `env.training_wrappers`.
 
     Attributes:
-        total: sum since the episode of the training environment began, which `ForeignCopy` resets.
+        total: sum since the episode of the training environment began, which `SubEnv` resets.
         before: `total` before the newest step of the training environment, of several steps inside
             some wrappers.
     """
@@ -201,7 +201,7 @@ def flat_spaces(
     """The one rule by which observations and actions become rows.
 
     A uint8 Box of three axes is an image and stays uint8 [channels, height, width]; every other
-    observation is flattened to float32 [D] (`forms.py`), as by `gymnasium.spaces.flatten`.
+    observation is flattened to float32 [D] (`kernels/forms.py`), as by `gymnasium.spaces.flatten`.
 
     Raises:
         ConfigError: a space without a fixed flat form.

@@ -161,7 +161,7 @@ class BatchedCopies(VectorEnv):
         env: Gymnasium's `VectorEnv`, a synchronous EnvPool pool, or an SB3 `VecEnv`.
         seeds, indices: uint64 [E], as for `ForeignEnv`.
         name: for messages.
-        at_end: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `kernels/loop.py`.
         limit: steps after which an evaluation's episode is cut.
         masked: its choices are masked; None: a first reset shows it.
     """

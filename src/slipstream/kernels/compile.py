@@ -17,7 +17,7 @@ from slipstream.kernels.spec import Spec
 
 
 class Loop(NamedTuple):
-    """The entry points of a batch loop; see `loop.py` for their arguments."""
+    """The entry points of a batch loop; see `kernels/loop.py` for their arguments."""
 
     advance: Any
     start: Any

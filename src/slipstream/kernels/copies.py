@@ -54,7 +54,7 @@ class KernelVectorEnv(VectorEnv):
         backend: ``"compiled"`` or ``"serial"`` (interpreted; equal bit for bit).
         stagger: draw the first episode's length at random if the spec asks for it.
         time_limit: keep the spec's `max_episode_steps`.
-        at_end: what happens when an episode ends: RESET, RESET_KEEP_ALL or HOLD of `loop.py`.
+        at_end: RESET, RESET_KEEP_ALL or HOLD of `kernels/loop.py`.
         first: number of the first copy in messages, where these are a slice of more.
         limits: int64 [E], steps of each copy's episodes, where records differ in them.
         ranges: int64 [E, 2], first record and number of records that each copy draws from, where

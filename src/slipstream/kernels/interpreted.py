@@ -95,8 +95,8 @@ def no_number(
     """What to raise where a copy gave a number that nobody can train on.
 
     Args:
-        fault: as in `loop.py`: e + 1 where the reward of copy e is none, negative where what it
-            shows is none.
+        fault: as in `kernels/loop.py`: e + 1 if the reward of copy e is no number, negative if what
+            it shows is none.
         actions: the last ones; t: the step, by default counted within the copy's episode.
     """
     e, kernel = abs(fault) - 1, env.kernel

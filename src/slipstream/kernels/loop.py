@@ -1,9 +1,9 @@
 """The batch loop: auto-reset, time limits, final observations, episode statistics for all kernels.
 
-This is a template. `compile.py` copies the functions below into a module of their own, where the
-names declared next are bound to one kernel's functions: as they are (the `serial` backend) or
-compiled by Numba (`compiled`). They are the only code that steps a kernel. `vary` (in `compile.py`)
-inserts the lines for several players and for masks.
+This is a template. `kernels/compile.py` copies the functions below into a module of their own,
+where the names declared next are bound to one kernel's functions: as they are (the `serial`
+backend) or compiled by Numba (`compiled`). They are the only code that steps a kernel. `vary`, also
+in `compile.py`, inserts the lines for several players and for masks.
 """
 
 from __future__ import annotations
@@ -56,9 +56,6 @@ STEP, ENVIRONMENT, LENGTH, RETURN = 0, 1, 2, 3
 RESET = 0  # begin the next one; keep final observations of those cut short
 RESET_KEEP_ALL = 1  # the same, and keep every final observation
 HOLD = 2  # show the last observation and wait for `start`
-
-# Functions that a backend calls.
-ENTRIES = ("advance", "start", "look")
 
 # Copies between the one stepped and the one whose memory is asked for, where a kernel has `ahead`;
 # its record was asked for as many copies earlier, and no more of it than this.
