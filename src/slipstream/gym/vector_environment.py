@@ -33,6 +33,7 @@ from slipstream.gym.masks import (
     without_mask,
     write_mask,
 )
+from slipstream.gym.sub_env import SEED_MASK
 from slipstream.gym.trainable import check_trainable
 from slipstream.kernels.forms import KEY, MisfitError, observation_form
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
@@ -149,9 +150,6 @@ def _function(name: str) -> Callable[..., Any]:
             "lies in the working folder."
         ) from error
     return found
-
-
-_SEED_MASK = np.uint64(2**31 - 1)
 
 
 class BatchedCopies(VectorEnv):
@@ -325,7 +323,7 @@ class BatchedCopies(VectorEnv):
     def _words(self, seeds: Any, indices: Any, episode: int) -> list[int]:
         with np.errstate(over="ignore"):
             streams = stream(seeds, indices, np.full(len(seeds), episode, np.uint64))
-        return [int(word & _SEED_MASK) for word in streams]
+        return [int(word & SEED_MASK) for word in streams]
 
     def _flat(self, obs: Any) -> NDArray[Any]:
         """Rows of the newest observations, whose masks are written down."""

@@ -64,8 +64,8 @@ def check_environment(
     if loaded is None:
         settings = config if isinstance(config, Config) else kernel.configure(config or {})
         loaded = kernel.load(settings)
-    if kernel.built_in:  # others look at every answer themselves
-        checked_load(kernel, loaded)
+    # Others than built-in kernels look at every answer themselves. Arrays are then read-only.
+    watched = checked_load(kernel, loaded) if kernel.built_in else loaded
     kernel = kernel.fitted(loaded)
     for split, records in loaded.params.items():
         spec = kernel.spec(records[0], loaded.data)
@@ -75,7 +75,7 @@ def check_environment(
         each = min(_RECORDS, max(1, _RUNS // len(loaded.params)))
         for row in range(min(len(records), each)):
             where = f"Kernel `{kernel.name}`, Params record {row} of split `{split}`"
-            _Watch(kernel, loaded, spec, table[row], where).run(steps, seed)
+            _Watch(kernel, watched, spec, table[row], where).run(steps, seed)
     rows, indices = member_indices([seed], copies)
     for who, backend in (
         ("two runs of one seed", "serial"),
@@ -181,7 +181,7 @@ class _Watch:
 
     def __init__(self, kernel: Kernel, loaded: Loaded, spec: Spec, p: Record, where: str) -> None:
         self.kernel, self.spec, self.p, self.where = kernel, spec, p, where
-        self.data = kernel.Data(*(_locked(array) for array in loaded.data))
+        self.data = loaded.data
         self.state = np.zeros(1, kernel.STATE)
         self.s = Records(self.state)[0]
         self.allowed: NDArray[np.bool_] | None = None
@@ -295,9 +295,3 @@ class _Watch:
 
     def _fail(self, message: str) -> None:
         raise KernelError(f"{self.where}: {message}.")
-
-
-def _locked(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
