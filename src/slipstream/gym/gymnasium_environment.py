@@ -164,7 +164,7 @@ class GymnasiumEnvironment(Tunable):
             return self
         with _told_when_slow(self.name, "first steps have"):
             if stepping.here:
-                with self._serial(*_ONE) as env:
+                with self._made(*_ONE) as env:
                     return replace(self, step_seconds=step_seconds(env))
             pool = WorkerPool.current()
             crowd = None if pool is None else pool.beside()
@@ -201,15 +201,14 @@ class GymnasiumEnvironment(Tunable):
         evaluates: bool = False,
         **more: Any,
     ) -> VectorEnv:
-        chosen = self.kind.chosen_backend(backend)
+        if self.kind.chosen_backend(backend) == "process":
+            return self._in_processes(seeds, indices, evaluates, **more)
         if backend == "auto" and self._processes_pay(len(seeds)):
             with suppress(SlipstreamError):  # what only this process can make is stepped here
                 return self._in_processes(seeds, indices, evaluates, **more)
-        if chosen == "serial":
-            return self._serial(seeds, indices, **more)
-        return self._in_processes(seeds, indices, evaluates, **more)
+        return self._made(seeds, indices, **more)
 
-    def _serial(
+    def _made(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
         made = self.kind.maker(self.wrappers, self.training_wrappers)
@@ -230,17 +229,9 @@ class GymnasiumEnvironment(Tunable):
             workers = 1
         elif workers is None and way is not None and way.backend == "process":
             workers = way.workers
-        return ForeignEnv(
-            self.kind.maker(self.wrappers, self.training_wrappers),
-            seeds,
-            indices,
-            kwargs=self.kwargs,
-            spec=self.spec,
-            workers=workers,
-            policy=self.stepping.policy,
-            crowd=pool.beside() if pool is not None and evaluates else pool,
-            **more,
-        )
+        crowd = pool.beside() if pool is not None and evaluates else pool
+        by: Any = {"workers": workers, "policy": self.stepping.policy, "crowd": crowd}
+        return self._made(seeds, indices, **by, **more)
 
 
 @dataclass(frozen=True)

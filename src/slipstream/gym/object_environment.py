@@ -305,7 +305,7 @@ class LentEnvironment(VectorEnvironment):
         more: dict[str, Any] = {"at_end": HOLD, "limit": longest, "masked": self.spec.masked}
         return _around(self.name, zeros, zeros, **more)
 
-    def _serial(
+    def _made(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
         return _around(self.name, seeds, indices, masked=self.spec.masked, **more)

@@ -66,7 +66,7 @@ class VectorEnvironment(GymnasiumEnvironment):
     def endangers(self, copies: int) -> bool:
         return False  # the other library has threads of its own, which no fork would have
 
-    def _serial(
+    def _made(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], **more: Any
     ) -> VectorEnv:
         own = {"masked": self.spec.masked, **more}
