@@ -440,7 +440,7 @@ class ForeignCopies:
         return actions
 
     def _store_step(self, copy: SubEnv, seen: Any) -> None:
-        """Of what is no vector of the space's own dtype."""
+        """Stores an observation that is no vector of the space's own dtype."""
         only = self._form.only
         if (
             only is not None
@@ -533,7 +533,7 @@ class ForeignCopies:
     # What agents ask for: finite numbers, and episodes that are taken again.
 
     def _finite(self, row: int) -> bool:
-        """Whether a copy shows numbers that float32 holds; not asked where it need not."""
+        """Return true if a copy shows numbers that float32 holds; not asked where it need not."""
         for flat in self._flat_row[row]:
             if self._wide and flat.dot(flat) < _SURELY:
                 continue
@@ -676,7 +676,7 @@ class ForeignCopies:
                 self._mask[row] = True
 
     def _given_up(self, copy: SubEnv) -> bool:
-        """Whether a copy, at this step, stops trying an episode that has failed too often."""
+        """Return true if a copy gives up, at this step, an episode that has failed too often."""
         at, row = self.at, copy.number
         if not self.job.holds or at["tries"][row] < TRIES:
             return False
@@ -725,7 +725,7 @@ class ForeignCopies:
                 self._say(copy, copy.info)
 
     def tell(self, signatures: Sequence[Signature]) -> list[Told]:
-        """What copies said and could not write down: row, info, how the episode ended.
+        """Infos that copies could not write down: row, info, how the episode ended.
 
         Args:
             signatures: of the infos that may be written from now on.

@@ -1,7 +1,7 @@
-"""Who steps all copies of an environment of another library: this process (`SerialDriver`).
+"""Drivers step all copies of an environment: in this process (`SerialDriver`) or in workers.
 
-`ProcessDriver` (`gym/process/driver.py`) has the same methods and steps them in worker processes.
-Whoever steps them, all that copies show lies in arrays by row: see `gym/form.py`. Environments on
+`ProcessDriver` (`gym/process/driver.py`) has the same methods and uses worker processes. All that
+copies show lies in arrays by row, see `gym/form.py`. Environments on
 top define what a step means: `ForeignEnv` to agents, `NativeEnv` to other libraries.
 """
 
@@ -30,7 +30,7 @@ Answers = list[tuple[NDArray[np.int64], Any]]
 
 
 class CopyDriver:
-    """What both drivers have in common.
+    """Base of both drivers.
 
     Attributes:
         num_envs: E.
@@ -81,7 +81,7 @@ class CopyDriver:
         raise NotImplementedError
 
     def _count(self, count: int | None) -> int:
-        """How many copies are to be received.
+        """Number of copies to receive.
 
         Raises:
             ConfigError: none, or more than are under way.
@@ -201,12 +201,12 @@ class SerialDriver(CopyDriver):
 
     @property
     def eventful(self) -> bool:
-        """Whether an episode may have ended at the last step, or a copy failed or was idle."""
+        """Return true if an episode may have ended at the last step, or a copy failed or idled."""
         return self.copies.stained
 
     @property
     def stepped(self) -> bool:
-        """Whether any copy was alive at the last step, or is by now."""
+        """Return true if any copy was alive at the last step, or is by now."""
         return not (self.ledger.total and (self.arrays["down"] | self.arrays["held"]).all())
 
     def send(self, rows: NDArray[np.int64]) -> None:

@@ -1,4 +1,4 @@
-"""How observations, actions and the state of copies lie in the arrays that processes share.
+"""Layout of observations, actions and state of copies in the arrays that processes share.
 
 `FlatForm` and `copies_layout` are for agents, who act on rows; `NativeForm` and `native_layout` are
 for other libraries, to whom nothing is changed.
@@ -83,7 +83,7 @@ class FlatForm:
         return self._actions.natives(rows)
 
     def plain(self, value: Any) -> bool:
-        """Whether its place in the arrays is all that is asked for."""
+        """Return true if its place in the arrays is all that is asked for."""
         return True
 
 
@@ -115,7 +115,7 @@ class NativeForm:
         return list(rows.copy())
 
     def plain(self, value: Any) -> bool:
-        """Whether its place in the arrays holds all that it is: no ints, lists, other dtypes."""
+        """Return true if its place in the arrays holds all of it: no ints, lists, other dtypes."""
         return self.fixed and _plain(self.space, value)
 
     def store(self, value: Any, places: Sequence[NDArray[Any]], row: int) -> None:
@@ -220,11 +220,11 @@ def observation_arrays(leaves: Sequence[Shaped], num_envs: int) -> Shapes:
 
 
 def state_arrays(num_envs: int) -> Shapes:
-    """How each copy's step ended, where it stands, and what is wanted of it, each [E]."""
+    """Flags and counts of each copy: how its step ended, its state, and what is wanted of it."""
     flags = ("terminated", "truncated", "valid", "ended", "kept", "lost", "down", "held")
     arrays: dict[str, tuple[Sequence[int], Any]] = {}
     arrays |= dict.fromkeys((*flags, "selected"), ((num_envs,), np.bool_))
-    arrays["told"] = ((num_envs,), np.uint8)  # what it said besides: see `gym/infos.py`
+    arrays["told"] = ((num_envs,), np.uint8)  # where its info is: see `gym/infos.py`
     arrays["tries"] = ((num_envs,), np.int64)  # of its episode, that failed
     # Steps that were asked for one by one, and those of them that are done: `send`, `recv`.
     return arrays | dict.fromkeys(("wanted", "served"), ((num_envs,), np.uint64))

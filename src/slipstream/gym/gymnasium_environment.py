@@ -357,7 +357,7 @@ class GymnasiumKind(EnvironmentKind):
 
 
 def _in_child() -> bool:
-    """Whether this is one of several processes that share the cores."""
+    """Return true if this is one of several processes that share the cores."""
     return multiprocessing.parent_process() is not None
 
 

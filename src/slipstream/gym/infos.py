@@ -122,7 +122,7 @@ def signature_of(info: Any) -> Signature | None:
 
 
 class InfoForm:
-    """How infos of one signature lie in their place.
+    """Layout of infos of one signature in their place.
 
     Attributes:
         signature: keys and types.
@@ -177,7 +177,7 @@ class InfoForm:
 
 
 def mask_of(batch: dict[str, Any], key: str, size: int) -> Any:
-    """Which copies have a key, bool [E]."""
+    """Mask of the copies that have a key, bool [E]."""
     name = f"_{key}"
     if name not in batch:
         batch[name] = np.zeros(size, np.bool_)
@@ -428,7 +428,7 @@ class InfoReader:
         self._hidden = np.zeros(self._copies.num_envs, np.bool_)
 
     def final(self, row: int) -> Final | None:
-        """How the episode of a copy ended, if that does not lie in the block."""
+        """End of a copy's episode, if that does not lie in the block."""
         handed = self._apart().get(row)
         return None if handed is None else handed[1]
 
@@ -483,7 +483,7 @@ class InfoReader:
     def _add_finals(
         self, batch: dict[str, Any], rows: NDArray[np.int64], add: Callable[[dict[str, Any]], None]
     ) -> None:
-        """How the episodes of some copies ended, before what their next ones begin with."""
+        """Adds how the episodes of some copies ended, before what their next ones begin with."""
         assert self._final_of is not None
         size = self._copies.num_envs
         finals = batch.setdefault("final_obs", np.full(size, None, dtype=object))
@@ -502,7 +502,7 @@ class InfoReader:
         return np.where(self._hidden, array.dtype.type(0), array)
 
     def _apart(self) -> dict[int, tuple[dict[str, Any] | None, Final | None]]:
-        """What copies could not write down, by row; asked for once a step."""
+        """Infos that copies could not write down, by row; asked for once a step."""
         if self._handed is None:
             self._handed = {}
             asked = np.ones(self._copies.num_envs, np.bool_)

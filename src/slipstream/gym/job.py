@@ -33,7 +33,7 @@ same step does; nothing until a reset."""
 
 @dataclass(frozen=True)
 class Foreign:
-    """What copies are of a foreign environment, and by whose rules they are stepped.
+    """An environment of another library, and the rules by which its copies are stepped.
 
     Attributes:
         makers: ids, or what makes a copy when called; one for each row, then from the first again.
@@ -69,7 +69,7 @@ class Foreign:
         return env if self.wrap is None else self.wrap(env)
 
     def form(self) -> FlatForm | NativeForm:
-        """How its observations and actions lie in the block."""
+        """Layout of its observations and actions in the block."""
         if self.spec is not None:
             return FlatForm(self.spec)
         return NativeForm(self.shown, self.fixed)

@@ -314,7 +314,7 @@ def same_spaces(env: Any, name: str, number: int, wanted: Sequence[tuple[str, An
 
 
 def theirs(error: BaseException) -> bool:
-    """Whether foreign code raised it, of whatever class: not Ctrl-C, and no hang's signal."""
+    """Return true if foreign code raised it, of any class: not Ctrl-C, and no hang's signal."""
     return not isinstance(error, (KeyboardInterrupt, HangError))
 
 
@@ -410,7 +410,7 @@ _MACHINERY = (
 
 
 def _foreign(file: str) -> bool:
-    """Whether a file is neither slipstream's nor Gymnasium's machinery around the environment."""
+    """Return true if a file is neither slipstream's nor Gymnasium's machinery around it."""
     path = file.replace("\\", "/")
     return not any(part in path for part in _MACHINERY)
 

@@ -135,7 +135,7 @@ class NativeEnv:
 
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """What copies wrote, each [E, ...].
+        """Arrays that copies wrote, each [E, ...].
 
         ``obs.i`` and ``final.i`` of the observation's i-th leaf, ``reward`` float64,
         ``terminated``, ``truncated``, ``ended``, ``kept`` (``final.i`` is of this step), ``valid``
@@ -233,7 +233,7 @@ class NativeEnv:
         copies.ledger.check()
 
     def _end_step(self, each: list[Any] | None, timeout: float | None) -> bool:
-        """Whether the step is over in time: of at least one copy, where any can be stepped."""
+        """Return true if the step of at least one copy is over in time, if any can be stepped."""
         copies, until = self.copies, None if timeout is None else time.monotonic() + timeout
         while copies.end_step(None if until is None else max(0.0, until - time.monotonic())):
             if copies.stepped or self.arrays["lost"].any() or not self._restart:
@@ -338,7 +338,7 @@ class NativeEnv:
         return self._observations.nested([deepcopy(row) for row in rows])
 
     def info_list(self) -> list[dict[str, Any]]:
-        """What each copy had to say besides, [E]; of an ended episode's successor under SAME_STEP.
+        """Newest info of each copy, [E]; of an ended episode's successor under SAME_STEP.
 
         The dicts are the caller's.
         """
@@ -438,7 +438,7 @@ class NativeEnv:
             del self.what.assigned[row]
 
     def drain_faults(self) -> list[Fault]:
-        """What failed in copies or their processes since the last call."""
+        """Faults of copies or their processes since the last call."""
         return self.copies.ledger.drain()
 
     def close(self) -> None:

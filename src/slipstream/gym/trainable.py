@@ -86,7 +86,7 @@ def _check_elsewhere(env: Any, name: str) -> None:
 
 
 def _has_running_statistics(wrapper: Any) -> bool:
-    """Whether a wrapper keeps a running mean or deviation, itself or in one of its attributes."""
+    """Return true if a wrapper keeps a running mean or deviation, itself or in an attribute."""
     known = vars(wrapper)
     if {"mean", "var", "count"} <= known.keys() or any(map(_NAMES.search, known)):
         return True

@@ -563,7 +563,7 @@ def _row(batch: Any, e: int) -> Any:
 
 
 def _takes_masks(env: Any) -> bool:
-    """Whether its `reset` knows ``reset_mask``: others would begin all copies, and say nothing."""
+    """Return true if its `reset` takes ``reset_mask``; others begin all copies."""
     if isinstance(env, (SyncVectorEnv, AsyncVectorEnv)):
         return True
     try:

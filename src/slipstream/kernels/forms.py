@@ -487,10 +487,10 @@ def image_of(space: spaces.Space[Any]) -> spaces.Box | None:
 
 
 def is_image(space: spaces.Space[Any]) -> bool:
-    """Whether agents see an image."""
+    """Return true if agents see an image."""
     return image_of(space) is not None
 
 
 def is_large(space: spaces.Box) -> bool:
-    """Whether an image in a Dict or Tuple is more than a grid of a few cells."""
+    """Return true if an image in a Dict or Tuple is more than a grid of a few cells."""
     return space.shape[0] * space.shape[1] >= _SMALLEST_IMAGE

@@ -111,7 +111,7 @@ class FusedLoop:
 
     @staticmethod
     def fits(env: VectorEnv) -> bool:
-        """Whether it covers these copies: of a kernel, compiled, of one player, no images."""
+        """Return true if it covers these copies: of a compiled kernel, one player, no images."""
         return (
             isinstance(env, KernelVectorEnv)
             and env.backend == "compiled"

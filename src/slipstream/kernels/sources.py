@@ -51,12 +51,12 @@ def source_files(module: ModuleType) -> dict[str, Path]:
 
 
 def is_own(path: Path) -> bool:
-    """Whether a source file is the user's: neither slipstream's nor a library's."""
+    """Return true if a source file is the user's: neither slipstream's nor a library's."""
     return not (path.is_relative_to(_PACKAGE) or _is_library(path))
 
 
 def _is_library(path: Path) -> bool:
-    """Whether it was installed: here, or where this environment borrows packages from."""
+    """Return true if it was installed: here, or where this environment borrows packages from."""
     installed = any(path.is_relative_to(folder) for folder in _FOREIGN)
     return installed or not _PACKAGES.isdisjoint(path.parts)
 

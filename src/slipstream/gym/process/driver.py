@@ -237,7 +237,7 @@ class ProcessDriver(CopyDriver):
 
     @property
     def complete(self) -> bool:
-        """Whether all workers are there, and their copies have begun."""
+        """Return true if all workers are there, and their copies have begun."""
         for link in self.links:  # noqa: SIM110  (a generator takes a microsecond)
             if link.state != UP or not link.begun:
                 return False

@@ -211,7 +211,7 @@ def _me() -> dict[str, Any]:
 
 
 def _lives(lease: dict[str, Any]) -> bool:
-    """Whether the process that a lease names is the one that took it."""
+    """Return true if the process that a lease names is the one that took it."""
     try:
         return bool(psutil.Process(lease["pid"]).create_time() == lease["started"])
     except (psutil.Error, KeyError):

@@ -1,4 +1,4 @@
-"""What a parent and its workers share: a block of arrays, words, and bells that wake a sleeper.
+"""Means that a parent and its workers share: a block of arrays, words, and bells.
 
 A `Layout` says where arrays lie in one block; a `Block` is that memory, which has no name, so that
 nothing of it can be left behind. Each worker shares further words with its parent, by which orders
@@ -227,7 +227,7 @@ _LOOKS = 16  # between two looks at the clock
 
 
 def spin_seconds(others: int, cores: int) -> float:
-    """How long to look before sleeping, while so many others may be at work.
+    """Seconds of spinning before sleeping, while so many others may be at work.
 
     Not at all where they need every core: who looks would take the time from who works. Nor where
     another core may see "done" before what was done.

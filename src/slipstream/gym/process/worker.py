@@ -414,7 +414,7 @@ class Link:
 
     @property
     def done(self) -> bool:
-        """Whether it has done its last order."""
+        """Return true if it has done its last order."""
         return bool(self.words[DONE] == self._order)
 
     def watch(self, hang_seconds: float) -> None:
