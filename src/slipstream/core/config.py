@@ -98,6 +98,16 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
     values[key] = value
 
 
+def value_at(values: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a dotted path; KeyError if there is none."""
+    found: Any = values
+    for part in path.split("."):
+        if not isinstance(found, Mapping):
+            raise KeyError(path)
+        found = found[part]
+    return found
+
+
 def searched(
     low: float | None = None,
     high: float | None = None,

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.timeline import day_closes
+from slipstream.studies.statistics import returns as study_returns
 from slipstream.studies.statistics.bootstrap import DRAWS, FEWEST_DAYS, lower_bounds
 from slipstream.studies.statistics.returns import correlation as correlation
+from slipstream.studies.statistics.returns import growth as growth
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,12 +50,8 @@ def daily_equity(equity: Floats, day: Ints) -> Floats:
 
 def sharpe(returns: Floats, periods: float) -> float | None:
     """Mean over deviation times the root of periods a year; None where the deviation is zero."""
-    if len(returns) < 2:
-        return None
-    deviation = float(np.std(returns, ddof=1))
-    if not deviation > 1e-15:
-        return None
-    return float(np.mean(returns)) / deviation * math.sqrt(periods)
+    moves = len(returns) > 1 and float(np.std(returns, ddof=1)) > study_returns.NO_DEVIATION
+    return study_returns.sharpe(returns, periods) if moves else None
 
 
 class Interval(tuple[float, float]):
@@ -116,11 +114,6 @@ def annual_growth(returns: Floats, periods: float) -> float | None:
         return None
     growth = float(np.sum(np.log1p(np.maximum(returns, -1.0 + 1e-12))))
     return math.expm1(min(growth * periods / len(returns), 700.0))
-
-
-def growth(returns: Floats) -> float:
-    """What simple returns that follow each other make together, a fraction."""
-    return float(np.prod(1.0 + returns)) - 1.0
 
 
 def drawdowns(equity: Floats) -> Floats:

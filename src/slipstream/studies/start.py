@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.config import validate
+from slipstream.core.config import validate, value_at
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage.interruption import Interrupted
 from slipstream.core.storage.logbook import Logbook
@@ -91,12 +92,11 @@ def _add_needed(values: dict[str, Any], space: object) -> str | None:
     """Sets what a published space needs and a config leaves open; a sentence that says so."""
     added = []
     for path, value in settings_of(space).items():
-        at: Any = values
-        for part in path.split("."):
-            at = at.get(part) if isinstance(at, Mapping) else None
-        if at is None:
-            override(values, path, value)
-            added.append(f"{path}={value}")
+        with suppress(KeyError):
+            if value_at(values, path) is not None:
+                continue
+        override(values, path, value)
+        added.append(f"{path}={value}")
     return f"The search space {space} comes with {', '.join(added)}." if added else None
 
 

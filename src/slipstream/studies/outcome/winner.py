@@ -23,6 +23,7 @@ from slipstream.studies.statistics.returns import (
     by_day,
     constrained,
     fold_score,
+    growth,
     sharpe,
     side_by_side,
 )
@@ -92,8 +93,8 @@ def holdout_facts(
         return facts
     if plan.market is None:
         return {**facts, "mean": float(np.mean([one.returns.mean() for one in found]))}
-    mine = float(np.mean([np.prod(1.0 + one.returns) - 1.0 for one in found]))
-    other = float(np.mean([np.prod(1.0 + one.benchmark) - 1.0 for one in found]))
+    mine = float(np.mean([growth(one.returns) for one in found]))
+    other = float(np.mean([growth(one.benchmark) for one in found]))
     settings = plan.study.confirmation
     daily = [(*by_day(one.days, one.returns), by_day(one.days, one.benchmark)[1]) for one in found]
     days, excess, benchmark = side_by_side([(day, own - rival, rival) for day, own, rival in daily])
@@ -140,9 +141,9 @@ def _seed_facts(plan: StudyPlan, slot: Slot, outcome: Outcome) -> dict[str, Any]
     if violates := beyond(constrained(passes, plan.study.constraints)):
         facts["violates"] = violates
     if plan.market is not None:
-        facts["total_return"] = float(np.prod(1.0 + passes.returns) - 1.0)
+        facts["total_return"] = growth(passes.returns)
     if plan.market is not None and plan.market.benchmark:
-        facts["benchmark_return"] = float(np.prod(1.0 + passes.benchmark) - 1.0)
+        facts["benchmark_return"] = growth(passes.benchmark)
     return facts
 
 

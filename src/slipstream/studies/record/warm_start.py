@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from slipstream.core.config import value_at
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import date_text, plural
 from slipstream.core.timeline import DAY
@@ -86,7 +87,7 @@ def warm_start(
         raise ConfigError(f"{named}: a study is told of by others. `resume` goes on with this one.")
     values, section = read_config(source.config), read_section(source.config)
     for key, theirs, ours in (
-        ("env.name", _at(values, "env.name"), base.env_name),
+        ("env.name", value_at(values, "env.name"), base.env_name),
         ("study.objective", section.objective, config.objective),
         ("study.penalty", section.penalty, config.penalty),
     ):
@@ -166,24 +167,14 @@ def _params(
             path: one.value(trial.ask.params[path]) for path, one in searched.ranges.items()
         }
         for path in settings.keys() - space.ranges.keys():
-            if encode(settings[path]) != encode(_at(own, path)):
+            if encode(settings[path]) != encode(value_at(own, path)):
                 return None
         return {
-            path: one.suggestion(settings[path] if path in settings else _at(values, path))
+            path: one.suggestion(settings[path] if path in settings else value_at(values, path))
             for path, one in space.ranges.items()
         }
     except (KeyError, ValueError):
         return None
-
-
-def _at(values: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path; KeyError where there is none."""
-    found: Any = values
-    for part in path.split("."):
-        if not isinstance(found, Mapping):
-            raise KeyError(path)
-        found = found[part]
-    return found
 
 
 def _excess(ledger: Ledger, trial: Trial, constraints: Mapping[str, float]) -> list[float]:

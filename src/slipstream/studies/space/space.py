@@ -18,7 +18,7 @@ from optuna.distributions import (
 )
 from pydantic import Field, model_validator
 
-from slipstream.core.config import Config, validate
+from slipstream.core.config import Config, validate, value_at
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import read_text
 from slipstream.core.storage import yaml_file
@@ -507,10 +507,7 @@ def _range(path: str, value: Any, base: RunConfig) -> Range:
 
 def _values(path: str, base: RunConfig) -> Sequence[Any]:
     """The one value of a dotted path in the config."""
-    at: Any = base.as_mapping()
-    for part in path.split("."):
-        at = at[part]
-    return (at,)
+    return (value_at(base.as_mapping(), path),)
 
 
 def _read(name: str) -> Any:

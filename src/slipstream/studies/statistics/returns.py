@@ -86,6 +86,11 @@ def correlation(first: Floats, second: Floats) -> float | None:
     return float(np.corrcoef(first, second)[0, 1])
 
 
+def growth(returns: Floats) -> float:
+    """Return what simple returns that follow each other make together, a fraction."""
+    return float(np.prod(1.0 + returns)) - 1.0
+
+
 def log_growth(returns: Floats, periods: float) -> float:
     """Mean log return times periods a year."""
     if not len(returns):
@@ -120,13 +125,13 @@ def fold_score(
         score=0.0,
         sharpe=sharpe(mine, periods),
         benchmark_sharpe=sharpe(other, periods) if market.benchmark else None,
-        growth=float(np.prod(1.0 + mine) - 1.0),
-        benchmark_growth=float(np.prod(1.0 + other) - 1.0) if market.benchmark else None,
+        growth=growth(mine),
+        benchmark_growth=growth(other) if market.benchmark else None,
         exposure=float(np.mean([one["mean_exposure"] for one in passes.metrics])),
         fills=float(sum(one["fills"] for one in passes.metrics)),
         days=len(mine),
         net_exposure=float(np.mean(known)) if known else None,
-        market_growth=None if passes.market is None else float(np.prod(1.0 + passes.market) - 1.0),
+        market_growth=None if passes.market is None else growth(passes.market),
         follows=None if moved is None else correlation(mine, moved),
     )
     if found.exposure < LEAST_EXPOSURE or found.fills < LEAST_FILLS:
