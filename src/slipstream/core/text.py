@@ -47,6 +47,12 @@ def plural(count: int, noun: str, ending: str = "s") -> str:
     return f"{count:,} {noun}{'' if count == 1 else ending}"
 
 
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names and how many more there are: ``a, b and 3 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def date_text(second: float) -> str:
     """Return the UTC date of a moment: ``2023-03-24``."""
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d")

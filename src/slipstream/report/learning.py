@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.storage.table import Columns
+from slipstream.core.text import listed
 from slipstream.kernels.spec import Spec
 from slipstream.report.canvas import (
     BLUE,
@@ -211,10 +212,12 @@ def episode_sections(curves: Sequence[Curve]) -> list[Section]:
     ]
     still = [f"{c.name} {float(np.nanmin(c.score)):.4g}" for c in known if not _moves(c)]
     if still:
-        sentences.append(f"Always the same: {_listed(still)}.")
+        sentences.append(f"Always the same: {listed(still, _MOST_LISTED)}.")
     left = [curve.name for curve in moving[_MOST_PANELS:]]
     if left:
-        sentences.append(f"Not drawn, in metrics.csv and TensorBoard: {_listed(left)}.")
+        sentences.append(
+            f"Not drawn, in metrics.csv and TensorBoard: {listed(left, _MOST_LISTED)}."
+        )
     drawn = _episodes(moving[:_MOST_PANELS])
     words = "Length and metrics of training episodes over steps"
     return [Section("Training episodes", sentences, (), [picture("episodes", words, drawn)])]
@@ -222,11 +225,6 @@ def episode_sections(curves: Sequence[Curve]) -> list[Section]:
 
 def _moves(curve: Curve) -> bool:
     return bool(np.nanmin(curve.score) < np.nanmax(curve.score))
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_LISTED
-    return ", ".join(names[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _points(curve: Curve) -> int:

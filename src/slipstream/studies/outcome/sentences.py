@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipstream.core.text import NOTHING, percent, plural
+from slipstream.core.text import NOTHING, listed, percent, plural
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS
 from slipstream.studies.statistics.overfitting import findable_sentence
 from slipstream.training.environments.parts import FEWEST_SHARED
@@ -22,7 +22,6 @@ NO_TIMING = (
     "Timing was not recorded: an older version ran this study, or its environment does not declare "
     "one position a symbol (`market_pass`). What its direction earned counts as skill here."
 )
-_MOST_NAMED = 5
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
@@ -161,7 +160,7 @@ def openings(holdout: Mapping[str, Any]) -> list[str]:
     elif number == 1:
         found.append("This is the first opening of these hold-out days by a study of this user.")
     if number > 1:
-        before = _listed(holdout.get("before") or ())
+        before = listed(holdout.get("before") or ())
         fresh = holdout.get("fresh_days")
         judged = "" if fresh is None else f" Bounds are of the {plural(fresh, 'day')} left."
         found.append(
@@ -171,12 +170,12 @@ def openings(holdout: Mapping[str, Any]) -> list[str]:
         )
     if holdout.get("searched"):
         found.append(
-            f"Some of these days were development days of {_listed(holdout['searched'])}: they are "
+            f"Some of these days were development days of {listed(holdout['searched'])}: they are "
             f"not fresh and leave the bounds, which are of {plural(holdout['fresh_days'], 'day')}."
         )
     if holdout.get("looks"):
         found.append(
-            f"Outcomes on some of these days were shown before: {_listed(holdout['looks'])}."
+            f"Outcomes on some of these days were shown before: {listed(holdout['looks'])}."
         )
     return found
 
@@ -186,7 +185,7 @@ def earlier(names: Sequence[str]) -> str:
     if not names:
         return ""
     looks = plural(len(names), "earlier outcome")
-    return f"; more were tried for {looks} on some of the same days: {_listed(names)}"
+    return f"; more were tried for {looks} on some of the same days: {listed(names)}"
 
 
 def earlier_trials(told: Mapping[str, Any] | None) -> str:
@@ -197,15 +196,10 @@ def earlier_trials(told: Mapping[str, Any] | None) -> str:
     unknown = f" (unknown for {told['unknown']} of them)" if told["unknown"] else ""
     return (
         f" Earlier studies on some of the same days: {count}, which tried {told['trials']} "
-        f"trials{unknown}: {_listed(told['studies'])}. The deflated Sharpe ratio and Hansen's test "
+        f"trials{unknown}: {listed(told['studies'])}. The deflated Sharpe ratio and Hansen's test "
         "count the trials of this study. An earlier study that runs now or was killed counts with "
         "the trials that it planned."
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def on_holdout(result: Mapping[str, Any]) -> list[str]:
