@@ -26,7 +26,7 @@ def test_every_file_of_a_built_in_kernel():
     hashes = source_hashes(load_kernel("forex").module)
     for name in (
         "markets.forex.kernel",
-        "markets.forex.orders",
+        "markets.forex.load",
         "markets.forex.record",
         "markets.data.checks.clean",
     ):
