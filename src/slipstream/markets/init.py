@@ -17,15 +17,14 @@ from slipstream.core.errors import ConfigError, DataError, SlipstreamError
 from slipstream.core.reader import resolve_folder
 from slipstream.core.text import stamp
 from slipstream.kernels.discover import load_kernel
-from slipstream.markets.data import symbols
+from slipstream.markets.data import source, symbols
 from slipstream.markets.data.bars import timeframe_name
-from slipstream.markets.data.checks.check import check, complete, merged
+from slipstream.markets.data.check import check, complete, merged
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.finding import Finding, Remedy, RemedyError, advice, joined, pasted
-from slipstream.markets.data.reading import source
-from slipstream.markets.data.reading.stamps import MISSING, bar_length
-from slipstream.markets.data.reading.table import RawTable, bare_names, read, read_frame
+from slipstream.markets.data.stamps import MISSING, bar_length
 from slipstream.markets.data.symbols import FIAT, market_kind, parse
+from slipstream.markets.data.table import RawTable, bare_names, read, read_frame
 from slipstream.markets.features.registry import expand, warm_up_rows
 from slipstream.training.environments.factory import kind_of
 

@@ -23,7 +23,7 @@ from slipstream.core.errors import DataError
 from slipstream.core.reader import UnreadableError, content, resolve_folder
 from slipstream.core.storage.files import sha256
 from slipstream.markets.data.bars import Bars, FloatArray, IntArray
-from slipstream.markets.data.reading.source import SUFFIXES
+from slipstream.markets.data.source import SUFFIXES
 
 if TYPE_CHECKING:  # whoever asks whether files are planted loads no panel
     from slipstream.markets.data.panel import Panel

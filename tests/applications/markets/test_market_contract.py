@@ -28,7 +28,7 @@ def test_every_file_of_a_built_in_kernel():
         "markets.forex.kernel",
         "markets.forex.load",
         "markets.forex.record",
-        "markets.data.checks.clean",
+        "markets.data.clean",
     ):
         assert f"slipstream.{name}" in hashes, name
     assert "slipstream.markets.features.registry" in hashes and "slipstream.core.random" in hashes

@@ -61,8 +61,8 @@ def check(
     """
     from slipstream.core.config import validate
     from slipstream.core.errors import ConfigError
-    from slipstream.markets.data.checks.check import check as check_data
-    from slipstream.markets.data.checks.check import render
+    from slipstream.markets.data.check import check as check_data
+    from slipstream.markets.data.check import render
     from slipstream.markets.data.config import DataConfig
     from slipstream.training.settings.config import CONFIGS, read_config
 

@@ -43,7 +43,7 @@ from slipstream.markets.data.calendar import (
 )
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market, load_market
-from slipstream.markets.data.reading.source import chosen_data, find_files
+from slipstream.markets.data.source import chosen_data, find_files
 from slipstream.markets.data.symbols import parse, pip
 from slipstream.markets.features.registry import (
     compute,

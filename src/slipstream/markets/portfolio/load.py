@@ -18,7 +18,7 @@ from slipstream.kernels.spec import Conditions
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.market import Market
 from slipstream.markets.data.panel import Panel, load_panel, panel_of
-from slipstream.markets.data.reading.source import chosen_data
+from slipstream.markets.data.source import chosen_data
 from slipstream.markets.data.symbols import parse
 from slipstream.markets.features.panel import PanelFeatures, panel_features, refuse_constant
 from slipstream.markets.features.registry import longest_memory, parameters_of, refuse_endless

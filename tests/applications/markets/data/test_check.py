@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.markets.data.checks.check import check, render
+from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.init import describe_folder
 

@@ -10,11 +10,11 @@ import pytest
 from vendors import load, remedies, units
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.markets.data.checks.check import check, render
+from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.finding import ACCEPTABLE, CATALOGUE
 from slipstream.markets.data.market import load_market
-from slipstream.markets.data.reading.source import chosen_data
+from slipstream.markets.data.source import chosen_data
 from slipstream.markets.init import describe_folder, propose
 
 PRICES = ("open", "high", "low", "close")

@@ -8,7 +8,7 @@ from vendors import HOUR, binance, iso, metatrader_5, truth
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
-from slipstream.markets.data.checks.check import check, render
+from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.markets.data.symbols import market_kind

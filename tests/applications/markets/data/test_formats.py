@@ -12,12 +12,12 @@ from vendors import HOUR, Truth, binance_months, second, truth, units
 
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.timeline import DAY, NEW_YORK, local_time
-from slipstream.markets.data.checks.check import check, render
+from slipstream.markets.data import table
+from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
-from slipstream.markets.data.reading import table
-from slipstream.markets.data.reading.source import price_files
-from slipstream.markets.data.reading.table import read
+from slipstream.markets.data.source import price_files
+from slipstream.markets.data.table import read
 from slipstream.markets.init import describe_folder, propose
 
 PRICES = "1.10,1.12,1.09,1.11"

@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.core.config import validate
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 

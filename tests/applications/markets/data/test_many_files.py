@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from slipstream.markets.data.reading import stamps
+from slipstream.markets.data import stamps
 
 
 def test_a_format_that_fits_every_row_ends_the_search(monkeypatch):

@@ -33,7 +33,7 @@ from vendors import (
 
 from slipstream.core.errors import DataError
 from slipstream.core.timeline import DAY
-from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market
 from slipstream.markets.data.symbols import pip

@@ -20,7 +20,7 @@ from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.core.storage.interruption import Interrupted, ask_to_stop
 from slipstream.core.storage.status import read_status, run_lines
-from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.comparison import compare

@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.core.errors import DataError
 from slipstream.markets.data.bars import FloatArray
-from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market, market_of
 from slipstream.markets.data.panel import load_panel, panel_of

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from slipstream.markets.data.checks.check import check
+from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.markets.synthetic import LEVELS, PlantedForex, transition

@@ -17,12 +17,10 @@ from slipstream.core.capacity import free_memory
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.reader import UnreadableError, open_regular, regular_file
 from slipstream.core.text import refuse_path
-from slipstream.markets.data import symbols
+from slipstream.markets.data import stamps, symbols
 from slipstream.markets.data.bars import BoolArray, FloatArray, IntArray, timeframe_seconds
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.finding import RemedyError
-from slipstream.markets.data.reading import stamps
-from slipstream.markets.data.reading.dialect import (
+from slipstream.markets.data.dialect import (
     PRICES,
     SYMBOL_NAMES,
     Dialect,
@@ -33,7 +31,8 @@ from slipstream.markets.data.reading.dialect import (
     sniff,
     with_header,
 )
-from slipstream.markets.data.reading.source import parts_of, side_of
+from slipstream.markets.data.finding import RemedyError
+from slipstream.markets.data.source import parts_of, side_of
 
 SPREADS = ("spread", "spread_points", "spread_pips")
 _CORE = {"time", "date", *PRICES, "volume", *SPREADS}

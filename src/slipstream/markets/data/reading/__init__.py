@@ -1,1 +1,0 @@
-"""Reading: a file of prices -> a RawTable, before any rule about bad data."""
