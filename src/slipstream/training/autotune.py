@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +33,7 @@ from slipstream.kernels.vector_env import (
     member_indices,
 )
 from slipstream.training.backend import make_workers
-from slipstream.training.child import Child, portable
+from slipstream.training.child import Child, attempt, result_of
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of, resolve_environment
 from slipstream.training.environments.machine_file import FastestWays, Tunable, Way
@@ -54,6 +53,7 @@ _LEAST, _MOST = 0.1, 3.0  # seconds of it
 # budget within bounds.
 _PATIENCE, _LEAST_PATIENCE, _MOST_PATIENCE = 1 / 6, 3.0, 10.0
 _COMPILING = 300.0  # seconds
+_MEMORY_SECONDS = 30.0  # budget of `measure_memory`
 _LOADING = 0.4  # share of the budget in which a foreign environment must have been tried out
 _WAITS = 0.2  # share of waiting from which more workers than cores are tried
 GOOD_ENOUGH = 0.9  # of the best: the fewest copies that reach it are the knee
@@ -322,10 +322,10 @@ def tune(
     return found
 
 
-def measure_memory(config: RunConfig, seconds: float = 30.0) -> Findings:
-    """Steps few copies and many, for what each takes; arguments and errors as for `tune`."""
-    found = _findings(config, seconds, Others())
-    tuner = _Tuner(found, seconds, time.monotonic() + _COMPILING)
+def measure_memory(config: RunConfig) -> Findings:
+    """Steps few copies and many, for what each takes; errors as for `tune`."""
+    found = _findings(config, _MEMORY_SECONDS, Others())
+    tuner = _Tuner(found, _MEMORY_SECONDS, time.monotonic() + _COMPILING)
     backend, counts = (
         ("compiled", _KERNEL) if found.environment.kind.compiled else ("serial", _FOREIGN)
     )
@@ -481,25 +481,12 @@ def _in_child(measure: Callable[[], Any], limit: float) -> Any:
     Raises:
         SlipstreamError: what was raised there.
     """
-    child = Child(partial(_serve, measure), "measurement", "close other programs")
+    child = Child(lambda pipe: pipe.send(attempt(measure)), "measurement", "close other programs")
     try:
         answer = child.receive() if child.pipe.poll(limit) else None
     finally:
         child.end(0.0)  # also when interrupted; its own workers end with it
-    if answer is None:
-        return None
-    worked, value = answer
-    if not worked:
-        raise value
-    return value
-
-
-def _serve(measure: Callable[[], Any], pipe: Connection) -> None:
-    try:
-        answer: tuple[bool, Any] = (True, measure())
-    except Exception as error:
-        answer = (False, portable(error))
-    pipe.send(answer)
+    return None if answer is None else result_of(answer)
 
 
 class FreeVectorEnv(VectorEnv):

@@ -140,6 +140,22 @@ def portable(error: Exception) -> Exception:
     return RuntimeError(f"{name} (process {os.getpid()}):\n{traceback.format_exc()}")
 
 
+def attempt(do: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
+    """Call a function in a child; return what its parent is sent, for `result_of`."""
+    try:
+        return True, do(*arguments)
+    except Exception as error:
+        return False, portable(error)
+
+
+def result_of(answer: tuple[bool, Any]) -> Any:
+    """Return what a function returned in a child, or raise what it raised there."""
+    worked, value = answer
+    if worked:
+        return value
+    raise value
+
+
 def torch_threads(wanted: int) -> int:
     """Gives PyTorch so many threads, where it is loaded; how many it had.
 

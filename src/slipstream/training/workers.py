@@ -31,7 +31,7 @@ from slipstream.core.process import AT, BEAT, PATIENCE_SECONDS, PULSE_WORDS, PUL
 from slipstream.jit.cache import forget_unfinished
 from slipstream.jit.fast.together import together
 from slipstream.jit.gate import RunTasks
-from slipstream.training.child import THREADED, Child, portable, torch_threads
+from slipstream.training.child import THREADED, Child, attempt, result_of, torch_threads
 from slipstream.training.environments.curriculum import Curriculum
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.machine_file import Tunable
@@ -273,15 +273,13 @@ class ProcessWorkers(Workers):
     def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         for i, own in enumerate(arguments):
             self._send(i, (method, own))
-        answers = [
-            self._receive(i) for i in range(len(self._children))
-        ]  # all of them, before any error is raised
-        return [_value(answer) for answer in answers]
+        answers = [self._receive(i) for i in range(len(self._children))]
+        return [result_of(answer) for answer in answers]  # errors after all have answered
 
     def of(self, member: int, method: str, *arguments: Any) -> Any:
         i = next(i for i, part in enumerate(self.members) if member in part)
         self._send(i, (method, arguments))
-        return _value(self._receive(i))
+        return result_of(self._receive(i))
 
     def _send(self, i: int, message: Any) -> None:
         if not self._children[i].send(message):
@@ -346,13 +344,6 @@ def _named(members: range) -> str:
     return f"members {members.start} to {last}" if last > members.start else f"member {last}"
 
 
-def _value(answer: tuple[bool, Any]) -> Any:
-    worked, value = answer
-    if worked:
-        return value
-    raise value
-
-
 def _serve(
     config: RunConfig,
     environment: Environment,
@@ -367,15 +358,15 @@ def _serve(
     PULSES[:] = [words[at : at + PULSE_WORDS] for at in range(0, len(words), PULSE_WORDS)]
     crew = Crew(_threads(config, environment))
     side_by_side = crew.run if crew.workers > 1 else None
+
+    def call(method: str, arguments: tuple[Any, ...]) -> Any:
+        nonlocal shard
+        if shard is None:
+            shard = make_shard(config, environment, members, check_stop, side_by_side)
+        return getattr(shard, method)(*arguments)
+
     while (message := pipe.recv()) is not None:
-        method, arguments = message
-        try:
-            if shard is None:
-                shard = make_shard(config, environment, members, check_stop, side_by_side)
-            answer: tuple[bool, Any] = (True, getattr(shard, method)(*arguments))
-        except Exception as error:
-            answer = (False, portable(error))
-        pipe.send(answer)
+        pipe.send(attempt(call, *message))
 
 
 @contextmanager
