@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.jit import draws
-from slipstream.kernels.vector_env import Episodes, StepOut, VectorEnv
+from slipstream.kernels.vector_env import Episodes, StepOut, VectorEnv, blank
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -85,22 +85,19 @@ def run_episodes(
     Raises:
         KernelError: more than half of a member's were lost.
     """
-    spec, e = env.spec, env.num_envs
-    obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
-    mask = np.ones((e, env.mask_width), np.bool_) if env.mask_width else None
-    out = _step_out(obs, mask)
-    dealt = _Dealt(e, members, episodes, lanes or episodes, steps, names)
+    out = blank(env)
+    dealt = _Dealt(env.num_envs, members, episodes, lanes or episodes, steps, names)
     first = np.flatnonzero(dealt.running)
-    env.begin(first, dealt.episode[first], seed, obs, mask)
+    env.begin(first, dealt.episode[first], seed, out.obs, out.mask)
     actions_kept: list[NDArray[Any]] = []
     traces_kept: list[dict[str, NDArray[Any]]] = []
     t = 0
     while dealt.running.any():
-        actions = act(Seen(obs, mask, dealt.episode, dealt.time))
+        actions = act(Seen(out.obs, out.mask, dealt.episode, dealt.time))
         env.step(actions, out, t)
         if record:
             actions_kept.append(actions.copy())
-            traces_kept.append(env.read(spec.trace))
+            traces_kept.append(env.read(env.spec.trace))
         if t % _LOOK == 0:
             check_stop()
         t += 1
@@ -112,7 +109,7 @@ def run_episodes(
         next_ones += dealt.cut(t)
         if next_ones:
             begun = np.array(next_ones, np.int64)
-            env.begin(begun, dealt.episode[begun], seed, obs, mask)
+            env.begin(begun, dealt.episode[begun], seed, out.obs, out.mask)
     if record:
         _attach(dealt.tracks, dealt.finished, actions_kept, traces_kept)
     return [[track for track in row if track is not None] for row in dealt.tracks]
@@ -291,12 +288,6 @@ def episode_names(environment: Environment, split: str) -> list[str] | None:
 def count_episodes(environment: Environment, split: str, games: int) -> int:
     """Number of evaluation episodes of a split: one per record in a market, else `games`."""
     return games if environment.spec.market is None else len(environment.records(split))
-
-
-def _step_out(obs: NDArray[Any], mask: NDArray[np.bool_] | None) -> StepOut:
-    e = len(obs)
-    ended = np.zeros((2, e), np.bool_)
-    return StepOut(obs, np.zeros(e, np.float32), ended[0], ended[1], np.ones(e, np.bool_), mask)
 
 
 def _extend(sequence: NDArray[Any], length: int) -> NDArray[Any]:

@@ -32,7 +32,7 @@ from slipstream.kernels.loop import (
     OUT_OBS,
 )
 from slipstream.kernels.spec import MarketSpec
-from slipstream.kernels.vector_env import Episodes, StepOut
+from slipstream.kernels.vector_env import Episodes, blank
 from slipstream.rl.nets.modes import decide_box, decide_choices
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments import evaluation
@@ -464,15 +464,12 @@ def step_passes(
     seed: int | None = None,
 ) -> None:
     """What `PassLoop` does, step after step; with a seed, actions are drawn."""
-    spec, e = env.spec, env.num_envs
-    obs = np.zeros((e, *spec.observation_shape), spec.observation_dtype)
-    mask = np.ones((e, env.mask_width), np.bool_) if env.mask_width else None
-    flags = np.zeros((3, e), np.bool_)
-    out = StepOut(obs, np.zeros(e, np.float32), flags[0], flags[1], flags[2], mask)
-    env.reset(obs, mask)
+    out, e = blank(env), env.num_envs
+    env.reset(out.obs, out.mask)
     episode = np.tile(np.arange(e // policy.members), policy.members)
     for t in range(len(values)):
-        env.step(evaluation.decide(policy, Seen(obs, mask, episode, np.full(e, t)), seed), out, t)
+        seen = Seen(out.obs, out.mask, episode, np.full(e, t))
+        env.step(evaluation.decide(policy, seen, seed), out, t)
         for k, now in enumerate(env.read(noted).values()):
             values[t, :, k] = now
         if t % _LOOK == 0:
