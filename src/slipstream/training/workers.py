@@ -122,7 +122,7 @@ class Workers(ABC):
 
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
-        """See `slipstream.training.cluster.cluster.Cluster.standing`; empty on one machine."""
+        """The nodes of a cluster, see `RayCluster.standing`; empty on one machine."""
         return ()
 
     @abstractmethod

@@ -14,7 +14,7 @@ from slipstream.training.cluster.cluster import Lost, Shared
 
 
 class FakeActor:
-    """See `slipstream.training.cluster.cluster.RemoteActor`.
+    """See `slipstream.training.cluster.ray_cluster.RayActor`.
 
     Attributes:
         lie: replaces its next answer.
@@ -83,7 +83,7 @@ class FakeActor:
 
 
 class FakeCluster:
-    """See `slipstream.training.cluster.cluster.Cluster`; a context, too."""
+    """See `slipstream.training.cluster.ray_cluster.RayCluster`; a context, too."""
 
     def __init__(self, work, actors=1, corrupt=False):
         self._work, self._corrupt = work, corrupt

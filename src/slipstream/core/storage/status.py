@@ -102,7 +102,7 @@ class Status:
             ``fold``, ``step``, ``score`` and ``time``.
         phases: seconds spent so far by kind: ``env``, ``policy``, ``update``, ``validate``, ...
         machine: what all processes take, fields of `Machine`; empty before it is known.
-        nodes: of a cluster, see `slipstream.training.cluster.cluster.Cluster.standing`.
+        nodes: of a cluster, see `RayCluster.standing`.
         notes: sentences that the user must see.
         reason: why it failed.
         pattern: of a process that watches studies for a deployment: their names.

@@ -143,7 +143,7 @@ class Updated:
     metrics: Values
     """Arrays [len(members)]; `score` is the mean return of recent training episodes."""
     nodes: Sequence[Mapping[str, Any]] = ()
-    """The nodes of a cluster, see `slipstream.training.cluster.cluster.Cluster.standing`."""
+    """The nodes of a cluster, see `RayCluster.standing`."""
     machine: Machine | None = None
     """What all processes of the run take; the same object until there is a new look."""
     eta: float | None = None

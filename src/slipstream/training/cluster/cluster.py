@@ -1,7 +1,7 @@
-"""What those who hand out work know of machines that do it: a few methods, options and errors.
+"""What both sides of a cluster share: its options, what is handed over, and errors.
 
-Studies hand out stretches, a run its members; on one machine a `Child` does the work. Who is asked
-for a cluster is `ray_cluster.py`.
+A study hands out stretches, a run its members. `RayCluster` is the owner's side, a `NodeService`
+does the work on a node.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,53 +90,13 @@ class Lost:
     cause: str
 
 
-class RemoteActor(Protocol):
-    """A process of some node that does one thing at a time for this one, until it is lost.
-
-    Attributes:
-        pipe: readable when `receive` has something.
-        node: the machine's name.
-    """
-
-    @property
-    def pipe(self) -> Connection: ...
-
-    @property
-    def node(self) -> str: ...
-
-    def send(self, request: bytes, shared: Sequence[Shared] = ()) -> bool:
-        """Hands its service a request and arrays for it; False where it is gone."""
-
-    def receive(self) -> bytes | Lost:
-        """What its service said: news, or the answer; how it was lost where it is gone."""
-
-    def ask_to_leave(self) -> None:
-        """Asks its service to answer soon."""
-
-    def end(self) -> None:
-        """Lets it go, whatever it does."""
-
-
-class Service(Protocol):
-    """What `ClusterWork.service` makes for an actor; another thread asks for news meanwhile."""
-
-    def answer(self, request: bytes, arrays: Sequence[Sequence[NDArray[Any]]]) -> bytes:
-        """Does what is asked."""
-
-    def news(self) -> bytes:
-        """What the owner should have before the answer comes; empty where there is nothing."""
-
-    def leave(self) -> None:
-        """The owner waits for the answer under way."""
-
-
 @dataclass(frozen=True)
 class ClusterWork:
     """What actors are for.
 
     Attributes:
         owner: the run or study; nobody else may use a cluster under this name.
-        service: ``module:Class`` of a `Service`, called with the next two.
+        service: ``module:Class`` of a `NodeService`, called with the next two.
         needs: `Premises`, as they are sent.
         arrays: of the environment, which every actor has from the start.
         files: a folder whose files are laid out on every node; None: nothing is the user's.
@@ -150,34 +109,6 @@ class ClusterWork:
     arrays: Sequence[NDArray[Any]]
     files: Path | None = None
     gpu: bool = False
-
-
-class Cluster(Protocol):
-    """Machines that come and go; a context, at whose end nothing is left running.
-
-    Attributes:
-        bell: readable when there is news for `arrivals`.
-    """
-
-    @property
-    def bell(self) -> Connection: ...
-
-    def arrivals(self) -> Sequence[RemoteActor]:
-        """Actors that are new since the last call, those that were begun anew among them.
-
-        Raises:
-            ResourceError: none can be had, or the cluster is gone, and why.
-        """
-
-    def share(self, arrays: Sequence[NDArray[Any]]) -> Shared:
-        """Takes arrays over, equal ones once.
-
-        Raises:
-            ResourceError: there is no room for them.
-        """
-
-    def standing(self) -> list[dict[str, Any]]:
-        """Of each node ever used: `node`, `seats`, `busy`, `answers`, `losses`, `bytes` sent."""
 
 
 def unreachable(address: str, error: BaseException) -> ResourceError:

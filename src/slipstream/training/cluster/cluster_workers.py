@@ -27,10 +27,9 @@ from slipstream.training.cluster.cluster import (
     HAND_OVER_SECONDS,
     ClusterOptions,
     Lost,
-    RemoteActor,
 )
 from slipstream.training.cluster.node import Arrays, NodeService, sent_as, work_for
-from slipstream.training.cluster.ray_cluster import connect
+from slipstream.training.cluster.ray_cluster import RayActor, connect
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.settings.config import RunConfig
@@ -69,14 +68,14 @@ class _Part:
     """
 
     members: range
-    actor: RemoteActor | None = None
+    actor: RayActor | None = None
     todo: deque[Call] = field(default_factory=deque)
     journal: list[Call] = field(default_factory=list)
     handed: _Handed | None = None
     answer: Any = None
     losses: int = 0
 
-    def move(self, actor: RemoteActor) -> None:
+    def move(self, actor: RayActor) -> None:
         """To another actor, which makes up for what was done."""
         known = [] if self.handed is None else [("set_state", self.handed)]
         asked = [self.todo[-1]] if self.todo else []
@@ -105,8 +104,8 @@ class ClusterWorkers(Workers):
     ) -> None:
         self._run, self._check_stop, self._say, self._config = run.path, check_stop, run.say, config
         self._chunks = HandedChunks(run.bulk)
-        self._spare: list[RemoteActor] = []  # have no shard
-        self._at_work: dict[RemoteActor, _Part] = {}
+        self._spare: list[RayActor] = []  # have no shard
+        self._at_work: dict[RayActor, _Part] = {}
         self._saved = time.monotonic()
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-files-"))
@@ -220,7 +219,7 @@ class ClusterWorkers(Workers):
                     break
                 self._lose(actor, Lost(f"on {actor.node} is gone", "silent"))
 
-    def _seat(self, part: _Part) -> RemoteActor | None:
+    def _seat(self, part: _Part) -> RayActor | None:
         """An actor for a part that has none: a spare one, or the one that has the fewest."""
         if self._spare:
             actor = self._spare.pop(0)
@@ -239,7 +238,7 @@ class ClusterWorkers(Workers):
             if self._spare and shared:
                 part.move(self._spare.pop(0))
 
-    def _request(self, part: _Part, actor: RemoteActor) -> bool:
+    def _request(self, part: _Part, actor: RayActor) -> bool:
         """Sends a part's next call; False where its actor is gone."""
         method, arguments = part.todo[0]
         facts: dict[str, Any] = {"method": method, "arguments": arguments, "members": part.members}
@@ -251,7 +250,7 @@ class ClusterWorkers(Workers):
         facts["kept"] = [one.members for one in self._parts if one.actor is actor]
         return actor.send(pickle.dumps(facts), [self._shared] if method == "begin" else [])
 
-    def _take(self, actor: RemoteActor) -> None:
+    def _take(self, actor: RayActor) -> None:
         content = actor.receive()
         if isinstance(content, Lost):
             self._lose(actor, content)
@@ -265,7 +264,7 @@ class ClusterWorkers(Workers):
         if not part.todo:
             part.answer = found
 
-    def _lose(self, actor: RemoteActor, lost: Lost) -> None:
+    def _lose(self, actor: RayActor, lost: Lost) -> None:
         """An actor is gone, and with it all parts that it had; the one at work is to be blamed."""
         self._at_work.pop(actor, None)
         for part in self._parts:

@@ -263,7 +263,7 @@ def kernel_file(name: str) -> str | None:
 
 
 class NodeService(ABC):
-    """What sits in a seat; see `slipstream.training.cluster.cluster.Service`.
+    """What `ClusterWork.service` makes for an actor; another thread asks for news meanwhile.
 
     Args:
         needs: `Premises` of the owner.
@@ -291,7 +291,7 @@ class NodeService(ABC):
         """Does what is asked."""
 
     def news(self) -> bytes:
-        """Nothing, unless there is more to tell."""
+        """What the owner should have before the answer comes; empty where there is nothing."""
         return b""
 
     def leave(self) -> None:

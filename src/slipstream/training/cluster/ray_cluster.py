@@ -51,7 +51,7 @@ def connect(
 
 @dataclass(eq=False)
 class _Node:
-    """A machine, and what was done there; see `Cluster.standing`.
+    """A machine, and what was done there; see `RayCluster.standing`.
 
     Attributes:
         bytes: of requests, answers and news.
@@ -64,11 +64,14 @@ class _Node:
 
 
 class RayActor:
-    """An actor as its owner sees it; see `slipstream.training.cluster.cluster.RemoteActor`.
+    """A process of some node that does one thing at a time for this one, until it is lost.
 
     Args:
         place: its node.
         tell: calls a method of the driver, with the actor's number and what else there is.
+
+    Attributes:
+        pipe: readable when `receive` has something.
     """
 
     def __init__(self, place: _Node, tell: Callable[..., bool]) -> None:
@@ -83,7 +86,7 @@ class RayActor:
         return self.place.name
 
     def send(self, request: bytes, shared: Sequence[cluster.Shared] = ()) -> bool:
-        """See `RemoteActor`."""
+        """Hands its service a request and arrays for it; False where it is gone."""
         if self.over or not self._tell("work", request, [one.digest for one in shared]):
             return False
         self.busy = True
@@ -91,17 +94,17 @@ class RayActor:
         return True
 
     def receive(self) -> bytes | cluster.Lost:
-        """See `RemoteActor`."""
+        """What its service said: news, or the answer; how it was lost where it is gone."""
         self.pipe.recv_bytes()
         return self._inbox.get()
 
     def ask_to_leave(self) -> None:
-        """See `RemoteActor`."""
+        """Asks its service to answer soon."""
         if self.busy and not self.over:
             self._tell("leave")
 
     def end(self) -> None:
-        """See `RemoteActor`."""
+        """Lets it go, whatever it does."""
         if not self.over:
             self.over = True
             self._tell("let_go")
@@ -121,13 +124,16 @@ class RayActor:
 
 
 class RayCluster:
-    """See `slipstream.training.cluster.cluster.Cluster`; use it in a `with` statement.
+    """Machines that come and go; a context, at whose end nothing is left running.
 
     What its driver says is read by a thread: each message is the name of a method below, without
     `_on_`, and its arguments.
 
     Args:
         options, work, say: see `connect`.
+
+    Attributes:
+        bell: readable when there is news for `arrivals`.
 
     Raises (on entering):
         ConfigError: another process owns the work, or a cluster that lets in everybody.
@@ -237,7 +243,11 @@ class RayCluster:
         return process, mine
 
     def arrivals(self) -> list[RayActor]:
-        """See `Cluster`."""
+        """Actors that are new since the last call, those that were begun anew among them.
+
+        Raises:
+            ResourceError: none can be had, or the cluster is gone, and why.
+        """
         while self.bell.poll():
             self.bell.recv_bytes()
         for sentence in _all(self._sentences):
@@ -273,7 +283,11 @@ class RayCluster:
         )
 
     def share(self, arrays: Sequence[NDArray[Any]]) -> cluster.Shared:
-        """See `Cluster`."""
+        """Takes arrays over, equal ones once.
+
+        Raises:
+            ResourceError: there is no room for them.
+        """
         shared = cluster.Shared.of(arrays)
         if shared.digest not in self._shared:
             self._tell("share", shared.digest, list(arrays))
@@ -286,7 +300,7 @@ class RayCluster:
         return self._shared[shared.digest]
 
     def standing(self) -> list[dict[str, Any]]:
-        """See `Cluster`."""
+        """Of each node ever used: `node`, `seats`, `busy`, `answers`, `losses`, `bytes` sent."""
         found, seats = [], list(self._seats.values())
         for node in list(self._nodes.values()):
             there = [actor for actor in seats if actor.place is node]

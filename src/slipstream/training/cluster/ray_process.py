@@ -56,7 +56,7 @@ class Process:
     Ray sends this class by value, for it stands in a program: a node without slipstream says so.
 
     Args:
-        service: ``module:Class`` of a `Service`.
+        service: ``module:Class`` of a `NodeService`.
         needs, arrays: what that is made of.
     """
 
@@ -89,7 +89,7 @@ class Process:
         yield True, answer.result()
 
     def leave(self) -> None:
-        """See `Service`."""
+        """See `NodeService`."""
         self._service.leave()
 
 

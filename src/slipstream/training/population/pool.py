@@ -23,7 +23,8 @@ from slipstream.core.errors import (
 from slipstream.core.storage.files import sweep
 from slipstream.jit import draws
 from slipstream.training.child import torch_threads
-from slipstream.training.cluster.cluster import Cluster, Lost
+from slipstream.training.cluster.cluster import Lost
+from slipstream.training.cluster.ray_cluster import RayCluster
 from slipstream.training.population.batches import Job, MemberBatch, Pace, Speeds, next_batch
 from slipstream.training.population.member import Member, Outcome
 from slipstream.training.population.source import EnvironmentSource, Place, shape_of
@@ -79,7 +80,7 @@ class Pool:
         source: EnvironmentSource,
         workers: int | None,
         group_size: int | None = None,
-        cluster: Cluster | None = None,
+        cluster: RayCluster | None = None,
     ) -> None:
         self._live, self._weights = LiveStates(folder / "live"), PolicyStore(folder / "weights")
         self._source, self._cluster, self._group_size = source, cluster, group_size
@@ -105,7 +106,7 @@ class Pool:
 
     @property
     def nodes(self) -> Sequence[Mapping[str, Any]]:
-        """The nodes of a cluster, see `Cluster.standing`; empty where there is none."""
+        """The nodes of a cluster, see `RayCluster.standing`; empty where there is none."""
         return () if self._cluster is None else self._cluster.standing()
 
     def submit(self, members: Sequence[Member], until: Sequence[int]) -> None:

@@ -25,12 +25,11 @@ from slipstream.training.child import Child, portable, torch_threads
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     HAND_OVER_SECONDS,
-    Cluster,
     Lost,
-    RemoteActor,
     Shared,
 )
 from slipstream.training.cluster.node import Arrays, NodeService, sent_as
+from slipstream.training.cluster.ray_cluster import RayActor, RayCluster
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.population.member import Outcome
@@ -130,7 +129,7 @@ def keep_memory() -> None:
 class DataStore:
     """The arrays of a study's environments, handed to a cluster once each."""
 
-    def __init__(self, source: EnvironmentSource, cluster: Cluster) -> None:
+    def __init__(self, source: EnvironmentSource, cluster: RayCluster) -> None:
         self._source, self._cluster = source, cluster
         self._shared: dict[int, Shared] = {}
         self._sent: Recent[int, tuple[Environment, dict[str, Any]]] = Recent(_KEPT)
@@ -190,7 +189,7 @@ class RemoteWorker:
 
     generation = sys.maxsize
 
-    def __init__(self, actor: RemoteActor, data: DataStore, live: LiveStates) -> None:
+    def __init__(self, actor: RayActor, data: DataStore, live: LiveStates) -> None:
         self._actor, self._data, self._live = actor, data, live
         self._tasks: Sequence[Task] = ()
         self.gone = False
