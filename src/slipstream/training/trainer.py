@@ -117,7 +117,7 @@ class Trainer:
         self.progress = events.Progress(budget=settings.total_steps)
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
-        self.events = events.Events([run.listener, *listeners, notify])
+        self._listeners: list[events.Listener] = [run.listener, *listeners, notify]
         self._sampler = MachineSampler()
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
@@ -163,7 +163,7 @@ class Trainer:
                 self._pace.add(now)
                 self._say_ceiling(now)
                 seen = (workers.nodes, self._sampler.look(), self._eta(), policy_of, ended_of)
-                self.events.emit(events.Updated(now, everyone, metrics, *seen))
+                self._emit(events.Updated(now, everyone, metrics, *seen))
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
                 self._note_faults(workers)
@@ -178,6 +178,10 @@ class Trainer:
                 return self._finish(workers, stop)
             except StoppedError:  # the checkpoint of the last iteration has everything
                 raise Interrupted(self.run.path) from None
+
+    def _emit(self, event: events.Event) -> None:
+        for listener in self._listeners:
+            listener(event)
 
     def _start(self, workers: Workers) -> None:
         self._began = time.perf_counter()
@@ -204,7 +208,7 @@ class Trainer:
         )
         self._state = None
         self.run.record(backend=started.backend)
-        self.events.emit(started)
+        self._emit(started)
 
     def _say_fresh(self, copies: int) -> None:
         """Says and records where a resumed run departs from one that was never stopped."""
@@ -311,7 +315,7 @@ class Trainer:
         for member in np.flatnonzero(fresh).tolist():
             self._failed[member] = True
             reason = "its gradient became NaN or infinite; its weights are those before that update"
-            self.events.emit(events.Failed(self.progress.snapshot(), member, reason))
+            self._emit(events.Failed(self.progress.snapshot(), member, reason))
 
     def _validate_if_due(self, workers: Workers) -> bool:
         """Score all members on the validation split and keep policies that are the best so far.
@@ -322,7 +326,7 @@ class Trainer:
         settings, steps = self.config.evaluation, self.progress.steps
         if self._validated == steps or not self._validation_due():
             return False
-        self.events.emit(events.Entered(self._snapshot(workers), "validating"))
+        self._emit(events.Entered(self._snapshot(workers), "validating"))
         plan, before = self.plan, self.progress.seconds_validate
         values = self._evaluate(
             workers, self.validation, plan.most, settings.seed, plan.lanes, plan.steps
@@ -348,7 +352,7 @@ class Trainer:
         everyone = tuple(range(self.members))
         progress = self._snapshot(workers)
         best = tuple(better.tolist())
-        self.events.emit(
+        self._emit(
             events.Evaluated(
                 progress, self.validation, everyone, scores, metrics=measured, best=best
             )
@@ -370,7 +374,7 @@ class Trainer:
     def _checkpoint(self, workers: Workers) -> None:
         """Everything needed to go on, written at once or not at all."""
         progress = self._snapshot(workers)
-        self.events.emit(events.Entered(progress, "writing"))
+        self._emit(events.Entered(progress, "writing"))
         state = join_states(workers.call("get_state"))
         tensors = {
             **state,
@@ -381,8 +385,8 @@ class Trainer:
             "judged": self._judged,
         }
         bulk = workers.call("save_bulk", self.run.bulk)
-        path = self.run.save_checkpoint(tensors, progress.as_dict(), bulk)
-        self.events.emit(events.Checkpointed(progress, path))
+        path = self.run.save_checkpoint(tensors, asdict(progress), bulk)
+        self._emit(events.Checkpointed(progress, path))
 
     def restore(self) -> None:
         """Goes on from the newest valid checkpoint; from the start where there is none yet."""
@@ -392,7 +396,7 @@ class Trainer:
         tensors, progress = found
         own = ("best", "best_steps", "failed", "validated", "judged")
         self.best[:], self.best_steps[:], self._failed[:] = (tensors[name] for name in own[:3])
-        self.progress = events.Progress.from_dict(dict(progress))
+        self.progress = events.Progress(**progress)
         self._validated = int(tensors.get("validated", [self.progress.steps])[0])  # older: done
         self._episodes[:] = tensors["episodes"]
         self._judged[:] = tensors.get("judged", tensors["episodes"])
@@ -404,7 +408,7 @@ class Trainer:
 
         In a market that is the test split, in a game fresh episodes.
         """
-        self.events.emit(events.Entered(self._snapshot(workers), "testing"))
+        self._emit(events.Entered(self._snapshot(workers), "testing"))
         market = self.environment.spec.market is not None
         measured: list[_Scores] = [None] * self.members
         last: list[_Scores] = [None] * self.members
@@ -426,7 +430,7 @@ class Trainer:
                 register_of(self.environment).record_access(f"run {self.run.path}")
         result = self._result(measured, last)
         self.run.save_result(result)
-        self.events.emit(events.Finished(self.progress.snapshot(), result))
+        self._emit(events.Finished(self.progress.snapshot(), result))
         return result
 
     def _result(self, measured: Sequence[_Scores], last: Sequence[_Scores]) -> dict[str, Any]:
@@ -457,7 +461,7 @@ class Trainer:
             "test_episodes": None if market else plan.final,
             "evaluation": {**asdict(plan), "actions": config.evaluation.actions},
             "members": members,
-            "progress": progress.as_dict(),
+            "progress": asdict(progress),
             "updates_per_step": progress.updates / max(progress.steps, 1),
             "update_rows": config.agent.rows(self.num_envs),
             "steps_per_second": progress.steps * self.members / max(progress.wall, 1e-9),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,15 +62,6 @@ class Progress:
     def snapshot(self) -> Progress:
         """A copy that later advances do not change; what events carry."""
         return dataclasses.replace(self)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields as plain numbers, for a checkpoint's manifest."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Progress:
-        """The inverse of `as_dict`."""
-        return cls(**values)
 
 
 class StepClock:
@@ -196,20 +186,3 @@ class Finished:
 
 Event: TypeAlias = Started | Entered | Updated | Evaluated | Checkpointed | Failed | Finished
 Listener: TypeAlias = Callable[[Event], None]
-
-
-class Events:
-    """Hands each event to every listener, in order, one event at a time.
-
-    Shards emit from their own threads; the lock keeps listeners free of concurrency.
-    """
-
-    def __init__(self, listeners: Sequence[Listener] = ()) -> None:
-        self._listeners: tuple[Listener, ...] = tuple(listeners)
-        self._lock = threading.Lock()
-
-    def emit(self, event: Event) -> None:
-        """Tell every listener; an exception of a listener reaches the emitter."""
-        with self._lock:
-            for listener in self._listeners:
-                listener(event)

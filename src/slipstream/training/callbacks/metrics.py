@@ -15,6 +15,7 @@ from slipstream.core.storage.table import CsvTable
 from slipstream.training.callbacks.events import Evaluated, Event, Finished, Started, Updated
 
 METRICS, EVALUATIONS = "metrics.csv", "evaluations.csv"
+_SECONDS = ("wall", "seconds_env", "seconds_policy", "seconds_update", "seconds_validate")
 
 
 class TableWriter:
@@ -67,11 +68,7 @@ def _update_rows(event: Updated, machine: Mapping[str, float]) -> list[dict[str,
         "steps": progress.steps,
         "iteration": progress.iterations,
         "updates": progress.updates,
-        "wall": round(progress.wall, 3),
-        "seconds_env": round(progress.seconds_env, 3),
-        "seconds_policy": round(progress.seconds_policy, 3),
-        "seconds_update": round(progress.seconds_update, 3),
-        "seconds_validate": round(progress.seconds_validate, 3),
+        **{name: round(getattr(progress, name), 3) for name in _SECONDS},
         **machine,
     }
     return [

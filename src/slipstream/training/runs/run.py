@@ -319,7 +319,7 @@ class Run(Summarised):
 
         Args:
             tensors: the state, NumPy arrays or CPU tensors.
-            progress: `Progress.as_dict()`; its `steps` names the folder.
+            progress: fields of `Progress`; its `steps` names the folder.
             bulk: of each shard the chunks that belong to it, see `write_chunks`.
         """
         for writer in self._writers:

@@ -73,7 +73,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path):
 
 def save(run, steps):
     progress = Progress(1_000, steps)
-    return run.save_checkpoint({"x": np.full(3, steps)}, progress.as_dict())
+    return run.save_checkpoint({"x": np.full(3, steps)}, vars(progress))
 
 
 def test_checkpoints_are_kept_and_resumed_from(run):
@@ -83,7 +83,7 @@ def test_checkpoints_are_kept_and_resumed_from(run):
     assert len(list((run.path / "checkpoints").iterdir())) == run.config.training.keep_last
     tensors, progress = run.load_checkpoint()
     assert tensors["x"].tolist() == [300] * 3
-    assert Progress.from_dict(progress).steps == 300
+    assert Progress(**progress).steps == 300
     assert run.said == []
 
 
@@ -100,7 +100,7 @@ def test_falling_back_to_an_older_checkpoint_is_said(run):
     ("budget", "words"), [(10**12, "has a budget of"), (10**30, "`budget` is")]
 )
 def test_a_checkpoint_with_an_endless_budget_is_refused(run, budget, words):
-    run.save_checkpoint({"x": np.zeros(3)}, Progress(budget, 100).as_dict())
+    run.save_checkpoint({"x": np.zeros(3)}, vars(Progress(budget, 100)))
     with pytest.raises(CheckpointError, match="None of the 1 checkpoints"):
         run.load_checkpoint()
     assert words in run.said[0]
