@@ -62,7 +62,7 @@ def test_what_nobody_can_train_on_has_the_same_words(tmp_path, monkeypatch, name
     assert BROKEN[name][0] in text
     kernel.write_text(text.replace(*BROKEN[name]))
     monkeypatch.setattr(  # it would be named there first
-        "slipstream.training.environments.kernel_environment.check_own_kernel",
+        "slipstream.training.environments.kernel_environment.KernelEnvironment.check",
         lambda *a, **k: False,
     )
     said = []

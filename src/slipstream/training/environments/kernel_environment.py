@@ -181,8 +181,25 @@ class KernelEnvironment(Tunable):
     def check(
         self, settings: Mapping[str, Any], say: Callable[[str], None] = lambda sentence: None
     ) -> bool | None:
-        own = not self.kernel.built_in
-        return check_own_kernel(self.kernel, self.loaded, settings, say) if own else None
+        """See `Environment.check`.
+
+        What a kernel passed with is kept in the cache folder: sources, settings and data.
+        """
+        kernel, loaded = self.kernel, self.loaded
+        if kernel.built_in:
+            return None
+        facts = [self.sources, plain(settings), plain(loaded.provenance)]
+        text = json.dumps(facts, sort_keys=True, default=repr)
+        passed = private_folder("checked") / hashlib.sha256(text.encode()).hexdigest()[:20]
+        if passed.exists():
+            return False
+        check_environment(kernel, loaded=loaded)
+        try:
+            passed.touch()
+        except OSError as error:
+            raise cannot_write(passed.parent, error, "A passed check") from error
+        say(f"{kernel.module.__file__} passed its check (run once for each version of it).")
+        return True
 
     def copies(
         self,
@@ -310,8 +327,23 @@ class KernelKind(EnvironmentKind):
         return None if self.kernel.built_in else self.kernel.module
 
     def section(self, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """See `EnvironmentKind.section`; what is on disk has absolute paths.
+
+        Raises:
+            ConfigError: unknown keys, bad values, or no prices for a market.
+        """
         name = str(Path(self.name).resolve()) if self.name.endswith(".py") else self.name
-        return name, _complete_section(name, self.kernel, settings)
+        kernel = self.kernel
+        for key, field in kernel.Config.model_fields.items():
+            given, refuse = settings.get(key, {}), getattr(field.annotation, "refuse_absent", None)
+            if refuse is not None and field.is_required() and isinstance(given, Mapping):
+                refuse(given, name)
+        complete = kernel.configure(settings).model_dump(mode="json")
+        data = complete["data"] if isinstance(complete.get("data"), dict) else {}
+        folder = data.get("folder")
+        if isinstance(folder, str) and ":" not in folder.split("/")[0]:  # `package:NAME` stays
+            data["folder"] = str(Path(folder).expanduser().resolve())
+        return name, complete
 
     def suggested(self, agent_name: str) -> Sections:
         by_agent: Mapping[str, Sections] | None = self.kernel.hook("SETTINGS")
@@ -328,7 +360,11 @@ class KernelKind(EnvironmentKind):
     ) -> KernelEnvironment:
         kernel, config = self.kernel, self.kernel.configure(settings)
         same = (e for e in known if isinstance(e, KernelEnvironment) and e.name == self.name)
-        loaded = _divided(kernel, config, plan, [other.loaded for other in same])
+        varied = (kernel.vary(e.loaded, config) for e in same) if kernel.vary else ()
+        loaded = next((one for one in varied if one is not None), None)
+        if loaded is None:
+            load = kernel.load_folds
+            loaded = kernel.load(config) if load is None else load(config, plan)
         found = KernelEnvironment.from_loaded(self, kernel, loaded, config)
         market = found.spec.market
         if market is None:
@@ -397,83 +433,3 @@ def environment_of(kernel: Kernel) -> type[KernelEnvironment]:
     """Return the class of a kernel's environments, which may be a plugin's."""
     named = (kernel_class(kernel) for kernel_class in offered("kernel_class"))
     return next(filter(None, named), KernelEnvironment)
-
-
-def _complete_section(name: str, kernel: Kernel, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field of the kernel's Config as plain values, what is on disk by absolute paths.
-
-    Args:
-        name: of the kernel, for messages.
-        kernel: whose Config it is.
-        settings: what was written.
-
-    Raises:
-        ConfigError: unknown keys, bad values, or no prices for a market.
-    """
-    for key, field in kernel.Config.model_fields.items():
-        section, refuse = settings.get(key, {}), getattr(field.annotation, "refuse_absent", None)
-        if refuse is not None and field.is_required() and isinstance(section, Mapping):
-            refuse(section, name)
-    return _anchored(kernel.configure(settings).model_dump(mode="json"))
-
-
-def _divided(kernel: Kernel, config: Config, plan: FoldPlan, known: Sequence[Loaded]) -> Loaded:
-    """What a kernel loads for a study's folds, from what was read for other settings if it can.
-
-    Args:
-        kernel: whose data they are.
-        config: its settings.
-        plan: how markets are divided.
-        known: what was loaded for other settings.
-    """
-    if kernel.vary is not None:
-        for other in known:
-            varied = kernel.vary(other, config)
-            if varied is not None:
-                return varied
-    return kernel.load(config) if kernel.load_folds is None else kernel.load_folds(config, plan)
-
-
-def _anchored(settings: dict[str, Any]) -> dict[str, Any]:
-    """Relative paths made absolute, so that a run can be resumed from anywhere."""
-    data = settings.get("data")
-    if isinstance(data, dict) and isinstance(data.get("folder"), str):
-        folder = data["folder"]
-        if ":" not in folder.split("/")[0]:  # `package:NAME` stays as it is
-            data["folder"] = str(Path(folder).expanduser().resolve())
-    return settings
-
-
-def check_own_kernel(
-    kernel: Kernel,
-    loaded: Loaded,
-    settings: Mapping[str, Any],
-    say: Callable[[str], None] = lambda sentence: None,
-) -> bool:
-    """Runs `check_environment` on a user's kernel, unless it has passed before.
-
-    What it passed with is remembered in the cache folder: its sources, its settings and its data.
-
-    Args:
-        kernel, loaded: as for training.
-        settings: of the section `env`.
-        say: told when it passes.
-
-    Returns:
-        Whether it was run now.
-
-    Raises:
-        KernelError: the first rule found broken, with file, line and remedy.
-    """
-    facts = [source_hashes(kernel.module), plain(settings), plain(loaded.provenance)]
-    text = json.dumps(facts, sort_keys=True, default=repr)
-    passed = private_folder("checked") / hashlib.sha256(text.encode()).hexdigest()[:20]
-    if passed.exists():
-        return False
-    check_environment(kernel, loaded=loaded)
-    try:
-        passed.touch()
-    except OSError as error:
-        raise cannot_write(passed.parent, error, "A passed check") from error
-    say(f"{kernel.module.__file__} passed its check (run once for each version of it).")
-    return True
