@@ -121,36 +121,21 @@ def transpose(a: Any, b: Any) -> None:
 
 def _typed() -> list[Callable[..., Any]]:
     types = tools().types
+    void, number = types.void, types.float32
 
-    def product_typed(kind: str) -> Callable[..., Any]:
-        def typed(_: Any, a: Any, b: Any, c: Any) -> Any:
-            return types.void(a, b, c), partial(_emit_product, kind)
+    def product(kind: str) -> Callable[..., Any]:
+        return lambda _, a, b, c: (void(a, b, c), partial(_emit_product, kind))
 
-        return typed
-
-    def layer_typed(_: Any, a: Any, b: Any, start: Any, floor: Any, c: Any) -> Any:
-        return types.void(a, b, start, types.float32, c), _emit_layer
-
-    def head_typed(_: Any, a: Any, b: Any, start: Any, c: Any) -> Any:
-        return types.void(a, b, start, c), _emit_head
-
-    def gated_typed(_: Any, a: Any, b: Any, gate: Any, c: Any) -> Any:
-        return types.void(a, b, gate, c), _emit_gated
-
-    def fused_typed(_: Any, a: Any, b: Any, c: Any) -> Any:
-        return types.float32(*[types.float32] * 3), _emit_fused
-
-    def transpose_typed(_: Any, a: Any, b: Any) -> Any:
-        return types.void(a, b), _emit_transpose
-
-    typed: dict[str, Any] = {
-        "fused": fused_typed,
-        "add_product": product_typed("add_product"),
-        "add_transposed_product": product_typed("add_transposed_product"),
-        "layer_product": layer_typed,
-        "gated_product": gated_typed,
-        "head_product": head_typed,
-        "transpose": transpose_typed,
+    typed: dict[str, Any] = {  # from types to a signature and what emits code
+        **{kind: product(kind) for kind in ("add_product", "add_transposed_product")},
+        "fused": lambda _, a, b, c: (number(number, number, number), _emit_fused),
+        "transpose": lambda _, a, b: (void(a, b), _emit_transpose),
+        "layer_product": lambda _, a, b, start, floor, c: (
+            void(a, b, start, number, c),
+            _emit_layer,
+        ),
+        "gated_product": lambda _, a, b, gate, c: (void(a, b, gate, c), _emit_gated),
+        "head_product": lambda _, a, b, start, c: (void(a, b, start, c), _emit_head),
     }
     for name, form in typed.items():
         form.__name__ = name
