@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from slipstream.jit.machine_form import MachineForms, tools
+from slipstream.jit.machine_form import MachineForms, call_symbol, tools
 
 
 def load(numbers: Any, i: int) -> int:
@@ -96,17 +96,14 @@ def _typed() -> tuple[Callable[..., Any], ...]:
     def pause(_: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             if platform.machine() in ("x86_64", "AMD64"):
-                kind = ir.FunctionType(ir.VoidType(), [])
-                name = "llvm.x86.sse2.pause"
-                builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+                call_symbol(builder, "llvm.x86.sse2.pause", ir.VoidType())
             return context.get_dummy_value()
 
         return types.void(), emit
 
     def give_way(_: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = ir.FunctionType(ir.IntType(32), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+            call_symbol(builder, "sched_yield", ir.IntType(32))
             return context.get_dummy_value()
 
         return types.void(), emit
@@ -114,10 +111,7 @@ def _typed() -> tuple[Callable[..., Any], ...]:
     def rest(_: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             word = ir.IntType(32)
-            sleep = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(word, [word]), "usleep"
-            )
-            builder.call(sleep, [ir.Constant(word, 50)])
+            call_symbol(builder, "usleep", word, ir.Constant(word, 50))
             return context.get_dummy_value()
 
         return types.void(), emit
@@ -126,9 +120,8 @@ def _typed() -> tuple[Callable[..., Any], ...]:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             if sys.platform != "linux":
                 return ir.Constant(ir.IntType(64), -1)
-            kind = ir.FunctionType(ir.IntType(32), [])
-            number = cgutils.get_or_insert_function(builder.module, kind, "sched_getcpu")
-            return builder.sext(builder.call(number, []), ir.IntType(64))
+            number = call_symbol(builder, "sched_getcpu", ir.IntType(32))
+            return builder.sext(number, ir.IntType(64))
 
         return integer(), emit
 

@@ -31,7 +31,7 @@ import numpy as np
 
 from slipstream.jit.cache import cache_folder, discard, filling, is_whole, only_maker
 from slipstream.jit.fast.together import Module, helps, stand_in
-from slipstream.jit.machine_form import MachineForms, source_digest, tools
+from slipstream.jit.machine_form import MachineForms, call_symbol, source_digest, tools
 
 COLUMNS = 8  # products are of matrices whose width is a multiple of this
 _FILE = "library.pickle"
@@ -407,8 +407,10 @@ def _define_head(function: Any) -> None:
                     below = builder.gep(b, [builder.mul(builder.add(k, integer(r)), b_row)])
                     for j, total in enumerate(sums):
                         factor = builder.load(builder.gep(below, [integer(j)]))
-                        given = [one, _spread(builder, factor, vector), builder.load(total)]
-                        builder.store(builder.call(_multiply_add(builder, vector), given), total)
+                        factor = _spread(builder, factor, vector)
+                        builder.store(
+                            _multiply_add(builder, one, factor, builder.load(total)), total
+                        )
             for r, line in enumerate(lines):
                 place, whole = ir.IntType(32), vector(None)
                 for j, total in enumerate(sums):
@@ -658,7 +660,6 @@ def _emit_tile(
 
     height, vectors, lanes = shape
     integer, vector = depth.type, ir.VectorType(ir.FloatType(), lanes)
-    multiply_add = _multiply_add(builder, vector)
     elements = [(r, v) for r in range(height) for v in range(vectors)]
     lines = [builder.add(i, integer(r)) for r in range(height)]
     across = [builder.add(j, integer(v * lanes)) for v in range(vectors)]
@@ -677,17 +678,14 @@ def _emit_tile(
             one = builder.load(builder.gep(column, [builder.mul(integer(r), row)]))
             spread = _spread(builder, one, vector)
             for v in range(vectors):
-                total = builder.call(multiply_add, [spread, factors[v], builder.load(sums[r, v])])
+                total = _multiply_add(builder, spread, factors[v], builder.load(sums[r, v]))
                 builder.store(total, sums[r, v])
     for r, v in elements:
         ends.end(lines[r], across[v], builder.load(sums[r, v]))
 
 
-def _multiply_add(builder: Any, vector: Any) -> Any:
-    ir, _, cgutils = tools()
-
-    kind, name = ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{vector.count}f32"
-    return cgutils.get_or_insert_function(builder.module, kind, name)
+def _multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return call_symbol(builder, f"llvm.fma.v{c.type.count}f32", c.type, a, b, c)
 
 
 def _store(builder: Any, numbers: Any, place: Any) -> None:

@@ -45,6 +45,13 @@ def intrinsic(typed: Callable[..., Any]) -> Any:
     return decorate(typed)
 
 
+def call_symbol(builder: Any, name: str, returned: Any, *arguments: Any) -> Any:
+    """Emit the call of a function of C or LLVM by its name; return its value."""
+    kind = tools().ir.FunctionType(returned, [one.type for one in arguments])
+    function = tools().cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(function, arguments)
+
+
 class MachineForms:
     """The machine forms of some functions of one module.
 
@@ -84,12 +91,10 @@ def compiled_clock() -> Any:
     """``seconds()`` for `compile_module`'s `linked`: C's `clock_gettime` of the monotonic clock."""
     ir, types, cgutils = tools()
     whole, word, real = ir.IntType(64), ir.IntType(32), ir.DoubleType()
-    read = ir.FunctionType(word, [word, whole.as_pointer()])
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        function = cgutils.get_or_insert_function(builder.module, read, "clock_gettime")
         moment = cgutils.alloca_once(builder, whole, size=2)  # seconds, nanoseconds
-        builder.call(function, [ir.Constant(word, _MONOTONIC), moment])
+        call_symbol(builder, "clock_gettime", word, ir.Constant(word, _MONOTONIC), moment)
         full, rest = (
             builder.sitofp(builder.load(builder.gep(moment, [ir.Constant(word, i)])), real)
             for i in range(2)
