@@ -260,7 +260,7 @@ def _assemble(
         records_of(config, data, picked, market.bar_seconds, days),
         (
             *market.notes,
-            *(note for table in tables for note in table.notes),
+            *(table.rates.note for table in tables if table.rates.note),
             *notes,
             *_feature_notes(config, tables, trained),
             *_setting_notes(config, bars),
@@ -569,18 +569,13 @@ class SymbolTable(NamedTuple):
     features: NDArray[np.float32]
     calendar: NDArray[np.int64]
     rates: Rates
-    notes: tuple[str, ...]
 
 
 def tables_of(market: Market, config: Config) -> tuple[list[SymbolTable], int]:
     """The tables of a market's symbols, and the longest warm-up among them in bars."""
     days = calendar(market.kind, market.bar_seconds)
-    tables, longest = [], 0
-    for bars in market.bars:
-        table, warm_up = _table(bars, market, days, config)
-        tables.append(table)
-        longest = max(longest, warm_up)
-    return tables, longest
+    made = [_table(bars, market, days, config) for bars in market.bars]
+    return [table for table, _ in made], max(warm_up for _, warm_up in made)
 
 
 def memory_of(config: Config, market: Market) -> str:
@@ -616,7 +611,6 @@ def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[
         np.concatenate([values, clock], axis=1).astype(np.float32),
         calendar_bits(time, market.bar_seconds, days.day_roll, config),
         rates,
-        (rates.note,) if rates.note else (),
     )
     return table, warm_up
 
@@ -722,11 +716,9 @@ def conversion(bars: Bars, account: str, market: Market, data: DataConfig) -> Ra
     second, quoted_in_account, accepted = _converting_pair(
         bars.symbol, pair.quote, account, market, data
     )
-    closed_at = second.time + market.bar_seconds
-    at_open, age_open = _last_close(second, closed_at, bars.time, bars.time + market.bar_seconds)
-    at_close, age_close = _last_close(
-        second, closed_at, bars.time + market.bar_seconds, bars.time + market.bar_seconds
-    )
+    closed_at, own_close = second.time + market.bar_seconds, bars.time + market.bar_seconds
+    at_open, age_open = _last_close(second, closed_at, bars.time, own_close)
+    at_close, age_close = _last_close(second, closed_at, own_close, own_close)
     if not quoted_in_account:
         at_open, at_close = 1.0 / at_open, 1.0 / at_close
     usable = np.maximum(age_open, age_close) <= MAX_AGE
