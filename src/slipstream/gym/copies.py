@@ -20,7 +20,13 @@ from slipstream.core.process import AT, BEAT, PULSE_WORDS
 from slipstream.core.random import stream
 from slipstream.gym.infos import APART, NOTHING, InfoTable, Signature, Told, episode_numbers
 from slipstream.gym.job import NEXT_STEP, SAME_STEP, Assignment, register
-from slipstream.gym.making import LOOK_SECONDS, HangError, refuse_shared, same_spaces, text_of
+from slipstream.gym.making import (
+    LOOK_SECONDS,
+    HangError,
+    refuse_other_spaces,
+    refuse_shared,
+    text_of,
+)
 from slipstream.gym.masks import among_allowed, in_info, method_of
 from slipstream.gym.process.faults import TRIES, Fault, backoff
 from slipstream.gym.sub_env import SEED_MASK, SubEnv, step_each
@@ -182,9 +188,7 @@ class ForeignCopies:
         self.at_hand(row)
         copy.close()
         env = what.make(row)
-        wrong = same_spaces(env, self.name, row, what.spaces)
-        if wrong is not None:
-            raise ConfigError(wrong)
+        refuse_other_spaces(self.name, env, row, what.spaces)
         if self._mask is None and self._sizes and method_of(env) is not None:
             raise ConfigError(
                 f"gym:{self.name}: environment {row} has a method `action_masks()`, but the first "

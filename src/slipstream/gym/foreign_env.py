@@ -17,12 +17,12 @@ from slipstream.gym.driver import Arrays, SerialDriver
 from slipstream.gym.form import copies_layout
 from slipstream.gym.infos import InfoReader
 from slipstream.gym.job import Assignment, CopyScheduler, Foreign, registered
-from slipstream.gym.making import flat_spaces, make_gymnasium, name_of, raised, shut, theirs
+from slipstream.gym.making import make_gymnasium, name_of, raised, row_spec, shut, theirs
 from slipstream.gym.masks import offers_mask, with_mask_apart
 from slipstream.gym.process.driver import ProcessDriver
 from slipstream.gym.process.faults import Fault
 from slipstream.gym.process.pool import Crowd
-from slipstream.kernels.forms import MisfitError, observation_form
+from slipstream.kernels.forms import MisfitError
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.spec import Metric, Spec
 from slipstream.kernels.vector_env import Episodes, Finals, Received, StepOut, VectorEnv, blank
@@ -463,18 +463,8 @@ def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> Spec:
         if not theirs(error):
             raise
         raise raised(name, "its spaces", error) from error
-    observation, action = flat_spaces(name, native, acted)
-    spec = Spec(
-        observation=observation,
-        action=action,
-        metrics=tuple(map(Metric, metrics)),
-        max_episode_steps=limit,
-        masked=offers_mask(env),
-        native_observation=native,
-        native_action=acted,
-    )
-    mean, std = observation_form(spec).scale()
-    return replace(spec, fixed_mean=mean, fixed_std=std)
+    more = {"metrics": tuple(map(Metric, metrics)), "max_episode_steps": limit}
+    return replace(row_spec(name, native, acted, **more), masked=offers_mask(env))
 
 
 def _log_dtype(spec: Spec) -> np.dtype[Any]:

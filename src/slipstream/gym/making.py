@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -24,7 +25,14 @@ from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.core.extras import search_working_folder
 from slipstream.core.process import OverdueError, start_seconds, time_limit, work_for
-from slipstream.kernels.forms import ENDLESS, ObservationForm, describe, is_image
+from slipstream.kernels.forms import (
+    ENDLESS,
+    ObservationForm,
+    describe,
+    is_image,
+    observation_form,
+)
+from slipstream.kernels.spec import Spec
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of Gymnasium's own messages
 _SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any, twice
@@ -252,6 +260,18 @@ def flat_spaces(
     ), action
 
 
+def row_spec(env_id: str, observation: Any, action: Any, **more: Any) -> Spec:
+    """Spec of an environment with these spaces, which agents see as rows; see `flat_spaces`.
+
+    Args:
+        more: further fields of the Spec.
+    """
+    shown, acted = flat_spaces(env_id, observation, action)
+    spec = Spec(shown, acted, native_observation=observation, native_action=action, **more)
+    mean, std = observation_form(spec).scale()
+    return replace(spec, fixed_mean=mean, fixed_std=std)
+
+
 def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
     """What foreign code raised, where, and whose it is to mend; an exit is an error like others."""
     where = _place(error)
@@ -296,21 +316,24 @@ def _core(env: Any) -> Any:
     return env
 
 
-def same_spaces(env: Any, name: str, number: int, wanted: Sequence[tuple[str, Any]]) -> str | None:
-    """What is wrong with a copy's spaces; None where they are the first copy's.
+def refuse_other_spaces(
+    name: str, env: Any, number: int, wanted: Sequence[tuple[str, Any]]
+) -> None:
+    """Refuses a copy whose spaces are not those of the first one.
 
     Args:
-        env: the copy; name: of it; number: its row.
+        name: of the environment; env: the copy; number: its row.
         wanted: ("observation_space", the first copy's), ...
+
+    Raises:
+        ConfigError: a space is another one.
     """
     for attribute, own in wanted:
-        found = getattr(env, attribute)
-        if found != own:
-            return (
+        if (found := getattr(env, attribute)) != own:
+            raise ConfigError(
                 f"gym:{name}: environment {number} has the {attribute} {found}, and the first one "
                 f"{own}: all copies must have the same."
             )
-    return None
 
 
 def theirs(error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.process import OverdueError, start_seconds, time_limit
 from slipstream.core.random import stream
 from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
-from slipstream.gym.making import flat_spaces, import_named, never_made, shut
+from slipstream.gym.making import import_named, never_made, row_spec, shut
 from slipstream.gym.masks import (
     METHOD,
     chooses,
@@ -35,9 +35,8 @@ from slipstream.gym.masks import (
 )
 from slipstream.gym.sub_env import SEED_MASK
 from slipstream.gym.trainable import check_trainable
-from slipstream.kernels.forms import KEY, MisfitError, observation_form
+from slipstream.kernels.forms import KEY, MisfitError
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
-from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import (
     Episodes,
     Finals,
@@ -194,19 +193,15 @@ class BatchedCopies(VectorEnv):
         shown, acted = self._door.shown, self._door.acted
         self._apart = bool(shows_mask(shown) and chooses(acted))
         shown = without_mask(shown) if self._apart else shown
-        observation, action = flat_spaces(name, shown, acted)
-        spec = Spec(observation, action, native_observation=shown, native_action=acted)
+        spec = row_spec(name, shown, acted)
         self._methods = None if self._apart or not spec.choices else self._door.methods(name)
         if masked is None:
             masked = bool(spec.choices) and (self._apart or self._methods is not None)
             if spec.choices and not masked:
                 self._asked(self._door.reset, self._words(seeds, indices, 0))
                 masked = any(one is not None for one in self._door.said)
-        spec = replace(spec, masked=masked)
-        self.mask_width = spec.choices if masked else 0
+        self.spec, self.mask_width = replace(spec, masked=masked), spec.choices if masked else 0
         self._mask = np.ones((self.num_envs, self.mask_width), np.bool_)
-        mean, std = observation_form(spec).scale()
-        self.spec = replace(spec, fixed_mean=mean, fixed_std=std)
         self._seeds, self._indices = seeds.copy(), indices.copy()
         self._at_end, self._limit, self._resets = at_end, limit, 0
         e = self.num_envs
