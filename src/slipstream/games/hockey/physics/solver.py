@@ -118,17 +118,17 @@ def prepare_point(s: Any, d: Any, i: int, at: int, a: int, b: int) -> None:
     tx, ty = ny, -nx
     k = inverse_effective(ma, ia, mb, ib, cross(ax, ay, tx, ty), cross(bx, by, tx, ty))
     s.constraint[i, at + TANGENT_MASS] = div(1.0, k) if k > 0.0 else 0.0
-    vx, vy = relative(s, a, b, ax, ay, bx, by)
+    vx, vy = point_velocity(s, i, at, a, b)
     speed = dot(nx, ny, vx, vy)
     s.constraint[i, at + BIAS] = 0.0
     if speed < -RESTITUTION_SPEED:
         s.constraint[i, at + BIAS] = mul(-s.constraint[i, RESTITUTION], speed)
 
 
-def relative(
-    s: Any, a: int, b: int, ax: float, ay: float, bx: float, by: float
-) -> tuple[float, float]:
-    """Velocity of b's point less that of a's."""
+def point_velocity(s: Any, i: int, at: int, a: int, b: int) -> tuple[float, float]:
+    """Velocity of b at a point less that of a."""
+    ax, ay = single(s.constraint[i, at + ARM_AX]), single(s.constraint[i, at + ARM_AY])
+    bx, by = single(s.constraint[i, at + ARM_BX]), single(s.constraint[i, at + ARM_BY])
     wa, wb = single(s.spin[a]), single(s.spin[b])
     x = add(single(s.velocity[b, 0]), mul(-wb, by))
     y = add(single(s.velocity[b, 1]), mul(wb, bx))
@@ -182,13 +182,6 @@ def warm_start(s: Any, d: Any, i: int) -> None:
         px = add(mul(along, nx), mul(across, ny))
         py = add(mul(along, ny), mul(across, -nx))
         apply(s, d, i, at, body_a(k), body_b(k), px, py)
-
-
-def point_velocity(s: Any, i: int, at: int, a: int, b: int) -> tuple[float, float]:
-    """Relative velocity at a point."""
-    ax, ay = single(s.constraint[i, at + ARM_AX]), single(s.constraint[i, at + ARM_AY])
-    bx, by = single(s.constraint[i, at + ARM_BX]), single(s.constraint[i, at + ARM_BY])
-    return relative(s, a, b, ax, ay, bx, by)
 
 
 def sweep(s: Any, d: Any, i: int) -> bool:
@@ -347,24 +340,14 @@ def sweep_alone(s: Any, d: Any, rounds: int) -> None:
     s.spin[b] = wb
 
 
-def push_apart(s: Any, d: Any, k: int, share: float, still_a: bool, still_b: bool) -> float:
-    """Moves both bodies of a pair, point by point.
-
-    Args:
-        share: of the overlap.
-        still_a, still_b: that body is not to be moved.
+def push_apart(s: Any, d: Any, k: int, share: float) -> float:
+    """Moves both bodies of a pair by a share of their overlap, point by point; statics stay.
 
     Returns:
-        the least separation found, 0 or less.
+        The least separation found, 0 or less.
     """
     a, b = body_a(k), body_b(k)
     ma, ia, mb, ib = masses(d, a, b)
-    if still_a:
-        ma = 0.0
-        ia = 0.0
-    if still_b:
-        mb = 0.0
-        ib = 0.0
     ra, rb = point_radius(d, a), point_radius(d, b)
     one = b if s.flipped[k] else a
     two = a if s.flipped[k] else b
@@ -384,10 +367,9 @@ def push_apart(s: Any, d: Any, k: int, share: float, still_a: bool, still_b: boo
         k_n = inverse_effective(ma, ia, mb, ib, cross(rax, ray, nx, ny), cross(rbx, rby, nx, ny))
         impulse = div(-error, k_n) if k_n > 0.0 else 0.0
         px, py = mul(impulse, nx), mul(impulse, ny)
-        if a < MOVING and not still_a:
+        if a < MOVING:
             move(s, d, a, -mul(ma, px), -mul(ma, py), -mul(ia, cross(rax, ray, px, py)))
-        if not still_b:
-            move(s, d, b, mul(mb, px), mul(mb, py), mul(ib, cross(rbx, rby, px, py)))
+        move(s, d, b, mul(mb, px), mul(mb, py), mul(ib, cross(rbx, rby, px, py)))
     return least
 
 

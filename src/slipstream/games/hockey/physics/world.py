@@ -188,13 +188,13 @@ def keep_impulses(s: Any, count: int) -> None:
             s.impulse[k, j, 1] = s.constraint[i, at + ACROSS]
 
 
-def solve_positions(s: Any, d: Any, count: int) -> bool:
-    """Whether the overlaps became small."""
-    for _ in range(POSITION_SWEEPS):
+def solve_positions(s: Any, d: Any, count: int, sweeps: int, share: float, solved: float) -> bool:
+    """Pushes overlapping bodies apart; whether the least separation came up to `solved`."""
+    for _ in range(sweeps):
         least = 0.0
         for i in range(count):
-            least = min(least, push_apart(s, d, s.island[i], CORRECTION, False, False))
-        if least >= SOLVED:
+            least = min(least, push_apart(s, d, s.island[i], share))
+        if least >= solved:
             return True
     return False
 
@@ -210,7 +210,7 @@ def solve_island(s: Any, d: Any, count: int) -> None:
         if s.member[body]:
             integrate(s, body, STEP)
             set_pose(s, d, body)
-    solved = solve_positions(s, d, count)
+    solved = solve_positions(s, d, count, POSITION_SWEEPS, CORRECTION, SOLVED)
     rested = LARGEST
     for body in range(MOVING):
         if s.member[body]:
@@ -354,12 +354,7 @@ def gather_at(s: Any, d: Any, k: int, a: int, b: int, share: float) -> int:
 
 def solve_at(s: Any, d: Any, a: int, b: int, count: int, h: float) -> None:
     """Solves positions, then velocities without warm start, and moves on for the time left."""
-    for _ in range(TOI_POSITION_SWEEPS):
-        least = 0.0
-        for i in range(count):
-            least = min(least, push_apart(s, d, s.island[i], TOI_CORRECTION, True, False))
-        if least >= TOI_SOLVED:
-            break
+    solve_positions(s, d, count, TOI_POSITION_SWEEPS, TOI_CORRECTION, TOI_SOLVED)
     begin_here(s, a)
     begin_here(s, b)
     s.angle0[b] = s.angle[b]
