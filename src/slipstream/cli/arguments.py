@@ -182,18 +182,17 @@ Settings = Annotated[
 ]
 
 
-def cluster_named(
-    address: str | None, most: int | None, share: float | None, insecure: bool
-) -> ClusterOptions | None:
-    """What --cluster and its companions name; None without it.
+def cluster_given(given: Mapping[str, Any]) -> ClusterOptions | None:
+    """Return what --cluster and its companions name; None without it.
 
     Raises:
         ConfigError: companions without it.
     """
     from slipstream.training.cluster.cluster import ClusterOptions
 
-    if address is not None:
-        return ClusterOptions(address, most, insecure, 1.0 if share is None else share)
+    most, share, insecure = (given[k] for k in ("max_workers", "gpu_share", "insecure_cluster"))
+    if given["cluster"] is not None:
+        return ClusterOptions(given["cluster"], most, insecure, 1.0 if share is None else share)
     if most is not None or share is not None or insecure:
         raise ConfigError(
             "--max-workers, --gpu-share and --insecure-cluster are about a cluster: give "
@@ -202,12 +201,13 @@ def cluster_named(
     return None
 
 
-def device_named(device: str | None, gpu: int | None) -> str | None:
-    """What --device or --gpu names; None where neither is given.
+def device_given(given: Mapping[str, Any]) -> str | None:
+    """Return what --device or --gpu names; None if neither is given.
 
     Raises:
         ConfigError: both are.
     """
+    device, gpu = given["device"], given["gpu"]
     if gpu is not None and device is not None:
         raise ConfigError("--gpu and --device say the same thing: give one of them.")
     return device if gpu is None else f"cuda:{gpu}"
@@ -219,7 +219,7 @@ def train_given(given: Mapping[str, Any]) -> dict[str, Any]:
     from slipstream.training.settings.config import parse_overrides
 
     flags = {name: given[name] for name in ("num_envs", "members", "total_steps", "seed")}
-    flags["device"] = device_named(given["device"], given["gpu"])
+    flags["device"] = device_given(given)
     named = {
         f"training.{name}": yaml_file.parse(text, f"--{name.replace('_', '-')} {text}")
         for name, text in flags.items()
@@ -242,7 +242,7 @@ def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
         "env.data.folder": given["data_dir"],
         "env.data.timeframe": given["timeframe"],
         "training.num_envs": given["num_envs"],
-        "training.device": device_named(given["device"], given["gpu"]),
+        "training.device": device_given(given),
         "training.total_steps": steps and yaml_file.parse(steps, f"--total-steps {steps}"),
     }
     overrides = parse_overrides(given["set_"] or [])

@@ -77,7 +77,7 @@ def train(
             target,
             out=out,
             overrides=overrides,
-            cluster=arg.cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
+            cluster=arg.cluster_given(context.params),
             listeners=[progress],
             report=not no_report,
             track=track,

@@ -62,7 +62,7 @@ def resume(
     for kind in folder_kinds(folder):
         kind.resume(folder, tell, trust)
         return
-    options = arg.cluster_named(cluster, max_workers, gpu_share, insecure_cluster)
+    options = arg.cluster_given(context.params)
     progress = arg.console()
     if study is not None:
         _only(context, "of a run", "device", "gpu", "num_envs")
@@ -92,7 +92,7 @@ def resume(
     with closing(progress):
         api.resume(
             opened,
-            device=arg.device_named(device, gpu),
+            device=arg.device_given(context.params),
             num_envs=num_envs,
             cluster=options,
             listeners=[progress],
@@ -192,7 +192,7 @@ def tune(
             study=section,
             storage=storage,
             workers=workers,
-            cluster=arg.cluster_named(cluster, max_workers, gpu_share, insecure_cluster),
+            cluster=arg.cluster_given(context.params),
             group_size=group_size,
             hours=hours,
             fit=fit,
