@@ -18,7 +18,7 @@ from benchmarks.suites.study import PLANTED_FEATURES
 from slipstream.core.errors import ResourceError
 from slipstream.core.extras import require
 from slipstream.markets.synthetic import PlantedCrypto
-from slipstream.studies.space.settings import read_published, settings_of
+from slipstream.studies.config import read_published, settings_of
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.workers import make_shard

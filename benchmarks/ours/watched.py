@@ -18,7 +18,7 @@ from slipstream.core.storage.table import CsvTable
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import write_study
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.training.population.state import UNDER_WAY, UnderWay, append
 from slipstream.training.settings.config import resolve
 

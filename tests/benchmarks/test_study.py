@@ -28,7 +28,7 @@ from benchmarks.suites.study import (
 from slipstream.core.errors import ConfigError
 from slipstream.core.timeline import FoldPlan
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.training.settings.config import RunConfig
 
 

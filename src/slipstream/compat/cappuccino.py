@@ -40,7 +40,7 @@ from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.load import PanelTable, arrays_of
 from slipstream.markets.portfolio.record import records_of, state_dtype
 from slipstream.markets.shared_rules import Segments
-from slipstream.studies.space.settings import settings_of
+from slipstream.studies.config import settings_of
 
 SEVEN = ("AAVE", "AVAX", "BTC", "LINK", "ETH", "LTC", "UNI")  # Cappuccino's, in its order
 TEN = ("AAVE", "AVAX", "BTC", "NEAR", "LINK", "ETH", "LTC", "MATIC", "UNI", "SOL")  # FinRL_Crypto's

@@ -133,7 +133,7 @@ def importances(folder: Path) -> dict[str, float]:
     Raises:
         SlipstreamError, UnreadableError, OSError: its files cannot be read.
     """
-    from slipstream.studies.space.space import SearchSpace  # with Optuna: a second, once
+    from slipstream.studies.space import SearchSpace  # with Optuna: a second, once
 
     inside(folder, "study.yaml", MOST_BYTES)
     space = SearchSpace.written(read_config(folder / "study.yaml")[STUDY]["space"])

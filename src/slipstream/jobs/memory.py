@@ -7,7 +7,7 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.search import forecast
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.session import Pools
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment

@@ -1,20 +1,27 @@
-"""StudyConfig: everything that decides a study besides the config that it varies."""
+"""StudyConfig: everything that decides a study besides the config that it varies.
+
+Search spaces that come as files lie in `spaces/`, with the settings of a config that each needs.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib import resources
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from slipstream.core.bounds import Count, InnerShare, Natural, Seed
 from slipstream.core.config import Config
+from slipstream.core.storage import yaml_file
 from slipstream.core.timeline import FoldPlan
 
 _FREE = ("n_trials", "final_refit", "keep_weights")
 """Fields that may change between two calls of one study: no trial depends on them."""
+SETTINGS = "settings"
+"""The key of a space's file that holds settings by dotted path; all other keys are ranges."""
 _LATER = ("start_with", "constraints", "from_study")
 """Fields that studies of earlier versions lack: where they say nothing, nothing differs."""
 
@@ -124,3 +131,23 @@ class StudyConfig(Config):
 def digest(values: Mapping[str, Any]) -> str:
     """sha256 of plain values, whatever their order."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def published() -> list[str]:
+    """Return the names of the spaces that come as files."""
+    files = (resources.files("slipstream.studies") / "spaces").iterdir()
+    return sorted(f.name.removesuffix(".yaml") for f in files if f.name.endswith(".yaml"))
+
+
+def read_published(name: str) -> Any:
+    """Return what a space's file says."""
+    file = resources.files("slipstream.studies") / "spaces" / f"{name}.yaml"
+    return yaml_file.parse(file.read_text(encoding="utf-8"), f"{name}.yaml")
+
+
+def settings_of(name: object) -> Mapping[str, Any]:
+    """Return settings, by dotted path, without which a space means something else."""
+    if not isinstance(name, str) or name not in published():
+        return {}
+    found: Mapping[str, Any] = read_published(name).get(SETTINGS, {})
+    return found

@@ -15,13 +15,12 @@ from slipstream.core.storage.interruption import Interrupted
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status import Status
 from slipstream.core.text import to_stderr
-from slipstream.studies.config import StudyConfig
+from slipstream.studies.config import StudyConfig, settings_of
 from slipstream.studies.record.folder import StudyFolder, read_study
 from slipstream.studies.record.warm_start import warm_start
 from slipstream.studies.search.asker import check_sampler
 from slipstream.studies.search.session import Pools
-from slipstream.studies.space.settings import settings_of
-from slipstream.studies.space.space import DEFAULT, SearchSpace
+from slipstream.studies.space import DEFAULT, SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.environments.factory import kind_of
 from slipstream.training.settings.config import (

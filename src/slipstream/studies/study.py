@@ -50,7 +50,7 @@ from slipstream.studies.search.judge import Judge, RungLog
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Pools, Session, Survey
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.studies.statistics.returns import check_constraints
 from slipstream.training.callbacks.telling import vectorized_line
 from slipstream.training.cluster.cluster import ClusterOptions

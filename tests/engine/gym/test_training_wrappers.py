@@ -10,7 +10,7 @@ from gymnasium import spaces
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.vector_env import blank, member_indices
-from slipstream.studies.space.settings import setting
+from slipstream.studies.space import setting
 from slipstream.training.environments.factory import make_environment, resolve_environment
 from slipstream.training.settings.config import resolve
 

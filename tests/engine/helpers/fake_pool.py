@@ -14,7 +14,7 @@ from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.ledger import Verdict
 from slipstream.studies.search.plan import StudyPlan, iterations
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.training.population.member import DailyReturns, Member, Outcome
 from slipstream.training.settings.config import resolve
 

@@ -17,7 +17,7 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.warm_start import warm_start
 from slipstream.studies.search.plan import iterations
 from slipstream.studies.search.session import Survey
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.studies.study import Resources, Study
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.parts import HoldoutRegister

@@ -26,7 +26,7 @@ from slipstream.studies.search.forecast import (
 )
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.search.session import Meter
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.studies.start import base_config, prepare
 from slipstream.studies.study import hours_of
 from slipstream.training.environments.factory import resolve_environment

@@ -24,7 +24,7 @@ from slipstream.studies.search import asker
 from slipstream.studies.search.asker import Asker, check_sampler
 from slipstream.studies.search.judge import Judge
 from slipstream.studies.search.search import Search
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.studies.statistics.returns import check_constraints
 
 PRUNING = {"startup": 3}

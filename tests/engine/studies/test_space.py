@@ -8,8 +8,8 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.space.settings import published
-from slipstream.studies.space.space import Range, SearchSpace
+from slipstream.studies.config import published
+from slipstream.studies.space import Range, SearchSpace
 from slipstream.studies.start import prepare
 from slipstream.training.settings.config import resolve
 

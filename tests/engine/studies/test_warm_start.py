@@ -14,7 +14,7 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 from slipstream.studies.record.warm_start import FACT, warm_start
 from slipstream.studies.search.asker import Asker, check_sampler
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.training.settings.config import resolve
 
 FEW = {"confirmation": {"top": 1, "seeds": 1, "bootstrap": 50}, "final_seeds": 1}

@@ -20,7 +20,7 @@ from slipstream.core.storage import yaml_file
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.studies.config import StudyConfig
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.studies.start import prepare
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import TrainingConfig, resolve

@@ -25,8 +25,7 @@ from slipstream.rl.nets.policy_file import unpack
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials
 from slipstream.studies.search.plan import steps_of
-from slipstream.studies.space.settings import AGENT, NUM_ENVS
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import AGENT, NUM_ENVS, SearchSpace
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.evaluation import Evaluator

@@ -44,7 +44,7 @@ from slipstream.training.settings.config import (
 from slipstream.training.settings.trust import check_trust
 
 if TYPE_CHECKING:  # Optuna, which whoever only looks at a study need not load
-    from slipstream.studies.space.space import SearchSpace
+    from slipstream.studies.space import SearchSpace
 
 STUDIES = "studies"
 DATABASE = "study.db"  # Optuna's storage, unless another is named

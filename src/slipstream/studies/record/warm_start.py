@@ -16,7 +16,7 @@ from slipstream.studies.config import StudyConfig, digest
 from slipstream.studies.record.folder import StudyFolder, read_section
 from slipstream.studies.record.ledger import Ledger, Slot, Trial
 from slipstream.studies.record.status import lookup
-from slipstream.studies.space.space import SearchSpace, encode
+from slipstream.studies.space import SearchSpace, encode
 from slipstream.studies.statistics.returns import check_constraints, constrained, worst
 from slipstream.training.environments.parts import HoldoutRegister
 from slipstream.training.settings.config import RunConfig, read_config

@@ -28,7 +28,7 @@ from slipstream.core.random import seed_of
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.storage import begun_trial
 from slipstream.studies.record.warm_start import WarmStart
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

@@ -22,7 +22,7 @@ from slipstream.kernels.spec import MarketSpec, Spec
 from slipstream.rl.experience.replay.plan import replay_bytes
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
-from slipstream.studies.space.settings import AGENT, NUM_ENVS
+from slipstream.studies.space import AGENT, NUM_ENVS
 from slipstream.studies.statistics.overfitting import findable, findable_sentence, tested_years
 from slipstream.training.population.batches import most_members, weighed
 from slipstream.training.population.member import DailyReturns, Member, Outcome

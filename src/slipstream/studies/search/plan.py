@@ -15,7 +15,7 @@ from slipstream.kernels.spec import MarketSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.record.warm_start import WarmStart
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.space import SearchSpace
 from slipstream.training.population.member import Member
 from slipstream.training.settings.config import RunConfig, resolve
 from slipstream.training.settings.sizing import limited, mends, size_of

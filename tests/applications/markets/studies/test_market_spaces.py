@@ -9,8 +9,8 @@ import optuna
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.studies.space.settings import settings_of
-from slipstream.studies.space.space import SearchSpace
+from slipstream.studies.config import settings_of
+from slipstream.studies.space import SearchSpace
 from slipstream.studies.start import _rivals, prepare
 from slipstream.training.settings.config import resolve
 

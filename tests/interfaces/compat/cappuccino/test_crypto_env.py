@@ -20,7 +20,7 @@ from slipstream.compat.cappuccino import (
     names_of,
 )
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.studies.space.settings import settings_of
+from slipstream.studies.config import settings_of
 
 torch = pytest.importorskip("torch")
 

@@ -1,1 +1,0 @@
-"""What a study varies: ranges, the space, settings by trial."""
