@@ -11,7 +11,7 @@ import typer.main
 from slipstream import api
 from slipstream.cli import commands
 from slipstream.cli.main import app
-from slipstream.core.errors import _ARGUMENTS as ARGUMENTS
+from slipstream.core.field_names import _ARGUMENTS as ARGUMENTS
 from slipstream.studies.config import StudyConfig
 from slipstream.training.settings.config import TrainingConfig
 
