@@ -17,13 +17,13 @@ from slipstream.core.errors import ConfigError, DataError, SlipstreamError
 from slipstream.core.reader import resolve_folder
 from slipstream.core.text import stamp
 from slipstream.kernels.discover import load_kernel
-from slipstream.markets.data import source, symbols
 from slipstream.markets.data.bars import timeframe_name
 from slipstream.markets.data.check import check, complete, merged
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.finding import Finding, Remedy, RemedyError, advice, joined, pasted
+from slipstream.markets.data.source import SUFFIXES, no_files, parts_of, price_files
 from slipstream.markets.data.stamps import MISSING, bar_length
-from slipstream.markets.data.symbols import FIAT, market_kind, parse
+from slipstream.markets.data.symbols import FIAT, MarketKind, find_pair, market_kind, parse
 from slipstream.markets.data.table import RawTable, bare_names, read, read_frame
 from slipstream.markets.features.registry import expand, warm_up_rows
 from slipstream.training.environments.factory import kind_of
@@ -305,7 +305,7 @@ class FolderDescription:
 
     folder: str
     files: tuple[FileDescription, ...]
-    prefer: symbols.MarketKind | None = None
+    prefer: MarketKind | None = None
     left_out: frozenset[str] = frozenset()
 
     @property
@@ -314,7 +314,7 @@ class FolderDescription:
         groups: dict[tuple[str, int], dict[str, FileDescription]] = {}
         for file in self.files:
             if file.problem is None and file.bar_seconds > 0:
-                group = groups.setdefault((symbols.market_kind(file.symbol), file.bar_seconds), {})
+                group = groups.setdefault((market_kind(file.symbol), file.bar_seconds), {})
                 group.setdefault(file.symbol, file)
 
         def worth(kind: tuple[str, int]) -> tuple[bool, int, int]:
@@ -393,9 +393,7 @@ def _is_proven(remedies: tuple[Remedy, ...]) -> bool:
     return len(remedies) == 1 and set(remedies[0]) <= _PROVEN
 
 
-def describe_folder(
-    path: str | Path, prefer: symbols.MarketKind | None = None
-) -> FolderDescription:
+def describe_folder(path: str | Path, prefer: MarketKind | None = None) -> FolderDescription:
     """Looks at every data file of a folder (or at one file) and says what it is.
 
     Args:
@@ -410,10 +408,10 @@ def describe_folder(
         raise DataError(
             f"Data folder {str(root)!r} does not exist: name a folder with price files."
         )
-    files = [(root.stem, root)] if root.is_file() else source.price_files(root)
+    files = [(root.stem, root)] if root.is_file() else price_files(root)
     if not files:
-        raise source.no_files(root)
-    if root.is_file() and root.suffix.lower() not in source.SUFFIXES:
+        raise no_files(root)
+    if root.is_file() and root.suffix.lower() not in SUFFIXES:
         raise DataError(
             f"{str(root)!r} is no .parquet, .csv or .feather file: name one, or a folder."
         )
@@ -423,14 +421,14 @@ def describe_folder(
 
 def _describe(name: str, path: Path) -> list[FileDescription]:
     """One file; a table of several symbols once for each."""
-    own = name if symbols.parse(name) is not None else symbols.find_pair(name) or name
+    own = name if parse(name) is not None else find_pair(name) or name
     config = DataConfig(folder=str(path.parent), files={own: path.name}, symbols=(own,))
     try:
-        named = bare_names(read_frame(source.parts_of(path)[0], config, path.name)[1])
+        named = bare_names(read_frame(parts_of(path)[0], config, path.name)[1])
     except DataError as error:
         return [FileDescription(own, path.name, problem=str(error))]
     # CryptoDataDownload: Binance_BTCUSDT_1h.csv, and a column that says BTCUSDT.
-    if len(named) == 1 and symbols.parse(own) is not None:
+    if len(named) == 1 and parse(own) is not None:
         named = [own]
     return [_one(symbol, path, config) for symbol in named or [own]]
 
@@ -472,7 +470,7 @@ def _usual_order(currency: str, account: str) -> str:
     rank = ["EUR", "GBP", "AUD", "NZD", "USD", "CAD", "CHF", "JPY"]
 
     def place(code: str) -> int:
-        if code not in symbols.FIAT:
+        if code not in FIAT:
             return -1
         return rank.index(code) if code in rank else len(rank)
 
