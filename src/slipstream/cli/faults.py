@@ -54,9 +54,15 @@ class CtrlC:
             self._hook(unraisable)
             return
         self.requested = False
-        again = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
-        again.daemon = True
-        again.start()
+        leaving = threading.Event()
+
+        def again() -> None:
+            leaving.wait()  # what is raised in here is swallowed as well
+            time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=again, daemon=True).start()
+        leaving.set()
 
     def __enter__(self) -> CtrlC:
         main = threading.current_thread() is threading.main_thread()  # only it may set handlers
