@@ -631,6 +631,16 @@ def make_batch(
     return KernelBatch(env, environment.kind.short_name, autoreset)
 
 
+def foreign_maker(target: Any, options: dict[str, Any]) -> Any:
+    """Return what makes a copy of a ``gym:ID``, its `wrappers` taken out of the options.
+
+    None for any other target.
+    """
+    if not isinstance(target, str) or type(kind_of(target)) is not GymnasiumKind:
+        return None
+    return maker(target, wrappers_of({"wrappers": options.pop("wrappers", ())}))
+
+
 def chosen(indices: Any, num_envs: int) -> list[int]:
     """Numbers of copies, as SB3 names them; negative ones count from the end."""
     if indices is None:

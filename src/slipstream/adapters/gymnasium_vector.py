@@ -28,15 +28,14 @@ from slipstream.adapters.copies import (
     UnreadyError,
     check_one_player,
     each,
+    foreign_maker,
     make_batch,
 )
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.form import NativeForm
-from slipstream.gym.gymnasium_environment import GymnasiumKind, maker, wrappers_of
 from slipstream.gym.making import Wrapped, make_gymnasium
 from slipstream.gym.native import native_env
-from slipstream.training.environments.factory import kind_of
 
 
 class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
@@ -608,8 +607,7 @@ def make_vec(
             (see `KernelVectorFace`) and the fields of its Config; of ``gym:ID`` its `kwargs` and
             `wrappers`, and options of `ForeignVectorFace`.
     """
-    if isinstance(target, str) and type(kind_of(target)) is GymnasiumKind:
-        make = maker(target, wrappers_of({"wrappers": options.pop("wrappers", ())}))
+    if make := foreign_maker(target, options):
         return ForeignVectorFace([make] * num_envs, autoreset_mode=autoreset_mode, **options)
     statistics, mode = options.pop("statistics", False), mode_of(autoreset_mode)
     batch = make_batch(target, num_envs, autoreset=mode, foreign=False, **options)

@@ -23,17 +23,16 @@ from slipstream.adapters.copies import (
     check_one_player,
     chosen,
     each,
+    foreign_maker,
     make_batch,
 )
 from slipstream.adapters.knows_wrappers import KnowsWrappers
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
 from slipstream.core.process import FaultPolicy
-from slipstream.gym.gymnasium_environment import GymnasiumKind, maker, wrappers_of
 from slipstream.gym.making import Wrapped
 from slipstream.gym.native import SAME_STEP, native_env
 from slipstream.kernels.spec import Spec
-from slipstream.training.environments.factory import kind_of
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3")
 _MONITOR = require("stable_baselines3.common.monitor", "The face for Stable-Baselines3", "sb3")
@@ -388,8 +387,7 @@ def make_vec(
     Raises:
         ResourceError: Stable-Baselines3 is not installed.
     """
-    if isinstance(target, str) and type(kind_of(target)) is GymnasiumKind:
-        make = maker(target, wrappers_of({"wrappers": options.pop("wrappers", ())}))
+    if make := foreign_maker(target, options):
         options = {"seed": 0, **options}
         split = options.pop("split", "train")
         other = sorted(options.keys() - {"backend", "workers", "seed", "kwargs"})
