@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from slipstream.core.storage.table import Columns
 from slipstream.games.self_play.opponents import SnapshotPool
 from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
+from slipstream.report.history import numbers_of
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.learning import numbers_of
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture
 from slipstream.report.run_page import run_page
 from slipstream.report.statistics import Floats

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.kernels.contract import random_actions
+from slipstream.report.history import curves, episode_curves, machine_columns, origin
 from slipstream.report.inputs import (
     RANDOM_DRAWS,
     Backtest,
@@ -22,8 +23,6 @@ from slipstream.report.inputs import (
     SplitBacktest,
     Window,
 )
-from slipstream.report.learning import curves, episode_curves
-from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.evaluation import Seen, run_episodes

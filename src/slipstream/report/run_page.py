@@ -13,10 +13,9 @@ import numpy as np
 
 from slipstream.core.plugins import offered
 from slipstream.core.text import NOTHING
-from slipstream.report import learning
+from slipstream.report.history import closing, episode_returns, learning
 from slipstream.report.inputs import Chosen, Game, RunEvaluation, Window
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture, write
-from slipstream.report.provenance import closing
 from slipstream.report.run_evaluation import evaluate_deployed, evaluate_run
 from slipstream.report.statistics import Floats
 from slipstream.report.wording import Measured, interval_text, number, range_and_median
@@ -46,9 +45,9 @@ def run_page(run: RunEvaluation) -> Page:
         marked = [(one.steps, one.score) for one in game.chosen]
     first = None
     if run.curves:
-        drawn = learning.learning(run.curves, marked, run.member)
+        drawn = learning(run.curves, marked, run.member)
         first = picture("learning_curve", "Score over training", drawn)
-    drawn = learning.episode_returns(returns[run.member], run.random_policy)
+    drawn = episode_returns(returns[run.member], run.random_policy)
     distribution = picture("episode_returns", "Distribution of episode returns", drawn)
     shown = [*_sweep(run, tracks), _members(run, tracks)]
     return Page(

@@ -10,7 +10,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.gym.infos import episode_numbers
-from slipstream.report.learning import episode_curves
+from slipstream.report.history import episode_curves
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 

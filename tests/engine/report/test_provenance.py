@@ -10,7 +10,7 @@ from slipstream import api
 from slipstream.core.storage import machine, table
 from slipstream.core.storage.machine import COLUMNS, Machine, MachineTable
 from slipstream.report import canvas
-from slipstream.report.provenance import machine_columns, machine_pictures
+from slipstream.report.history import machine_columns, machine_pictures
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import build_page
 from slipstream.report.study.page import study_page
@@ -48,9 +48,7 @@ def test_rows_without_a_look_and_second_members_are_left_out():
 
 def test_cards_have_panels_of_their_own(monkeypatch):
     drawn = []
-    monkeypatch.setattr(
-        "slipstream.report.provenance.picture", lambda *words: drawn.append(words[2])
-    )
+    monkeypatch.setattr("slipstream.report.history.picture", lambda *words: drawn.append(words[2]))
     machine_pictures({"wall": np.arange(3.0), **{name: np.ones(3) for name in COLUMNS}})
     assert [axes.get_ylabel() for axes in drawn[0].axes][2:] == ["GPU (%)", "VRAM (GiB)", "GPU (W)"]
 

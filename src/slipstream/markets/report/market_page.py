@@ -14,9 +14,9 @@ from slipstream.core.text import NOTHING, percent, span
 from slipstream.markets.evaluation.performance import SplitView, total
 from slipstream.markets.report import market_sections as sections
 from slipstream.report import wording
+from slipstream.report.history import closing
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.page import KeyFigure, Page, Section
-from slipstream.report.provenance import closing
 from slipstream.report.statistics import sharpe, sharpe_interval
 from slipstream.report.wording import band, number, range_and_median, share
 from slipstream.studies.outcome import sentences

@@ -30,7 +30,7 @@ from slipstream.markets.evaluation.performance import (
     performance,
     total,
 )
-from slipstream.report import learning, wording
+from slipstream.report import history, wording
 from slipstream.report.canvas import (
     BLUE,
     DASHES,
@@ -425,7 +425,7 @@ def training(run: RunEvaluation, seen: Sequence[SplitView]) -> Section:
     """The learning curve, and equity on the bars that the agent was made with."""
     pictures = []
     if run.curves:
-        drawn = learning.learning(run.curves)
+        drawn = history.learning(run.curves)
         pictures.append(picture("learning_curve", "Score over training", drawn))
     for split in seen:
         drawn = equity_figure(split.name, split.agent, split.lines)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.text import percent, span
+from slipstream.report.history import notes
 from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, picture, write
-from slipstream.report.provenance import notes
 from slipstream.report.statistics import growth, sharpe, sharpe_interval
 from slipstream.report.study import figures, tables, wording
 from slipstream.report.study.tables import requirements

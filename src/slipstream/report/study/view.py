@@ -18,8 +18,8 @@ from slipstream.core.errors import CheckpointError, SlipstreamError
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.table import read
 from slipstream.core.timeline import DAY, HOLDOUT
+from slipstream.report.history import machine_columns, origin
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest, SplitBacktest
-from slipstream.report.provenance import machine_columns, origin
 from slipstream.report.statistics import Floats, Ints
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.studies.record.folder import StudyFolder

@@ -11,8 +11,8 @@ from slipstream import api
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
 from slipstream.core.storage.table import read
 from slipstream.kernels.spec import Metric
+from slipstream.report.history import curves, episode_curves, episode_sections
 from slipstream.report.inputs import Curve
-from slipstream.report.learning import curves, episode_curves, episode_sections
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import report_run
 from slipstream.training.environments.factory import resolve_environment

@@ -9,8 +9,8 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError
+from slipstream.report.history import numbers_of
 from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
-from slipstream.report.learning import numbers_of
 from slipstream.report.page import write
 from slipstream.report.run_evaluation import evaluate_run, gather, random_policy
 from slipstream.report.run_page import build_page, has_collapsed, run_page, verdict
@@ -194,7 +194,7 @@ def test_words_among_a_table_s_numbers_are_refused():
 
 def test_the_chosen_step_is_marked_on_the_curve(trained):
     run = evaluate_run(trained)
-    from slipstream.report.learning import learning
+    from slipstream.report.history import learning
 
     places = [(one.steps, one.score) for one in run.game.chosen]
     figure = learning(run.curves, places, run.member)
