@@ -150,10 +150,9 @@ def attempt(do: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
 
 def result_of(answer: tuple[bool, Any]) -> Any:
     """Return what a function returned in a child, or raise what it raised there."""
-    worked, value = answer
-    if worked:
-        return value
-    raise value
+    if not answer[0]:
+        raise answer[1]
+    return answer[1]
 
 
 def torch_threads(wanted: int) -> int:

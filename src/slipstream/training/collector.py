@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple, cast
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.storage.checkpoint import below
+from slipstream.core.storage.checkpoint import below, prefixed
 from slipstream.jit import render
 from slipstream.jit.gate import RunTasks
 from slipstream.jit.machine_form import compiled_clock
@@ -296,16 +296,15 @@ class Collector:
 
     def reset(self) -> None:
         """Begins an episode everywhere."""
-        for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
-            env.reset(self.experience.obs[0, lo:hi], self._first_mask(lo, hi))
+        for env, _, obs, mask in self._latest_slices():
+            env.reset(obs, mask)
 
     def restart(self, copies: NDArray[np.int64]) -> None:
         """Begins new episodes of some copies between two blocks; what they were in is dropped."""
-        obs, mask = self._latest()
-        for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
+        for env, (lo, hi), obs, mask in self._latest_slices():
             own = copies[(copies >= lo) & (copies < hi)] - lo
             if len(own):
-                env.restart(own, None, obs[lo:hi], None if mask is None else mask[lo:hi])
+                env.restart(own, None, obs, mask)
 
     def forget(self, member: int) -> None:
         """Drops what was kept of a member; a rollout keeps nothing."""
@@ -406,14 +405,18 @@ class Collector:
             loops.append(None if acting is None else FusedLoop(env, acting, block))
         return loops
 
-    def _first_mask(self, lo: int, hi: int) -> NDArray[np.bool_] | None:
-        mask = self.experience.mask
-        return None if mask is None else mask[0, lo:hi]
-
     def _latest(self) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         """Observations and masks of all copies as they stand between two blocks, [E, ...]."""
         row, mask = len(self.experience.reward) if self._follows else 0, self.experience.mask
         return self.experience.obs[row], None if mask is None else mask[row]
+
+    def _latest_slices(
+        self,
+    ) -> Iterator[tuple[VectorEnv, tuple[int, int], NDArray[Any], NDArray[np.bool_] | None]]:
+        """Each slice with its range and its part of `_latest`."""
+        obs, mask = self._latest()
+        for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
+            yield env, (lo, hi), obs[lo:hi], None if mask is None else mask[lo:hi]
 
     def _look_for_faults(self) -> None:
         """`_check_observations`, whose time is the environments'."""
@@ -468,9 +471,8 @@ class Collector:
             Copies that could not be brought back and begin a fresh episode.
         """
         self._follows = False
-        for env, (lo, hi) in zip(self.envs, self._ranges, strict=True):
-            part = {name: values[lo:hi] for name, values in state.items()}
-            env.set_state(part, self.experience.obs[0, lo:hi], self._first_mask(lo, hi))
+        for env, (lo, hi), obs, mask in self._latest_slices():
+            env.set_state({name: values[lo:hi] for name, values in state.items()}, obs, mask)
         return sum(env.fresh for env in self.envs)
 
 
@@ -597,8 +599,8 @@ class ReplayCollector(Collector):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """State of all copies, and the small part of the replay's."""
-        own = {f"{REPLAY}{name}": value for name, value in self.replay.state_dict().items()}
-        return {**super().get_state(), **own, f"{REPLAY}learned": self.learned.copy()}
+        own = {**self.replay.state_dict(), "learned": self.learned.copy()}
+        return {**super().get_state(), **prefixed(REPLAY, own)}
 
     def set_state(
         self,
@@ -610,9 +612,7 @@ class ReplayCollector(Collector):
         Where a copy does not come back to where it stood, its episode was cut short there.
         """
         own = below(REPLAY, state)
-        fresh = super().set_state(
-            {name: values for name, values in state.items() if not name.startswith(REPLAY)}
-        )
+        fresh = super().set_state({k: v for k, v in state.items() if not k.startswith(REPLAY)})
         self.learned[:] = own.pop("learned")
         self.replay.load_state_dict(own)
         for m, chunks in enumerate(bulk):

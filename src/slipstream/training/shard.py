@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.storage.checkpoint import below, read_chunks, write_chunks
+from slipstream.core.storage.checkpoint import below, prefixed, read_chunks, write_chunks
 from slipstream.core.storage.interruption import StoppedError
 from slipstream.jit.gate import RunTasks, in_sequence
 from slipstream.kernels.spec import Spec
@@ -22,7 +22,7 @@ from slipstream.rl.agents.discover import load_agent
 from slipstream.rl.nets.policy_file import Tensors, pack
 from slipstream.training.callbacks.events import PREFIX
 from slipstream.training.collector import REPLAY, make_collector
-from slipstream.training.environments.curriculum import Curriculum, write_params
+from slipstream.training.environments.curriculum import Curriculum
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -265,10 +265,14 @@ class Shard:
         return {"phase": curriculum.phase.astype(np.float64)}
 
     def _write_params(self) -> None:
+        """Let the copies of each member go on with the record of its phase."""
         assert self._curriculum is not None
         for row in range(len(self.members)):
             record = self._curriculum.params(row, int(self.recent.counts[row]))
-            write_params(self.collector.envs, row, record)
+            for env in self.collector.envs:
+                game: Any = getattr(env, "game", env)  # of copies whose other seat somebody has
+                for name in record._fields:
+                    game.params[name][row] = getattr(record, name)
 
     def close(self) -> None:
         """Releases the environments."""
@@ -379,22 +383,15 @@ class Shard:
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to go on: the first axis of every array counts members or copies."""
-        agent = {f"agent.{name}": value for name, value in self.agent.state_dict().items()}
-        env = {f"env.{name}": value for name, value in self.collector.get_state().items()}
-        opponents = {} if self._opponents is None else self._opponents.state_dict()
-        return {
-            **agent,
-            **env,
-            **{f"opponents.{name}": value for name, value in opponents.items()},
-            **self.recent.get_state(),
-            **self._phases(),
-        }
-
-    def _phases(self) -> dict[str, NDArray[Any]]:
-        if self._curriculum is None:
-            return {}
-        state = {f"curriculum.{name}": v for name, v in self._curriculum.get_state().items()}
-        return {**state, "curriculum_steps": self._steps.copy()}
+        state = prefixed("agent.", self.agent.state_dict())
+        state |= prefixed("env.", self.collector.get_state())
+        if self._opponents is not None:
+            state |= prefixed("opponents.", self._opponents.state_dict())
+        state |= self.recent.get_state()
+        if self._curriculum is not None:
+            state |= prefixed("curriculum.", self._curriculum.get_state())
+            state["curriculum_steps"] = self._steps.copy()
+        return state
 
     def save_bulk(self, folder: Path) -> dict[str, str]:
         """Writes what is too large for `get_state`; sha256 of the files by their paths there."""

@@ -28,7 +28,6 @@ from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import (
     UPDATE_SHARE,
     EvaluationPlan,
-    began_anew,
     check_memory,
     final_evaluator,
     remarks,
@@ -110,7 +109,6 @@ class Trainer:
         self.environment = environment.prepared(settings.stepping)
         self.plan = EvaluationPlan.of(config, self.environment)
         self.members, self.num_envs = settings.members, int(settings.num_envs)
-        self.seeds = [settings.seed + m for m in range(self.members)]
         if cluster is None:
             check_memory(config, self.environment)
         check_curriculum(config.curriculum, self.environment, config.env_settings)
@@ -150,20 +148,22 @@ class Trainer:
             self._start(workers)
             if self._validate_if_due(workers):  # a signal cut the last validation short
                 self._checkpoint(workers)  # the one that was written then lacks its scores
-
-            def policy_of(member: int) -> Any:
-                return workers.of(member, "policy", member)
-
-            def ended_of(member: int) -> Any:
-                return workers.of(member, "ended", member)
-
             while not self.progress.finished and not stop.requested and not self._failed.all():
                 metrics = self._iterate(workers)
                 everyone, now = tuple(range(self.members)), self._snapshot(workers)
                 self._pace.add(now)
                 self._say_ceiling(now)
-                seen = (workers.nodes, self._sampler.look(), self._eta(), policy_of, ended_of)
-                self._emit(events.Updated(now, everyone, metrics, *seen))
+                updated = events.Updated(
+                    progress=now,
+                    members=everyone,
+                    metrics=metrics,
+                    nodes=workers.nodes,
+                    machine=self._sampler.look(),
+                    eta=self._eta(),
+                    policy=lambda member: workers.of(member, "policy", member),
+                    ended=lambda member: workers.of(member, "ended", member),
+                )
+                self._emit(updated)
                 self._report_failures(metrics["failed"])
                 self._validate_if_due(workers)
                 self._note_faults(workers)
@@ -214,9 +214,14 @@ class Trainer:
         """Says and records where a resumed run departs from one that was never stopped."""
         if not copies:
             return
-        sentence = began_anew(copies, self.members * self.num_envs, self.environment.name)
         before = int(self.run.provenance.get("fresh_episodes", 0))
-        self.run.note(sentence, fresh_episodes=copies + before)
+        self.run.note(
+            f"{copies} of {self.members * self.num_envs} copies of {self.environment.name} did not "
+            "come back to where they stood when their actions were taken again (it is not "
+            "deterministic, or its episodes are too long): they begin fresh episodes, and the run "
+            "differs from one that was never stopped.",
+            fresh_episodes=copies + before,
+        )
 
     def _note_faults(self, workers: Workers, others: Sequence[Any] = ()) -> None:
         self.run.note_faults([*itertools.chain(*workers.call("faults")), *others])
@@ -341,22 +346,15 @@ class Trainer:
         for member in np.flatnonzero(better).tolist():
             tensors, manifest = workers.of(member, "policy", member)
             score = float(scores[member])
-            self.best[member], self.best_steps[member] = score, self.progress.steps
-            facts = {
-                "member": member,
-                "steps": self.progress.steps,
-                "score": score,
-                "split": self.validation,
-            }
+            self.best[member], self.best_steps[member] = score, steps
+            facts = {"member": member, "steps": steps, "score": score, "split": self.validation}
             self.run.best.save(member, tensors, {"policy": manifest, **facts})
-        everyone = tuple(range(self.members))
-        progress = self._snapshot(workers)
-        best = tuple(better.tolist())
-        self._emit(
-            events.Evaluated(
-                progress, self.validation, everyone, scores, metrics=measured, best=best
-            )
+        everyone, best, now = (
+            tuple(range(self.members)),
+            tuple(better.tolist()),
+            self._snapshot(workers),
         )
+        self._emit(events.Evaluated(now, self.validation, everyone, scores, measured, best))
         return True
 
     def _evaluate(self, workers: Workers, *asked: Any) -> NDArray[np.float64] | None:
@@ -443,7 +441,7 @@ class Trainer:
             members.append(
                 {
                     "member": m,
-                    "seed": self.seeds[m],
+                    "seed": config.training.seed + m,
                     "failed": bool(self._failed[m]),
                     "best_score": _finite(self.best[m]),
                     "best_steps": int(self.best_steps[m]),

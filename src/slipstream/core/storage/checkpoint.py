@@ -104,6 +104,11 @@ def load(folder: Path, shape: Any = None) -> tuple[Tensors, dict[str, Any]]:
         ) from error
 
 
+def prefixed(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+    """Tensors by longer names, which `below` shortens again."""
+    return {f"{prefix}{name}": value for name, value in tensors.items()}
+
+
 def below(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
     """Those whose names begin with a prefix, by the rest of their names."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

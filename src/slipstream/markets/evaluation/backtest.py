@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from slipstream.core.errors import ConfigError
 from slipstream.kernels.kernel import Kernel, Loaded
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.evaluation.oracle import best_plan, best_weights
@@ -28,7 +29,7 @@ from slipstream.report import inputs
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import replay
+from slipstream.training.environments.evaluation import Seen, episode_names, run_episodes
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 from slipstream.training.track import Track
 
@@ -37,6 +38,46 @@ BAND = 0.05  # of the oracle, whose weights are 0 or 1
 COST_MULTIPLES = (0.0, 0.5, 1.0, 2.0, 3.0)
 _SEED = 20_260_102
 _MOST_ACTIONS = 4_000_000  # numbers replayed at once: 32 MB
+
+
+def replay(
+    environment: KernelEnvironment,
+    split: str,
+    actions: Sequence[NDArray[Any]],
+    *,
+    params: tuple[Any, ...] | None = None,
+    backend: str = "compiled",
+    record: bool = True,
+) -> list[Track]:
+    """Takes given actions through a kernel's evaluation episodes; the last one is repeated.
+
+    Args:
+        environment: the rules and their data.
+        split: whose Params records are used: sequence i runs with record i % P.
+        actions: one [n, K] array per episode.
+        params: records to use instead of those of the split (other costs, say).
+        backend: of the copies.
+        record: keep actions and traces.
+    """
+    if not actions:
+        return []
+    if params is not None:
+        environment = environment.with_records(split, params)
+    env = environment.evaluation(split, len(actions), backend=backend, longest=None)
+    dtype, width = env.spec.action_dtype, env.spec.action_width
+    if any(len(sequence) == 0 or sequence.shape[1] != width for sequence in actions):
+        raise ConfigError(f"Every sequence of actions must be a non-empty array [n, {width}].")
+    longest = max(len(sequence) for sequence in actions)
+    padded = [np.pad(own, ((0, longest - len(own)), (0, 0)), "edge") for own in actions]
+    table = np.stack(padded, axis=1).astype(dtype)
+    rows = np.arange(len(actions))
+
+    def act(seen: Seen) -> NDArray[Any]:
+        return np.ascontiguousarray(table[np.minimum(seen.step, longest - 1), rows])
+
+    symbols = episode_names(environment, split)
+    names = [symbols[i % len(symbols)] for i in range(len(actions))] if symbols else None
+    return run_episodes(env, act, len(actions), 0, record=record, names=names)[0]
 
 
 @dataclass(frozen=True)

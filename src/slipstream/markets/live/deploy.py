@@ -23,7 +23,7 @@ from slipstream.core.timeline import DAY, HOLDOUT
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
-from slipstream.markets.evaluation.backtest import MarketBacktest
+from slipstream.markets.evaluation.backtest import MarketBacktest, replay
 from slipstream.markets.live.account import BARS
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.drift import Ranges, TrainingPrices
@@ -36,7 +36,7 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.status import VERSIONS, lookup
 from slipstream.studies.statistics.overfitting import LEAST_DSR, MOST_PBO
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import Evaluator, replay
+from slipstream.training.environments.evaluation import Evaluator
 from slipstream.training.environments.factory import (
     DataWindow,
     carried_settings,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,9 +70,6 @@ class CurriculumConfig(Config):
                     f"phase {i + 1} has no end and is not the last: give it `episodes` or `steps`"
                 )
         return self
-
-
-NO_CURRICULUM = CurriculumConfig(phases=())
 
 
 @dataclass(frozen=True)
@@ -234,11 +231,3 @@ def _params(
             "players there are."
         )
     return made.loaded.params["train"][0]
-
-
-def write_params(envs: Sequence[Any], row: int, record: Any) -> None:
-    """Lets the copies that read this row of the Params table go on with another record."""
-    for env in envs:
-        game = getattr(env, "game", env)  # of copies whose other seat somebody has
-        for name in record._fields:
-            game.params[name][row] = getattr(record, name)

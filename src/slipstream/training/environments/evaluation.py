@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import ConfigError, KernelError
+from slipstream.core.errors import KernelError
 from slipstream.jit import draws
 from slipstream.kernels.vector_env import Episodes, StepOut, VectorEnv, blank
 from slipstream.rl.nets.policy import Policy
@@ -237,45 +237,6 @@ def lost_sentence(faults: Sequence[Any]) -> str | None:
     )
 
 
-def replay(
-    environment: KernelEnvironment,
-    split: str,
-    actions: Sequence[NDArray[Any]],
-    *,
-    params: tuple[Any, ...] | None = None,
-    backend: str = "compiled",
-    record: bool = True,
-) -> list[Track]:
-    """Takes given actions through a kernel's evaluation episodes; the last one is repeated.
-
-    Args:
-        environment: the rules and their data.
-        split: whose Params records are used: sequence i runs with record i % P.
-        actions: one [n, K] array per episode.
-        params: records to use instead of those of the split (other costs, say).
-        backend: of the copies.
-        record: keep actions and traces.
-    """
-    if not actions:
-        return []
-    if params is not None:
-        environment = environment.with_records(split, params)
-    env = environment.evaluation(split, len(actions), backend=backend, longest=None)
-    dtype, width = env.spec.action_dtype, env.spec.action_width
-    if any(len(sequence) == 0 or sequence.shape[1] != width for sequence in actions):
-        raise ConfigError(f"Every sequence of actions must be a non-empty array [n, {width}].")
-    longest = max(len(sequence) for sequence in actions)
-    table = np.stack([_extend(sequence, longest) for sequence in actions], axis=1).astype(dtype)
-    rows = np.arange(len(actions))
-
-    def act(seen: Seen) -> NDArray[Any]:
-        return np.ascontiguousarray(table[np.minimum(seen.step, longest - 1), rows])
-
-    symbols = episode_names(environment, split)
-    names = [symbols[i % len(symbols)] for i in range(len(actions))] if symbols else None
-    return run_episodes(env, act, len(actions), 0, record=record, names=names)[0]
-
-
 def episode_names(environment: Environment, split: str) -> list[str] | None:
     """Names of a market split's passes, by the symbols of each record; None for games."""
     rules = environment.part(KernelEnvironment)
@@ -288,10 +249,6 @@ def episode_names(environment: Environment, split: str) -> list[str] | None:
 def count_episodes(environment: Environment, split: str, games: int) -> int:
     """Number of evaluation episodes of a split: one per record in a market, else `games`."""
     return games if environment.spec.market is None else len(environment.records(split))
-
-
-def _extend(sequence: NDArray[Any], length: int) -> NDArray[Any]:
-    return np.concatenate([sequence, np.repeat(sequence[-1:], length - len(sequence), axis=0)])
 
 
 def _attach(

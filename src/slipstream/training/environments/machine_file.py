@@ -15,7 +15,6 @@ import shlex
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -24,6 +23,7 @@ from slipstream.core.errors import ResourceError
 from slipstream.core.reader import read_json
 from slipstream.core.storage.files import disk_errors, take_lock, write_sealed
 from slipstream.core.storage.provenance import processor
+from slipstream.core.version import __version__
 from slipstream.jit.cache import private_folder
 from slipstream.training.environments.environment import Environment, Part, Stepping
 
@@ -148,7 +148,7 @@ def recall(identity: Identity) -> tuple[FastestWays | None, str | None]:
                 f"({others}), than there are here ({_described(here)}), and is passed over; "
                 f"{again} to measure these."
             )
-        if mine["source"] != identity.source or mine["version"] != _version():
+        if mine["source"] != identity.source or mine["version"] != __version__:
             return None, (
                 f"{path} is of {mine['measured']}, and {identity.name} or slipstream has changed "
                 f"since: it is passed over; {again} to measure anew."
@@ -169,7 +169,7 @@ def remember(identity: Identity, measured: FastestWays) -> Path:
     entry = {
         "machine": machine,
         "source": identity.source,
-        "version": _version(),
+        "version": __version__,
         "measured": measured.date,
         "copies": {str(copies): way._asdict() for copies, way in measured.ways.items()},
     }
@@ -210,25 +210,20 @@ def _described(machine: Mapping[str, Any]) -> str:
     return f"{processor}, {cores} {'core' if cores == 1 else 'cores'}, {memory} GiB"
 
 
-def _folder() -> Path:
-    """`$SLIPSTREAM_MACHINE`, else `machine` in the cache folder.
+def _path(identity: Identity) -> Path:
+    """A file in `$SLIPSTREAM_MACHINE`, else in `machine` of the cache folder.
 
     Raises:
-        ResourceError: it cannot be made.
+        ResourceError: the folder cannot be made.
     """
+    about = json.dumps([identity.name, identity.settings], sort_keys=True, default=str)
+    name = f"{hashlib.sha256(about.encode()).hexdigest()[:20]}.json"
     given = os.environ.get("SLIPSTREAM_MACHINE")
     if not given:
-        return private_folder("machine")
-    folder = Path(given)
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _path(identity: Identity) -> Path:
-    about = json.dumps([identity.name, identity.settings], sort_keys=True, default=str)
-    name = hashlib.sha256(about.encode()).hexdigest()[:20]
-    return _folder() / f"{name}.json"
+        return private_folder("machine") / name
+    with disk_errors(Path(given)):
+        Path(given).mkdir(parents=True, exist_ok=True)
+    return Path(given) / name
 
 
 def _ways(copies: Mapping[str, Any], path: Path, again: str) -> dict[int, Way]:
@@ -244,7 +239,3 @@ def _ways(copies: Mapping[str, Any], path: Path, again: str) -> dict[int, Way]:
     if any(n < 1 or way.workers < 1 for n, way in ways.items()):
         raise ResourceError(f"{path} cannot be read: a number below 1. Delete it, or {again}.")
     return ways
-
-
-def _version() -> str:
-    return metadata.version("slipstream")

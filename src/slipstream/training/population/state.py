@@ -26,7 +26,7 @@ from safetensors import SafetensorError, safe_open
 
 from slipstream.core.errors import CheckpointError, ResourceError
 from slipstream.core.reader import UnreadableError, open_regular, regular_file
-from slipstream.core.storage.checkpoint import below
+from slipstream.core.storage.checkpoint import below, prefixed
 from slipstream.core.storage.files import make_folder, write_bytes
 from slipstream.training.population.member import Member
 
@@ -180,11 +180,11 @@ class LiveStates:
         Raises:
             ResourceError: the disk is full; the old file is untouched.
         """
-        tensors = {f"state.{name}": value for name, value in state.tensors.items()}
+        tensors = prefixed("state.", state.tensors)
         facts = {"iteration": str(state.iteration), "fingerprint": member.fingerprint}
         if state.policy is not None:
             own, manifest = state.policy
-            tensors |= {f"policy.{name}": value for name, value in own.items()}
+            tensors |= prefixed("policy.", own)
             facts["manifest"] = json.dumps(manifest)
         arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
         content = safetensors.numpy.save(arrays, facts)

@@ -28,7 +28,7 @@ from slipstream.core.text import did_you_mean
 from slipstream.kernels.discover import list_kernels, load_kernel
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.discover import load_config
-from slipstream.training.environments.curriculum import NO_CURRICULUM, CurriculumConfig
+from slipstream.training.environments.curriculum import CurriculumConfig
 from slipstream.training.environments.environment import Stepping
 from slipstream.training.environments.factory import kind_of, players_of
 
@@ -304,7 +304,7 @@ class RunConfig:
     agent: AgentConfig
     training: TrainingConfig
     evaluation: EvaluationConfig
-    curriculum: CurriculumConfig = NO_CURRICULUM
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     note: str | None = field(default=None, compare=False)
 
     @classmethod

@@ -389,15 +389,6 @@ def update_takes(config: RunConfig, share: float) -> str:
     return f"The update takes {share:.0%} of the time: more copies will not help{will}."
 
 
-def began_anew(copies: int, total: int, name: str) -> str:
-    """Where a resumed run departs from one that was never stopped."""
-    return (
-        f"{copies} of {total} copies of {name} did not come back to where they stood when their "
-        "actions were taken again (it is not deterministic, or its episodes are too long): they "
-        "begin fresh episodes, and the run differs from one that was never stopped."
-    )
-
-
 def learner_of(learner: str, device: str, image: bool) -> Learner:
     """The form that a config means: it follows from config and spaces, never from the machine.
 

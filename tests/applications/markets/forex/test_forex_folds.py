@@ -16,8 +16,8 @@ from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.kernel import Loaded
 from slipstream.kernels.vector_env import StepOut
+from slipstream.markets.evaluation.backtest import replay
 from slipstream.markets.forex import kernel as forex
-from slipstream.training.environments.evaluation import replay
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 
 KERNEL = load_kernel("forex")
