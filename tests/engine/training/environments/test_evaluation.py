@@ -31,7 +31,7 @@ class TwoLengths:
     def step(self, actions, out, t):
         self.stepped += int((self._left > 0).sum())
         self._left -= 1
-        out.terminated[:] = self._left == 0
+        out.terminated[:], out.valid[:] = self._left == 0, True
         self._ended += np.flatnonzero(out.terminated).tolist()
 
     def drain_episodes(self):
