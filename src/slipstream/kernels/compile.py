@@ -53,11 +53,8 @@ def loop_text(kernel: Kernel, spec: Spec, checked: bool = False) -> str:
     values["WORDS"] = kernel.STATE.itemsize // 8
     constants = [f"{name} = {value}" for name, value in values.items()]
     head = "from typing import Any\n\nimport numpy as np"
-    functions = (loop.begin, loop.advance, loop.start, loop.look)
-    masked, ahead = kernel.mask is not None, kernel.ahead is not None
-    concludes = kernel.conclude is not None
-    source = render.source_of(functions)
-    template = vary(source, spec.players, masked, ahead, concludes, checked)
+    source = render.source_of((loop.begin, loop.advance, loop.start, loop.look))
+    template = vary(source, kernel, spec, checked)
     if checked:
         lines += ["", "", *_numbers_text(spec), "", "", *allows_text(spec)]
     return "\n\n\n".join([head, "\n".join(constants), "\n".join(lines), template]) + "\n"
@@ -115,12 +112,10 @@ def bindings(kernel: Kernel) -> dict[str, FunctionType]:
         "observe": kernel.observe,
         "stream": stream,
     }
-    if kernel.mask is not None:
-        functions["mask"] = kernel.mask
-    if kernel.conclude is not None:
-        functions["conclude"] = kernel.conclude
+    for name in ("mask", "conclude", "ahead"):
+        if (function := getattr(kernel, name)) is not None:
+            functions[name] = function
     if kernel.ahead is not None:
-        functions["ahead"] = kernel.ahead
         functions["prefetch_record"] = prefetch_record
     return functions
 
@@ -211,15 +206,8 @@ _FEW = "arrays, params, state, book = batch[:4]"
 _KEPT = ("for k in range(WORDS):", "    before[k] = words[e, k]")
 
 
-def vary(
-    source: str,
-    players: int,
-    masked: bool,
-    ahead: bool = False,
-    concludes: bool = False,
-    checked: bool = False,
-) -> str:
-    """The loop's text for a kernel of `players` players, with or without `mask`.
+def vary(source: str, kernel: Kernel, spec: Spec, checked: bool) -> str:
+    """The loop's text for a kernel, of as many players as its spec says, with or without `mask`.
 
     A kernel with `ahead` asks for the memory of a copy while those before it are stepped. One with
     `conclude` finishes an episode's metrics before they are recorded.
@@ -228,12 +216,12 @@ def vary(
 
     Observations, rewards, actions and masks of several players are rows ``[E, P, ...]``.
     """
-    shown = [_OBSERVE]
+    shown, players, masked = [_OBSERVE], spec.players, kernel.mask is not None
     if checked:
         source = _watch_steps(source)
-    if ahead:
+    if kernel.ahead is not None:
         source = _swap(source, _STEP, [_STEP, *_AHEAD])
-    if concludes:
+    if kernel.conclude is not None:
         source = _swap(source, _METRICS, ["conclude(s, p, d)", _METRICS])
     if players > 1:
         shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in range(players)]

@@ -59,6 +59,10 @@ class KernelVectorEnv(VectorEnv):
         limits: int64 [E], steps of each copy's episodes, where records differ in them.
         ranges: int64 [E, 2], first record and number of records that each copy draws from, where
             members have their own; by default all have all.
+
+    Attributes:
+        loop: steps the copies, for loops that do more than that.
+        batch: its argument; another one after `make_room`.
     """
 
     def __init__(
@@ -110,16 +114,16 @@ class KernelVectorEnv(VectorEnv):
         self._keeps_records = False
         self.before = np.zeros(kernel.STATE.itemsize // 8, np.uint64)  # a record, before its step
         self._allocate(max(2 * self.num_envs, 64))
-        self._loop = self._make_loop()
+        self.loop = self._make_loop()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KernelVectorEnv:
         """Copies that go on from where these stand; rules, data and the loop are shared."""
         other = copy.copy(self)
         memo[id(self)] = other
-        shared = ("kernel", "loaded", "spec", "_loop", "_batch")
+        shared = ("kernel", "loaded", "spec", "loop", "batch")
         own = {name: value for name, value in vars(self).items() if name not in shared}
         vars(other).update(copy.deepcopy(own, memo))
-        other._batch = other._bind(Records if self.backend == "serial" else None)
+        other._bind_batch()
         return other
 
     def _deal(self, copies: Any, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -142,7 +146,7 @@ class KernelVectorEnv(VectorEnv):
         self._finals: NDArray[Any] = finals
         self._final_index: NDArray[np.int64] = index
         self._episodes: NDArray[np.float64] = episodes
-        self._batch = self._bind(Records if self.backend == "serial" else None)
+        self._bind_batch()
         self._room = (rows - max(kept, ended)) // self.num_envs
 
     def make_room(self) -> None:
@@ -151,6 +155,9 @@ class KernelVectorEnv(VectorEnv):
         self._room = (rows - used) // self.num_envs
         if self._room == 0:
             self._allocate(2 * rows)
+
+    def _bind_batch(self) -> None:
+        self.batch = self._bind(Records if self.backend == "serial" else None)
 
     def _bind(self, wrap: Any = None) -> tuple[Any, ...]:
         """What the loop reads and writes besides the caller's rows."""
@@ -166,7 +173,7 @@ class KernelVectorEnv(VectorEnv):
         """From now on `drain_finals` gives STATE records beside final observations."""
         self._keeps_records = True
         self._final_words = np.zeros((len(self._finals), len(self.before)), np.uint64)
-        self._batch = self._bind(Records if self.backend == "serial" else None)
+        self._bind_batch()
 
     @property
     def first_records(self) -> NDArray[np.int64]:
@@ -177,16 +184,6 @@ class KernelVectorEnv(VectorEnv):
     def final_records(self) -> NDArray[Any]:
         """STATE records of all final observations that are kept, of `keep_records`."""
         return self._final_words.view(self.kernel.STATE).reshape(-1)
-
-    @property
-    def loop(self) -> Loop:
-        """What steps the copies, for loops that do more than that."""
-        return self._loop
-
-    @property
-    def batch(self) -> tuple[Any, ...]:
-        """Its argument; another one after `make_room`."""
-        return self._batch
 
     def arguments(self) -> tuple[tuple[Any, ...], tuple[NDArray[Any], ...]]:
         """The loop's `batch`, which is live, and new buffers `out` of its shapes, to step with."""
@@ -221,7 +218,7 @@ class KernelVectorEnv(VectorEnv):
     def reset_rows(self, obs: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
         self.counts[:] = 0
         with np.errstate(**_WRAPS):
-            self._call(self._loop.start, 0, self.num_envs, self._batch, *self._shown(obs, mask))
+            self._call(self.loop.start, 0, self.num_envs, self.batch, *self._shown(obs, mask))
             if self._stagger:
                 longest = self.book["next_limit"].astype(np.uint64)
                 streams = stream(self.book["seed"], self.book["index"], _NO_EPISODE)
@@ -247,9 +244,9 @@ class KernelVectorEnv(VectorEnv):
         try:
             if self.backend == "serial":
                 with np.errstate(**_WRAPS):
-                    self._loop.advance(lo, hi, t, self._at_end, self._batch, rows)
+                    self.loop.advance(lo, hi, t, self._at_end, self.batch, rows)
             else:
-                self._loop.advance(lo, hi, t, self._at_end, self._batch, rows)
+                self.loop.advance(lo, hi, t, self._at_end, self.batch, rows)
         except Exception as error:
             refuse_misfits((actions, *out[:4]), self._shapes, self._dtypes)
             raise self.named(error, actions) from error
@@ -319,7 +316,7 @@ class KernelVectorEnv(VectorEnv):
     def _start(self, copies: NDArray[np.int64], shown: tuple[NDArray[Any], ...]) -> None:
         with np.errstate(**_WRAPS):
             for e in copies.tolist():
-                self._call(self._loop.start, e, e + 1, self._batch, *shown)
+                self._call(self.loop.start, e, e + 1, self.batch, *shown)
 
     def hold(self, held: NDArray[np.bool_]) -> None:
         self.book["held"] = held
@@ -361,7 +358,7 @@ class KernelVectorEnv(VectorEnv):
             values[...] = state[name]
         self.book["which"] += self._ranges[:, 0]
         self.counts[:] = 0
-        self._call(self._loop.look, 0, self.num_envs, self._batch, *self._shown(obs, mask))
+        self._call(self.loop.look, 0, self.num_envs, self.batch, *self._shown(obs, mask))
 
     def _fields(self) -> Iterator[tuple[str, NDArray[Any]]]:
         for prefix, records in (("state", self.state), ("book", self.book)):

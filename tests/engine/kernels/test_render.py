@@ -39,7 +39,7 @@ CHILD = """
     env = KernelVectorEnv(kernel, kernel.load(kernel.Config()), *member_indices([1], 2))
     obs = np.zeros((2, *env.spec.observation_shape), env.spec.observation_dtype)
     env.reset(obs)
-    stats = [f.stats for f in env._loop]
+    stats = [f.stats for f in env.loop]
     print(json.dumps({
         "compiled": len(compiling.buffer),
         "hits": sum(sum(s.cache_hits.values()) for s in stats),
@@ -108,7 +108,7 @@ def test_number_of_copies_and_parameters_share_the_code():
     kernel = load_kernel("cartpole")
     first = copies(kernel, 2)
     env = KernelVectorEnv(kernel, kernel.load(kernel.Config(gravity=3.0)), *member_indices([1], 64))
-    assert all(mine is theirs for mine, theirs in zip(env._loop, first._loop, strict=True))
+    assert all(mine is theirs for mine, theirs in zip(env.loop, first.loop, strict=True))
 
 
 @pytest.mark.parametrize("changed", ["kernel", "helper", "constant of a helper"])
@@ -205,7 +205,7 @@ def test_an_edited_kernel_is_compiled_again(tmp_path):
         out = StepOut(obs, np.zeros(2, np.float32), flags, flags.copy(), flags.copy())
         env.step(np.zeros((2, 1), np.int64), out)
         seen.append(obs[0, 0])
-        loops.add(env._loop.advance)
+        loops.add(env.loop.advance)
     assert seen == [1.0, 2.0] and len(loops) == 2
 
 
