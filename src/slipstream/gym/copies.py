@@ -86,7 +86,7 @@ class ForeignCopies:
         self._what, self.name, self._form = job.what, job.what.name, job.what.form()
         for data in job.what.registered:
             register(data)
-        self._told = job.what.spec is None
+        self._native = job.what.spec is None
         spec = job.what.spec
         self._names = [] if spec is None else [metric.name for metric in spec.metrics]
         self._sizes = () if spec is None else spec.components
@@ -119,7 +119,7 @@ class ForeignCopies:
         self._mask = arrays.get("mask")
         # Views of memory take and give single numbers in half the time of arrays.
         self._paid = arrays["reward"].data
-        if self._told:
+        if self._native:
             self._last_info = arrays["last_info"].reshape(-1).data
             self._longest = 0
         else:
@@ -138,7 +138,7 @@ class ForeignCopies:
 
     def _room(self, lo: int, hi: int) -> list[SubEnv]:
         """Further copies, of the rows lo..hi-1; none is made yet."""
-        more = [SubEnv(self.name, row, self._what.limit, self._told) for row in range(lo, hi)]
+        more = [SubEnv(self.name, row, self._what.limit, self._native) for row in range(lo, hi)]
         for copy in more:
             copy.show_in(self._place(copy.number))
         self.ranges.append((lo, hi))
@@ -155,7 +155,7 @@ class ForeignCopies:
         self._flags = [self.at[name][rows] for name in FRESH for rows in own_rows]
         self.stained = True
         # The numbers of each array of floats in one line: of all copies of a range, of a row.
-        floats = [] if self._told else [own for own in self._obs if own.dtype.kind == "f"]
+        floats = [] if self._native else [own for own in self._obs if own.dtype.kind == "f"]
         self._wide = all(own.dtype.itemsize > 2 for own in floats)  # the product fits
         self._flat = [own[rows].reshape(-1) for own in floats for rows in own_rows]
         self._flat_row = {row: [own[row].reshape(-1) for own in floats] for row in self.rows}
@@ -269,7 +269,7 @@ class ForeignCopies:
             row, held = copy.number, bool(at["held"][copy.number])
             if copy.env is None:  # it could not be made, and is down
                 continue
-            if self._told:
+            if self._native:
                 at["restarts"][row] += np.uint64(1)
             else:
                 failed = bool(at["tries"][row] >= TRIES)  # the next step gives it up
@@ -280,7 +280,7 @@ class ForeignCopies:
     def _begin_next(self, copy: SubEnv, *, again: bool = False) -> None:
         """Begins the next episode of a copy, or the one that it was in."""
         at, row = self.at, copy.number
-        if self._told:  # by what it was seeded with, and how often it has failed
+        if self._native:  # by what it was seeded with, and how often it has failed
             seed, restarts = at["seed"][row], at["restarts"][row]
             if not seed:  # it was never given one; others are kept with 1 added
                 self._begin(copy, 0)
@@ -308,7 +308,7 @@ class ForeignCopies:
         self.at_hand(None)
         if not copy.show(first):
             self._store(copy, "reset", first)
-        if self._told:
+        if self._native:
             self._say(copy, copy.info)
             return
         if not self._finite(row):
@@ -368,7 +368,7 @@ class ForeignCopies:
             for copy in asleep:
                 self._wake(copy)
         self.at_hand(None)
-        if self._told:
+        if self._native:
             self._say_all(self.copies)
             return
         if self._mask is not None:
@@ -395,7 +395,7 @@ class ForeignCopies:
             action = self._natives([copy], slice(row, row + 1))[0]
             self._step_each([(copy, action)], row, 0)
         self.at_hand(None)
-        if self._told:
+        if self._native:
             self._say_all([copy])
             return
         if self._mask is not None:
@@ -473,7 +473,7 @@ class ForeignCopies:
         if self._mask is None:
             self._allow(copy, "step")
         at["terminated"][row], at["truncated"][row], at["ended"][row] = terminated, truncated, True
-        if self._told:
+        if self._native:
             if at_end == NEXT_STEP:
                 copy.later = copy.asleep = True
             if at_end != SAME_STEP:
@@ -491,12 +491,12 @@ class ForeignCopies:
                 at["held"][row] = copy.asleep = True
                 return
         try:
-            if self._told:
+            if self._native:
                 self._begin(copy, 0)
             else:
                 self._begin_next(copy)
         except BaseException as error:
-            self._fault(copy, error, running=self._told)
+            self._fault(copy, error, running=self._native)
         self.at_hand(row)  # the others are still to be stepped
 
     def _keep(self, copy: SubEnv, seen: Any) -> None:
@@ -629,7 +629,7 @@ class ForeignCopies:
     def _fault(self, copy: SubEnv, error: BaseException, running: bool = True) -> None:
         """A call of a copy failed: its step is not real, its episode is lost."""
         row, waits = copy.number, False
-        if self._told:
+        if self._native:
             self.at["restarts"][row] += np.uint64(1)
             copy.later = False
             # Else it shows its last observation, and the next step begins another episode.
@@ -641,7 +641,7 @@ class ForeignCopies:
             copy.clear()  # nobody knows what closing it would do
         if self.job.restart and not waits and not (running and self._given_up(copy)):
             self._wake(copy, now=True)
-        if self._told and running:
+        if self._native and running:
             cause = error.__cause__ or error
             copy.shown = {**copy.shown, "fault": f"{type(cause).__name__}: {text_of(cause)}"}
             self.at["told"][row] = APART
@@ -654,7 +654,7 @@ class ForeignCopies:
         at["truncated"][row] = at["lost"][row] = not self.job.holds
         at["reward"][row], at["kept"][row], at["ended"][row] = 0.0, False, False
         copy.shown = {}
-        if not self._told:
+        if not self._native:
             copy.discard_raw()
             at["ended_ret"][row], at["ended_length"][row] = copy.returned, copy.length
 
@@ -672,7 +672,7 @@ class ForeignCopies:
         copy.failures = 1 if copy.steps + copy.length > 0 else copy.failures + 1
         copy.due = time.monotonic() + backoff(copy.failures)
         copy.asleep = self.at["down"][row] = True
-        if not self._told:  # to others it goes on showing its last observation
+        if not self._native:  # to others it goes on showing its last observation
             self.at["tries"][row] += 1
             for obs in self._obs:
                 obs[row] = 0
@@ -736,13 +736,13 @@ class ForeignCopies:
         """
         at, found = self.at, list[Told]()
         self._table.take(signatures)
-        if not self._told:
+        if not self._native:
             for copy in self.copies:
                 self._say(copy, copy.info)
         for copy in self.copies:
             row = copy.number
             said = at["told"][row] == APART
-            ended = self._told and at["kept"][row] and at["told_last"][row] == APART
+            ended = self._native and at["kept"][row] and at["told_last"][row] == APART
             if said or ended:
                 own = copy.shown if said else None, copy.final if ended else None
                 found.append((row, *own))

@@ -121,8 +121,8 @@ class ProcessDriver(CopyDriver):
         self._pending: list[Link] = []
         self._beginning: list[Link] = []  # beside those that step
         self._asked: list[Link] = []  # in the newest talk
-        self._own = Crowd(method) if crowd is None else None
-        self._crowd = crowd = crowd or self._own or Crowd(method)
+        self._owns_crowd = crowd is None
+        self._crowd = crowd = Crowd(method) if crowd is None else crowd
         crowd.claim(num_envs, name)
         try:
             self._done = Bell()
@@ -622,8 +622,8 @@ class ProcessDriver(CopyDriver):
         self._end()
         self.block.close()
         self._crowd.release(self.num_envs)
-        if self._own is not None:
-            self._own.close()
+        if self._owns_crowd:
+            self._crowd.close()
 
 
 def _end(links: list[Link], crowd: Crowd, done: Bell) -> None:
