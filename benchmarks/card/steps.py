@@ -24,7 +24,7 @@ from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.agents.ppo import torch_form
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.torch_form import Coefficients, Rows, TorchPPO, learn
-from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.agents.torch_agent import TorchGroup
 from slipstream.rl.nets.torch_device import device_of
 from slipstream.rl.nets.torch_distributions import distribution
 

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from slipstream.jit.gemm import add_product, add_transposed_product
-from slipstream.rl.experience.compiled import compile_loops, of_float32
+from slipstream.rl.compiled_loops import compile_loops, f4
 from slipstream.rl.nets.layers import block_rows
 
 _WORDS = 2**24  # 128 MiB an array: no cache holds it
@@ -87,7 +87,7 @@ class _Layers:
 
 def _libraries() -> dict[str, Callable[..., object]]:
     """What writes or adds a b to c, by the library's name."""
-    example = of_float32(2)
+    example = f4(2)
     loops = compile_loops(
         "bench", dict.fromkeys((add_product, add_transposed_product), (example,) * 3)
     )

@@ -27,7 +27,7 @@ class Acting(NamedTuple):
 
     Attributes:
         loop: compiled; ``loop(by, t, obs, mask, action, log_prob, out)`` acts at row t for all
-            copies at once, as the loops of `rl/nets/drawing.py` do.
+            copies at once, as the loops of `rl/nets/action_selection.py` do.
         by: its first argument, of the policy as it is now.
     """
 

@@ -27,8 +27,7 @@ from slipstream.kernels.fused import Acting, FusedLoop, RolloutRows
 from slipstream.kernels.loop import EPISODES, FAULT, FINALS, RESET
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import Episodes, Finals, VectorEnv, join_episodes, join_finals
-from slipstream.rl.agents.agent import Agent
-from slipstream.rl.agents.options import Learning
+from slipstream.rl.agents.agent import Agent, Learning
 from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout

@@ -12,11 +12,14 @@ from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.vector_env import join_finals, member_indices
 from slipstream.markets.synthetic import PlantedForex
-from slipstream.rl.experience.observed import observed_fields
-from slipstream.rl.experience.replay.kernel_fields import KernelFields, kept_of
 from slipstream.rl.experience.replay.plan import ReplayPlan, replay_bytes
 from slipstream.rl.experience.replay.replay import Replay
-from slipstream.rl.experience.replay.storage import DenseRows
+from slipstream.rl.experience.replay.state_storage import (
+    DenseRows,
+    KernelFields,
+    kept_of,
+    observed_fields,
+)
 from slipstream.rl.experience.rollout import Rollout
 
 KERNELS = Path(__file__).parents[2] / "engine/samples"

@@ -8,8 +8,8 @@ import pytest
 from slipstream.core.random import stream
 from slipstream.jit import draws
 from slipstream.jit.simd import cosine_of_turn, exp_2, log_2
-from slipstream.rl.experience.compiled import compile_loops
-from slipstream.rl.nets.sampling import draw_component, draw_components
+from slipstream.rl.compiled_loops import compile_loops
+from slipstream.rl.nets.action_selection import draw_component, draw_components
 
 
 @pytest.mark.parametrize(

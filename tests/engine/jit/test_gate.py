@@ -8,7 +8,7 @@ import numpy as np
 
 from slipstream.jit import gate as gates
 from slipstream.jit.gate import help_out, make_gate, share
-from slipstream.rl.experience.compiled import compile_loops, of_int64
+from slipstream.rl.compiled_loops import compile_loops, i8
 
 TASKS = 3
 
@@ -31,7 +31,7 @@ def help_along(gate, done):
 
 
 def test_every_task_is_done_once():
-    one = of_int64(1)
+    one = i8(1)
     functions = {lead: (one, one, one, 1), help_along: (one, one)}
     loops = compile_loops("gate_test", functions, {"work": note})
     rounds = 300

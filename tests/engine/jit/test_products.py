@@ -13,7 +13,7 @@ from slipstream.jit.gemm import (
     layer_product,
     transpose,
 )
-from slipstream.rl.experience.compiled import compile_loops
+from slipstream.rl.compiled_loops import compile_loops
 
 
 def multiply_add(a, b, c, out):

@@ -14,7 +14,7 @@ from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 from slipstream.rl.agents.discover import load_agent, load_config
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets.compiled import loops
+from slipstream.rl.nets.layers import loops
 from slipstream.rl.nets.policy_file import pack, unpack
 
 AGENTS = pytest.mark.parametrize("name", ["sac", "td3"])

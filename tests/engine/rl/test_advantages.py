@@ -1,16 +1,11 @@
 import numpy as np
 
+from slipstream.rl.compiled_loops import b1, compile_loops, f4, i8
 from slipstream.rl.experience.advantages import advantages as interpreted
-from slipstream.rl.experience.compiled import (
-    compile_loops,
-    of_bool,
-    of_float32,
-    of_int64,
-)
 
 COPIES = (
-    *(0, 1, of_float32(2), of_float32(2), of_bool(2), of_bool(2), of_bool(2)),
-    *(of_float32(1), of_int64(2), of_float32(1), of_float32(1), of_float32(2), of_float32(2)),
+    *(0, 1, f4(2), f4(2), b1(2), b1(2), b1(2)),
+    *(f4(1), i8(2), f4(1), f4(1), f4(2), f4(2)),
 )
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import slipstream
-from slipstream.rl.nets.adam import adam_step
-from slipstream.rl.nets.parameters import Parameters
+from slipstream.rl.nets.optimizer import Parameters, adam
 from slipstream.rl.nets.policy import Policy
 
 SOURCE = Path(slipstream.__file__).parent
@@ -62,7 +61,7 @@ def test_groups_have_optimisers_of_their_own():
             group.gradients[:] = 1.0
             group.steps += 1
             for m in range(2):
-                adam_step(group.arrays, m, 1.0, 0.1, 1e-8)
+                adam(group.arrays, m, 0, group.flat.shape[1], 1.0, 0.1, 1e-8)
     assert actor.steps.tolist() == [1, 1] and critic.steps.tolist() == [3, 3]
     np.testing.assert_allclose(actor.weights["w"], -0.1, rtol=1e-4)
     np.testing.assert_allclose(critic.weights["w"], -0.3, rtol=1e-4)

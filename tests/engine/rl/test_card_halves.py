@@ -10,7 +10,7 @@ from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.rl.agents import torch_agent
 from slipstream.rl.agents.ppo import torch_form
 from slipstream.rl.agents.ppo.config import PPOConfig
-from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.agents.torch_agent import TorchGroup
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
 

@@ -15,7 +15,7 @@ from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.torch_form import TorchPPO
 from slipstream.rl.agents.sac.config import SACConfig
 from slipstream.rl.agents.sac.torch_form import TorchSAC
-from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.agents.torch_agent import TorchGroup
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
 

@@ -7,14 +7,11 @@ import torch
 
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.ppo import ppo
-from slipstream.rl.agents.ppo.update import (
-    explained_variance,
-    member_gradient,
-    minibatch_normalisation,
-    pack_rows,
-)
-from slipstream.rl.experience.compiled import compile_loops
-from slipstream.rl.nets import compiled as nets_compiled
+from slipstream.rl.agents.ppo.losses import explained_variance, minibatch_normalisation, pack_rows
+from slipstream.rl.agents.ppo.update import member_gradient
+from slipstream.rl.compiled_loops import compile_loops
+from slipstream.rl.experience import scaling
+from slipstream.rl.nets import action_selection
 from slipstream.rl.nets.layers import BLOCK, hyperbolic_tangent
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.torch_distributions import Categorical, DiagonalGaussian, MultiCategorical
@@ -189,7 +186,7 @@ def test_sampled_choices_are_those_of_the_definition(masked):
     mask[..., [0, 2]] = True
     action, log_prob = np.zeros((105, 2), np.int64), np.zeros(105, np.float32)
     allowed = mask.reshape(105, 5) if masked else np.zeros((0, 0), bool)
-    nets_compiled.loops()["sample_choices"](
+    action_selection.loops()["sample_choices"](
         head, noise.reshape(3, -1), allowed, np.array([2, 3]), action, log_prob
     )
     distribution = MultiCategorical(
@@ -206,7 +203,9 @@ def test_sampled_gaussians_are_those_of_the_definition():
     noise = rng.standard_normal((3, 35, 2)).astype(np.float32)
     log_std = (0.5 * rng.standard_normal((3, 2))).astype(np.float32)
     action, log_prob = np.zeros((105, 2), np.float32), np.zeros(105, np.float32)
-    nets_compiled.loops()["sample_gaussian"](head, noise.reshape(3, -1), log_std, action, log_prob)
+    action_selection.loops()["sample_gaussian"](
+        head, noise.reshape(3, -1), log_std, action, log_prob
+    )
     distribution = DiagonalGaussian(torch.from_numpy(head[:, :35, :2]), torch.from_numpy(log_std))
     expected = distribution.sample(torch.from_numpy(noise))
     np.testing.assert_allclose(action, expected.view(105, 2), rtol=1e-5, atol=1e-6)
@@ -222,7 +221,7 @@ def test_scaled_rows_lie_by_member():
     limit = np.full((m, d), 1.5, np.float32)
     limit[:, 3] = np.inf  # a column that is not normalised
     out = np.zeros((m, 20, 8), np.float32)
-    nets_compiled.loops()["scale_rows"](obs, mean, inverse, limit, 2, out)
+    scaling.loops()["scale_rows"](scaling.Scale(mean, inverse, limit), obs, 2, out)
     expected = (obs.reshape(t, m, n, d) - mean[:, None]) * inverse[:, None]
     expected = (
         expected.clip(-limit[:, None], limit[:, None]).transpose(1, 0, 2, 3).reshape(m, t * n, d)

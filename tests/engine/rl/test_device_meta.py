@@ -21,7 +21,7 @@ from slipstream.rl.agents.sac.config import SACConfig
 from slipstream.rl.agents.sac.torch_form import TorchSAC
 from slipstream.rl.agents.td3.config import TD3Config
 from slipstream.rl.agents.td3.torch_form import TorchTD3
-from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.agents.torch_agent import TorchGroup
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
 

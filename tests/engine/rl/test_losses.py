@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.rl.agents.ppo.update import clipped_surrogate
+from slipstream.rl.agents.ppo.losses import clipped_surrogate
 
 
 @pytest.mark.parametrize(

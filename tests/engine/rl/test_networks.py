@@ -3,11 +3,10 @@ import pytest
 import torch
 
 from slipstream.jit.gemm import add_transposed_product
-from slipstream.rl.nets.convolution import ConvolutionalNetwork
 from slipstream.rl.nets.layers import BLOCK, add_columns, forward, keep_rows
 from slipstream.rl.nets.networks import MlpNetwork, input_width
-from slipstream.rl.nets.parameters import Parameters
-from slipstream.rl.nets.torch_networks import TorchImages
+from slipstream.rl.nets.optimizer import Parameters
+from slipstream.rl.nets.torch_networks import ConvolutionalNetwork, TorchImages
 
 
 def autograd_mlp(weights, name, x, activation):

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.rl.agents.ppo.update import Tally, apply_gradient
-from slipstream.rl.experience.compiled import compile_loops
-from slipstream.rl.nets.adam import LANES
-from slipstream.rl.nets.parameters import Parameters
+from slipstream.rl.agents.ppo.losses import APPROX_KL, STATISTICS
+from slipstream.rl.agents.ppo.update import Tally, begin_update
+from slipstream.rl.compiled_loops import compile_loops
+from slipstream.rl.nets.optimizer import LANES, Parameters, StepSettings, move_weights
 
 SHAPES = {"a.weight": (3, 5), "a.bias": (1, 5), "b": (7,)}
 
@@ -30,18 +30,25 @@ def set_gradients(parameters, seed, size=1.0):
             gradient[:] = size * draw.standard_normal(gradient.shape)
 
 
+def update(weights, statistics, tally, m):
+    if begin_update(weights, statistics, tally, m):
+        move_weights(weights, m, 0, weights.weights.shape[1], tally.settings)
+
+
 def step(parameters, rate=0.1, norm=np.inf, frozen=None, epsilon=1e-5, kl=0.0):
     """One update; returns what it was, with the gradients' norms as the last of the sums."""
     m = parameters.members
     epsilons = np.broadcast_to(np.asarray(epsilon, float), (m,)).copy()
     frozen = np.zeros(m, bool) if frozen is None else np.array(frozen)
-    limits = (np.full(m, rate), epsilons, np.full(m, norm), np.full(m, 0.5))
-    tally = Tally(*limits, frozen, np.zeros((m, 2)), np.zeros(m, np.int64), np.zeros(LANES))
-    loop = compile_loops(
-        "tally_test", {apply_gradient: (parameters.arrays, np.zeros((2, 1)), 0, tally, 0)}
-    )["apply_gradient"]
+    settings = StepSettings(np.full(m, rate), epsilons, np.full(m, norm))
+    sums, updates = np.zeros((m, len(STATISTICS) + 1)), np.zeros(m, np.int64)
+    tally = Tally(settings, np.full(m, 0.5), frozen, sums, updates, np.zeros((1, LANES)))
+    given = (parameters.arrays, np.zeros((2, len(STATISTICS))), tally, 0)
+    loop = compile_loops("tally_test", {update: given})["update"]
     for member, divergence in enumerate(np.broadcast_to(kl, m)):
-        loop(parameters.arrays, np.array([[0.0], [divergence]]), 0, tally, member)
+        statistics = np.zeros((2, len(STATISTICS)))
+        statistics[1, APPROX_KL] = divergence
+        loop(parameters.arrays, statistics, tally, member)
     return tally
 
 
@@ -94,7 +101,7 @@ def test_members_beyond_the_target_kl_are_frozen():
     assert tally.updates.tolist() == parameters.steps.tolist() == [1, 0, 1]
     assert np.array_equal(parameters.flat[1], before[1])
     assert (parameters.flat[[0, 2]] != before[[0, 2]]).any(1).all()
-    np.testing.assert_allclose(tally.sums[:2, 0], [0.4, 0.0])
+    np.testing.assert_allclose(tally.sums[:2, APPROX_KL], [0.4, 0.0])
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])

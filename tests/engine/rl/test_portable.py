@@ -26,7 +26,7 @@ from policy_samples import (
 
 from slipstream import portable
 from slipstream.core.storage import checkpoint
-from slipstream.rl.experience.compiled import compile_loops, of_float32
+from slipstream.rl.compiled_loops import compile_loops, f4
 from slipstream.rl.nets.layers import hyperbolic_tangent
 from slipstream.rl.nets.policy_file import pack, read_policy
 
@@ -171,7 +171,7 @@ def tangents(x, y):
 def test_the_tangent_is_the_compiled_one():
     x = np.concatenate([np.linspace(-12, 12, 200_001), [0.0, 1e-30, -1e-38, 3e38]]).astype("f4")
     theirs = np.zeros_like(x)
-    compile_loops("tangents", {tangents: (of_float32(1), of_float32(1))})["tangents"](x, theirs)
+    compile_loops("tangents", {tangents: (f4(1), f4(1))})["tangents"](x, theirs)
     with np.errstate(over="ignore"):
         assert np.array_equal(portable._tanh(x[None])[0], theirs)
 

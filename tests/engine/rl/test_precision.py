@@ -15,9 +15,8 @@ from slipstream.rl.agents.td3.config import TD3Config
 from slipstream.rl.agents.td3.torch_form import TorchTD3
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets import torch_products
-from slipstream.rl.nets.torch_networks import TorchMlp
-from slipstream.rl.nets.torch_products import BFLOAT16
+from slipstream.rl.nets import torch_networks
+from slipstream.rl.nets.torch_networks import BFLOAT16, TorchMlp
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
 
@@ -60,7 +59,7 @@ def test_products_are_summed_in_float32():
 @pytest.mark.parametrize("own", [False, True])
 def test_a_processors_own_products_are_those_made_of_float32(monkeypatch, own):
     """At these sizes a member's bits are its own, whoever is beside it."""
-    monkeypatch.setattr(torch_products, "calculates_bfloat16", lambda: own)
+    monkeypatch.setattr(torch_networks, "calculates_bfloat16", lambda: own)
     bias, x, weight = drawn(3, 1, 48), drawn(3, 40, 24) + 1, 0.1 * drawn(3, 24, 48) + 0.1
     factors = [t.requires_grad_() for t in (bias, x, weight)]
     found = BFLOAT16.dense(*factors)

@@ -9,10 +9,10 @@ import pytest
 from slipstream.jit.simd import least_of, place_of, sum_of
 from slipstream.kernels.spec import Spec
 from slipstream.kernels.vector_env import Finals
-from slipstream.rl.experience.compiled import compile_loops, of_float32, of_float64, of_int64
+from slipstream.rl.compiled_loops import compile_loops, f4, f8, i8
 from slipstream.rl.experience.replay.plan import ReplayPlan
 from slipstream.rl.experience.replay.replay import Replay
-from slipstream.rl.experience.replay.sampling import power
+from slipstream.rl.experience.replay.ring import power
 from slipstream.rl.experience.replay.tree import (
     find_leaves,
     rebuild,
@@ -187,8 +187,8 @@ def test_sixteen_numbers_at_once_are_those_of_the_definition():
         "sixteen_test",
         {
             find_sixteen: (
-                *(of_float32(1), of_float32(1), of_float32(1), of_float32(1)),
-                *(of_int64(1), of_float64(1)),
+                *(f4(1), f4(1), f4(1), f4(1)),
+                *(i8(1), f8(1)),
             )
         },
     )["find_sixteen"]

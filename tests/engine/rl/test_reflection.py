@@ -9,9 +9,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.kernels.spec import Reflection, Spec
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.sac.config import SACConfig
-from slipstream.rl.experience.replay.compiled import loops
-from slipstream.rl.experience.replay.gather import Batch
-from slipstream.rl.experience.replay.reflection import NOTHING, signs_of
+from slipstream.rl.experience.replay.ring import NOTHING, Batch, loops, signs_of
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard

@@ -6,12 +6,14 @@ import torch
 
 from slipstream.core.random import word
 from slipstream.jit import draws
-from slipstream.rl.nets import torch_draws
+from slipstream.rl.nets import torch_distributions
 
 
 def test_words_are_equal_bit_for_bit(device):
     keys = draws.member_keys([0, 1, 2**63 + 5], draws.ACT, 12345)
-    ours = torch_draws.words(torch_draws.keys_of(keys, torch.device(device)), 2**40 + 3, 5000).cpu()
+    ours = torch_distributions.words(
+        torch_distributions.keys_of(keys, torch.device(device)), 2**40 + 3, 5000
+    ).cpu()
     places = np.arange(5000, dtype=np.uint64) + np.uint64(2**40 + 3)
     with np.errstate(over="ignore"):
         expected = np.stack([word(key, places) for key in keys])
@@ -25,7 +27,7 @@ def test_noise_is_that_of_the_compiled_draws(kind, device):
     keys = draws.member_keys(range(4), draws.ACT, 7)
     expected = np.zeros((4, 3000), np.float32)
     getattr(draws, f"fill_{kind}")(keys, 11, expected)
-    streams = torch_draws.keys_of(keys, torch.device(device))
-    ours = getattr(torch_draws, kind)(streams, 11, 3000).cpu().numpy()
+    streams = torch_distributions.keys_of(keys, torch.device(device))
+    ours = getattr(torch_distributions, kind)(streams, 11, 3000).cpu().numpy()
     np.testing.assert_array_max_ulp(ours, expected, 1)
     assert (ours == expected).mean() > 0.999

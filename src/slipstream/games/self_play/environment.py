@@ -45,13 +45,7 @@ from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.loop import book_dtype
 from slipstream.kernels.spec import Metric, Spec
 from slipstream.kernels.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
-from slipstream.rl.experience.compiled import (
-    compile_loops,
-    of_bool,
-    of_float32,
-    of_float64,
-    of_int64,
-)
+from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
@@ -424,10 +418,10 @@ def seat_choices(seat: Any, actions: Any, joint: Any) -> None:
 
 
 _KEYS = np.zeros(1, np.uint64)
-_ROWS, _LINE, _NUMBERS = of_float32(2), of_float32(1), of_int64(1)
+_ROWS, _LINE, _NUMBERS = f4(2), f4(1), i8(1)
 _NETWORKS = SeatNetworks(
     weights=_ROWS,
-    table=of_int64(2),
+    table=i8(2),
     relu=True,
     drawn=True,
     squashed=True,
@@ -445,8 +439,8 @@ _NETWORKS = SeatNetworks(
     space=_LINE,
 )
 _TABLE = SeatTable(
-    obs=of_float32(3),
-    mask=of_bool(3),
+    obs=f4(3),
+    mask=b1(3),
     seat=_NUMBERS,
     network=_NUMBERS,
     noise=_KEYS,
@@ -454,19 +448,19 @@ _TABLE = SeatTable(
     order=_NUMBERS,
     first=_NUMBERS,
 )
-_SEATS = Seats(of_int64(1), of_int64(1), of_int64(1), _KEYS)
-_DRAW = Draw(0, of_float64(1), of_float64(2), of_int64(2), 0)
+_SEATS = Seats(i8(1), i8(1), i8(1), _KEYS)
+_DRAW = Draw(0, f8(1), f8(2), i8(2), 0)
 
 # The arguments of every loop, as examples of their types; arrays are C-contiguous.
 _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
-    act_boxes: (_NETWORKS, _TABLE, of_float32(3)),
-    act_choices: (_NETWORKS, _TABLE, of_int64(3)),
-    random_boxes: (_NETWORKS, _TABLE, of_float32(3)),
-    random_choices: (_NETWORKS, _TABLE, of_int64(3)),
-    draw_seats: (_DRAW, of_int64(1), np.zeros(1, book_dtype(2)), _SEATS),
-    show_seat: (_NUMBERS, of_float32(3), of_bool(3), _ROWS, _ROWS, of_bool(2), _LINE),
-    seat_boxes: (of_int64(1), of_float32(2), of_float32(3)),
-    seat_choices: (of_int64(1), of_int64(2), of_int64(3)),
+    act_boxes: (_NETWORKS, _TABLE, f4(3)),
+    act_choices: (_NETWORKS, _TABLE, i8(3)),
+    random_boxes: (_NETWORKS, _TABLE, f4(3)),
+    random_choices: (_NETWORKS, _TABLE, i8(3)),
+    draw_seats: (_DRAW, i8(1), np.zeros(1, book_dtype(2)), _SEATS),
+    show_seat: (_NUMBERS, f4(3), b1(3), _ROWS, _ROWS, b1(2), _LINE),
+    seat_boxes: (i8(1), f4(2), f4(3)),
+    seat_choices: (i8(1), i8(2), i8(3)),
 }
 
 

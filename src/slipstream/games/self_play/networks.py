@@ -20,12 +20,12 @@ from slipstream.core.extras import require
 from slipstream.jit.draws import gumbel_at, normal64_at, uniform_at
 from slipstream.jit.memory import zeros
 from slipstream.kernels.spec import Spec
+from slipstream.rl.experience.scaling import scale_row
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.layers import BLOCK, INPUTS, LINE, OUTPUTS, PLACE, forward
 from slipstream.rl.nets.networks import Mlp, MlpNetwork
-from slipstream.rl.nets.parameters import Parameters
+from slipstream.rl.nets.optimizer import Parameters
 from slipstream.rl.nets.policy import Policy
-from slipstream.rl.nets.sampling import scale_row
 
 
 class SeatNetworks(NamedTuple):
@@ -111,7 +111,7 @@ def forward_block(by: Any, k: int, at: Any, begin: int, end: int) -> int:
     for r in range(rows):
         e = at.order[begin + r]
         seen = at.obs[e, 1 - at.seat[e]]
-        scale_row(seen, by.mean[k], by.inverse_std[k], by.limit[k], by.x[r])
+        scale_row(by, k, seen, by.x[r])
     forward(by.weights[k], by.table, by.relu, by.x[:rows], by.space)
     return rows * int(by.table[len(by.table) - 1, PLACE])
 

@@ -1,33 +1,114 @@
 """The contract of an algorithm: two classes, in a file of this folder or of your own.
 
-`Config` says what a user may write under `agent:`, and what follows from it and from N, the copies
-per member; `Agent`, made as ``Agent(config, specs, seeds, num_envs)``, acts and learns. M members
-share an agent and never mix: a member's bits follow from its seed, its settings and its experience
-alone. No more is known of an algorithm outside `rl/agents/`, but what `options.py` lets it add.
+`Config` declares what a user may write under `agent:`, and what follows from it and from N, the
+copies per member; `Agent`, made as ``Agent(config, specs, seeds, num_envs)``, acts and learns. M
+members share an agent and never mix: a member's weights depend only on its own seed, settings and
+experience, bit for bit. No more is known of an algorithm outside `rl/agents/`.
+
+Abstract methods are required. Every other one has a default that works, and is what an algorithm
+may add: acting in compiled code, sizes for `num_envs: auto` and studies, threads of a lone member.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from slipstream.rl.agents.options import AgentOptions, ConfigOptions
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.config import Config
+from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from slipstream.jit.gate import RunTasks
+    from slipstream.kernels.fused import Acting
     from slipstream.kernels.spec import Spec
     from slipstream.rl.experience.replay.plan import ReplayPlan
     from slipstream.rl.experience.replay.replay import Replay
     from slipstream.rl.experience.rollout import Rollout
     from slipstream.rl.nets.policy import Policy
 
+_Joined = TypeVar("_Joined", bound="MemberConfig")
 
-class AgentConfig(ConfigOptions):
-    """Base of `Config`, whose fields are what a user may write; see also `options.py`."""
+
+class MemberConfig(Config):
+    """Settings of M members.
+
+    Attributes:
+        PER_MEMBER: fields that may list one number for each member; all others are the same for
+            members that are trained side by side.
+    """
+
+    PER_MEMBER: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What members must have in common to be trained side by side, as plain values."""
+        values = self.model_dump(mode="json")
+        return {name: value for name, value in values.items() if name not in self.PER_MEMBER}
+
+    def per_member(self, name: str, members: int, default: float = np.inf) -> NDArray[np.float64]:
+        """Field `name` as float64 [M]; `default` where it is null.
+
+        Raises:
+            ConfigError: when a list has another length.
+        """
+        self.check_length(name, members)
+        value = getattr(self, name)
+        if value is None:
+            return np.full(members, default)
+        return np.broadcast_to(np.asarray(value, np.float64), (members,)).copy()
+
+    def check_length(self, name: str, members: int) -> None:
+        """Refuses a list in field `name` of another length; nothing is allocated.
+
+        Raises:
+            ConfigError: with both numbers.
+        """
+        value = getattr(self, name)
+        if isinstance(value, tuple) and len(value) != members:
+            raise ConfigError(
+                f"`agent.{name}` lists {len(value)} numbers for {members} members. "
+                "Give one number, or one for each member."
+            )
+
+    def select(self, members: slice | Iterable[int], total: int) -> Self:
+        """The config of some of `total` members: nothing but their lists changes."""
+        chosen = list(range(total))[members] if isinstance(members, slice) else list(members)
+        changes = {}
+        for name in self.PER_MEMBER:
+            if isinstance(getattr(self, name), tuple):
+                column = self.per_member(name, total)
+                changes[name] = tuple(float(column[m]) for m in chosen)
+        return self.model_copy(update=changes)
+
+    @staticmethod
+    def join(configs: Sequence[_Joined]) -> _Joined:
+        """One config of members of equal `shape`: its lists have a number for each."""
+        changes: dict[str, Any] = {}
+        for name in configs[0].PER_MEMBER:
+            if any(getattr(config, name) is not None for config in configs):
+                values = [config.per_member(name, 1) for config in configs]
+                changes[name] = tuple(float(value[0]) for value in values)
+        return configs[0].model_copy(update=changes)
+
+
+class AgentConfig(MemberConfig):
+    """Base of `Config`, whose fields are what a user may write.
+
+    Attributes:
+        LENGTHS: fields that `iteration_steps` follows from.
+        SIZES: fields that `bytes` follows from.
+        FITTED: sizes that `fit` makes agree; those that are no fields are for searches only.
+        MOST_COPIES: the most copies of a member that `num_envs: auto` chooses; None: no bound.
+    """
+
+    LENGTHS: ClassVar[tuple[str, ...]] = ()
+    SIZES: ClassVar[tuple[str, ...]] = ()
+    FITTED: ClassVar[tuple[str, ...]] = ()
+    MOST_COPIES: ClassVar[int | None] = None
 
     @abstractmethod
     def iteration_steps(self, num_envs: int) -> int:
@@ -60,8 +141,64 @@ class AgentConfig(ConfigOptions):
         """What is kept of each member, and when it learns from it; None: it wants rollouts."""
         return None
 
+    def check_spaces(self, spec: Spec) -> None:
+        """Refuses an environment that the agent cannot act in.
 
-class Agent(AgentOptions, ABC):
+        Raises:
+            ConfigError: with agents that can.
+        """
+
+    def parts(self, num_envs: int) -> int:
+        """Tasks that may run side by side for a lone member."""
+        return 1
+
+    def give_way(self, num_envs: int, given: Container[str]) -> Self:
+        """The config without suggested sizes that do not fit; those `given` are the user's."""
+        return self
+
+    def among_many(self, given: Container[str]) -> Self:
+        """The config of a study's member, of which hundreds are saved again and again.
+
+        Args:
+            given: names of fields that are the user's, which stay.
+        """
+        return self
+
+    def fit(self, sizes: dict[str, Any], num_envs: int) -> tuple[str, ...]:
+        """Makes sizes that a study suggests agree, in place; this config has what they lack.
+
+        Args:
+            sizes: by name, some of FITTED; only fields are left of them.
+            num_envs: N.
+
+        Returns:
+            Sentences about what was rounded.
+        """
+        return ()
+
+
+def _alone(task: Callable[[], None], run_tasks: RunTasks) -> None:
+    task()
+
+
+class Learning(NamedTuple):
+    """What learns from a replay in compiled code.
+
+    Attributes:
+        loop: compiled; ``loop(feed, by, ring, store, updates)`` makes updates [M] of each member;
+            see `ReplayLoops` for `store`.
+        feed, by: its first arguments, as they are now; by reference.
+        share: runs a task that calls `loop`; other threads of the RunTasks may take part in its
+            updates.
+    """
+
+    loop: Any
+    feed: Any
+    by: Any
+    share: Callable[[Callable[[], None], RunTasks], None] = _alone
+
+
+class Agent(ABC):
     """M members that act, and learn from their experience.
 
     Attributes:
@@ -70,12 +207,14 @@ class Agent(AgentOptions, ABC):
         state_version: goes up when `state_dict` changes its meaning: older runs are not resumed.
         policy: of all members; what is exported.
         members: M.
+        parts: ranges of a lone member's copies that may act, and learn, side by side.
     """
 
     wants: ClassVar[Literal["rollout", "replay"]] = "rollout"
     state_version: ClassVar[int] = 2  # columns that are not normalised are not clipped
     policy: Policy
     members: int
+    parts: int = 1
 
     @abstractmethod
     def __init__(
@@ -124,3 +263,41 @@ class Agent(AgentOptions, ABC):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from `state_dict()`."""
+
+    def drain_notes(self) -> list[str]:
+        """Sentences about how it calculates from now on, each told once."""
+        return []
+
+    def acting(self, lo: int = 0, hi: int | None = None) -> Acting | None:
+        """The compiled counterpart of `act` for every row of environments lo..hi.
+
+        Asked once before any state is loaded, so that all is compiled together, and once for every
+        block of experience; None where only `act` can.
+        """
+        return None
+
+    def halves(self) -> list[tuple[int, int]]:
+        """Ranges lo..hi of environments to step in turn: a card acts for one meanwhile.
+
+        None where `act` is to be called for all at once.
+        """
+        return []
+
+    def begin_act(
+        self, experience: Rollout, t: int, lo: int, hi: int
+    ) -> Callable[[], NDArray[Any]]:
+        """Begins to act for one of the `halves`.
+
+        Returns:
+            What waits for it and does the rest of `act`. It returns what environments receive,
+            [E, K], where rows lo..hi are valid until it is called for them again.
+        """
+        raise NotImplementedError  # of an agent that has halves
+
+    def learning(self, replay: Replay) -> Learning | None:
+        """The compiled counterpart of `learn`.
+
+        Asked once before any state is loaded, so that all is compiled together, and once for every
+        iteration; None where only `learn` can.
+        """
+        return None

@@ -13,7 +13,7 @@ from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.agent import Agent
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.experience.scaling import RewardScale
-from slipstream.rl.nets.parameters import Parameters
+from slipstream.rl.nets.optimizer import Parameters
 from slipstream.rl.nets.policy import Policy
 
 

@@ -1,17 +1,126 @@
-"""Running scales of rewards and observations, one per member, kept in float64."""
+"""Running scales of observations and rewards, one per member, from statistics in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.rl.experience.compiled import loops
+from slipstream.kernels.spec import Spec
+from slipstream.rl.compiled_loops import Loops, b1, f4, f8
+from slipstream.rl.experience.rollout import Rollout
 
 _LARGEST = 10.0  # a scaled reward, at most: the bound of OpenAI Baselines' VecNormalize, not cut
 _QUIET = np.errstate(over="ignore", invalid="ignore")  # a sick member is noticed by its gradient
+LIMIT = 10.0  # normalised columns are clipped to +- this, as by SB3's VecNormalize
+
+
+def column_moments(rows: Any, valid: Any, count: Any, mean: Any, m2: Any) -> None:
+    """Mean and sum of squared deviations of each member's valid rows, in float64.
+
+    Member by member and in the order of time, so that a member's bits depend on no other's.
+
+    Args:
+        rows: float32 [T, M * N, D]; valid: bool [T, M * N].
+        count: float64 [M], mean, m2: float64 [M, D]; written.
+    """
+    members, width = mean.shape
+    copies = rows.shape[1] // members
+    for m in range(members):
+        centre, square = mean[m], m2[m]
+        n = 0.0
+        for j in range(width):
+            centre[j] = 0.0
+            square[j] = 0.0
+        for t in range(rows.shape[0]):
+            for e in range(m * copies, (m + 1) * copies):
+                if valid[t, e]:
+                    row = rows[t, e]
+                    n += 1.0
+                    for j in range(width):
+                        centre[j] += float(row[j])
+        count[m] = n
+        for j in range(width):
+            centre[j] = centre[j] / max(n, 1.0)
+        for t in range(rows.shape[0]):
+            for e in range(m * copies, (m + 1) * copies):
+                if valid[t, e]:
+                    row = rows[t, e]
+                    for j in range(width):
+                        deviation = float(row[j]) - centre[j]
+                        square[j] += deviation * deviation
+
+
+def discounted_returns(
+    reward: Any, ended: Any, valid: Any, gamma: Any, carried: Any, out: Any
+) -> None:
+    """R_t = gamma R_{t-1} + r_t along every environment, begun anew after an episode's end.
+
+    Args:
+        reward: float32 [T, E]; ended, valid: bool [T, E]; gamma: float32 [E].
+        carried: float32 [E], R of the step before; changed to that of the last step.
+        out: float32 [T, E], written.
+    """
+    for t in range(reward.shape[0]):
+        for e in range(reward.shape[1]):
+            r = reward[t, e] if valid[t, e] else 0.0
+            out[t, e] = gamma[e] * carried[e] + r
+            carried[e] = 0.0 if ended[t, e] else out[t, e]
+
+
+class Scale(NamedTuple):
+    """Scale of observations as loops take it; see `ObservationScale` and `scale_row`."""
+
+    mean: NDArray[np.float32]
+    inverse_std: NDArray[np.float32]
+    limit: NDArray[np.float32]
+
+
+SCALE = Scale(f4(2), f4(2), f4(2))  # an example of its type
+
+
+def scale_row(scale: Any, m: int, row: Any, out: Any) -> None:
+    """Scale an observation [D] of member m into the first D places of `out`.
+
+    out = clip((row - mean) * inverse_std, +-limit)
+
+    Args:
+        scale: Scale.
+    """
+    mean, inverse_std, limit = scale.mean[m], scale.inverse_std[m], scale.limit[m]
+    for j in range(len(mean)):
+        out[j] = min(max((row[j] - mean[j]) * inverse_std[j], -limit[j]), limit[j])
+
+
+def scale_rows(scale: Any, obs: Any, begin: int, out: Any) -> None:
+    """Scale observations into rows of their member: out[m, begin + t N + n] for obs[t, m N + n].
+
+    Args:
+        scale: Scale; obs: float32 [T, M * N, D].
+        begin: first row; out: float32 [M, >= begin + T N, >= D], written.
+    """
+    members = len(scale.mean)
+    copies = obs.shape[1] // members
+    for t in range(obs.shape[0]):
+        for m in range(members):
+            for n in range(copies):
+                scale_row(scale, m, obs[t, m * copies + n], out[m, begin + t * copies + n])
+
+
+@functools.cache
+def loops() -> Loops:
+    """Compiled forms of the functions above, by their names."""
+    return Loops(
+        "experience",
+        {
+            column_moments: (f4(3), b1(2), f8(1), f8(2), f8(2)),
+            discounted_returns: (f4(2), b1(2), b1(2), f4(1), f4(1), f4(2)),
+            scale_rows: (SCALE, f4(3), 0, f4(3)),
+        },
+    )
 
 
 class RunningMoments:
@@ -68,6 +177,94 @@ class RunningMoments:
         self.count[:] = state["count"]
         self.mean[:] = state["mean"]
         self.m2[:] = state["m2"]
+
+
+class ObservationScale:
+    """(x - mean) / std per member and column, clipped to +-10 if the column is normalised.
+
+    Columns that the environment knows beforehand (`Spec.fixed_mean`, not NaN) keep that scale. The
+    others use the statistics of the rollouts seen so far. If `running` is false, the network
+    receives them unchanged and unclipped. The scale changes only in `learn`: while a rollout is
+    collected and in evaluation it is frozen.
+
+    Args:
+        specs: one per member.
+        running: keep statistics for the columns that are not fixed.
+
+    Attributes:
+        mean, inverse_std: float32 [M, D], in use now.
+        limit: float32 [M, D], bound of each scaled column; infinity if it is not normalised.
+    """
+
+    def __init__(self, specs: Sequence[Spec], running: bool) -> None:
+        width = int(np.prod(specs[0].observation_shape))
+        nothing = np.full(width, np.nan, np.float32)
+        mean = np.stack([nothing if s.fixed_mean is None else s.fixed_mean.ravel() for s in specs])
+        std = np.stack([nothing if s.fixed_std is None else s.fixed_std.ravel() for s in specs])
+        self._fixed_mean, self._fixed_std = mean.astype(np.float64), std.astype(np.float64)
+        self._free = np.isnan(self._fixed_mean) | np.isnan(self._fixed_std)
+        self.running = running
+        self.moments = RunningMoments(len(specs), width)
+        self.limit: NDArray[np.float32] = np.full(mean.shape, LIMIT, np.float32)
+        self._refresh()
+
+    @np.errstate(over="ignore", invalid="ignore")  # a sick member is noticed by its gradient
+    def _refresh(self) -> None:
+        mean = np.where(self._free, self.moments.mean, self._fixed_mean)
+        std = np.where(self._free, self.moments.std, self._fixed_std)
+        # A column that never moved carries no information: leave its size alone.
+        std = np.where(std < 1e-6, 1.0, std)
+        self.mean: NDArray[np.float32] = mean.astype(np.float32)
+        self.inverse_std: NDArray[np.float32] = (1.0 / std).astype(np.float32)
+        self.limit[:] = np.where(self._free & (not self.running), np.inf, LIMIT)
+
+    @property
+    def arrays(self) -> Scale:
+        """The scale in use now, for compiled loops."""
+        return Scale(self.mean, self.inverse_std, self.limit)
+
+    def apply(self, obs: NDArray[np.float32], out: NDArray[np.float32], begin: int = 0) -> None:
+        """Writes scaled rows, by member: out[m, begin + t N + n] for obs[t, m N + n].
+
+        Args:
+            obs: [T, M N, *shape]; out: [M, rows, >= D]; columns beyond D are left alone.
+            begin: first row to write.
+        """
+        flat = obs.reshape(obs.shape[0], obs.shape[1], len(self.mean[0]))  # T may be 0
+        loops()["scale_rows"](self.arrays, flat, begin, out)
+
+    def prepare(self) -> None:
+        """Compiles what `learn` needs, where that was never done."""
+        if self._learns:
+            self.moments.prepare()
+
+    @property
+    def _learns(self) -> bool:
+        return self.running and bool(self._free.any())
+
+    def learn(self, rollout: Rollout) -> None:
+        """Takes a rollout's valid observations into the statistics."""
+        if self._learns:
+            t, e = rollout.valid.shape
+            self.moments.merge(rollout.obs[:t].reshape(t, e, -1), rollout.valid)
+            self._refresh()
+
+    def hold(self, mean: NDArray[np.float32], inverse_std: NDArray[np.float32]) -> None:
+        """Scale by these [M, D] from now on, and stop learning; `limit` stays as it is."""
+        self.mean[:], self.inverse_std[:], self.running = mean, inverse_std, False
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Statistics and the fixed columns, member axis first."""
+        fixed = {"fixed_mean": self._fixed_mean.copy(), "fixed_std": self._fixed_std.copy()}
+        return {**self.moments.state_dict(), **fixed}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from `state_dict()`."""
+        self._fixed_mean[:] = state["fixed_mean"]
+        self._fixed_std[:] = state["fixed_std"]
+        self._free = np.isnan(self._fixed_mean) | np.isnan(self._fixed_std)
+        self.moments.load_state_dict(state)
+        self._refresh()
 
 
 class RewardScale:

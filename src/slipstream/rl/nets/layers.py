@@ -1,12 +1,13 @@
 """Fully connected layers of one member on a block of rows, forward and backward.
 
-Plain loops that `compiled.py` compiles. A network is a table, int64 [L, 7] with a line for each
+Plain loops. A network is a table, int64 [L, 7] with a line for each
 layer, and lies in the member's row of weights. Rows pass in blocks (`block_rows`), so that what a
 block leaves on its way stays in the processor's nearest memory.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from slipstream.jit.gemm import (
     transpose,
 )
 from slipstream.jit.memory import matrix
+from slipstream.rl.compiled_loops import Loops, f4, i8
 
 BLOCK = 64  # rows
 # Outputs of a layer, from which on its weights are read once for so many times BLOCK rows: weights
@@ -262,3 +264,11 @@ def forward_members(weights: Any, table: Any, relu: bool, x: Any, space: Any, ou
             for r in range(rows):
                 for j in range(width):
                     out[m, first + r, j] = y[r * width + j]
+
+
+@functools.cache
+def loops() -> Loops:
+    """Compiled form of `forward_members`, by its name."""
+    apart = np.zeros((2, 2, 2), np.float32)[:, :1]  # rows of members that lie apart
+    examples = (f4(2), i8(2), True, apart, f4(1), f4(3))
+    return Loops("nets", {forward_members: examples})

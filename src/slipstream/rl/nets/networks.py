@@ -17,9 +17,8 @@ from slipstream.core.random import word
 from slipstream.jit import draws
 from slipstream.jit.gemm import COLUMNS
 from slipstream.jit.memory import zeros
-from slipstream.rl.nets.compiled import loops
-from slipstream.rl.nets.layers import BLOCK, INPUTS, OUTPUTS, WEIGHT
-from slipstream.rl.nets.parameters import Views, places
+from slipstream.rl.nets.layers import BLOCK, INPUTS, OUTPUTS, WEIGHT, loops
+from slipstream.rl.nets.optimizer import Views, places
 
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 _LEFT_OUT: ContextVar[bool] = ContextVar("left out", default=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,16 +17,21 @@ from slipstream.core.extras import require
 from slipstream.core.text import Summarised
 from slipstream.jit import draws
 from slipstream.jit.memory import zeros
+from slipstream.kernels.forms import (
+    KEY,
+    ActionForm,
+    MisfitError,
+    ObservationForm,
+    action_form,
+    observation_form,
+)
 from slipstream.kernels.spec import Spec
+from slipstream.rl.experience.scaling import ObservationScale
+from slipstream.rl.nets.action_selection import Decider, Sampler, loops
 from slipstream.rl.nets.actions import ActionMap, Head
-from slipstream.rl.nets.compiled import loops
-from slipstream.rl.nets.drawing import Sampler
 from slipstream.rl.nets.layers import BLOCK
-from slipstream.rl.nets.modes import Decider
-from slipstream.rl.nets.native import Native
 from slipstream.rl.nets.networks import Activation, MlpNetwork, Network, input_width
-from slipstream.rl.nets.observations import ObservationScale
-from slipstream.rl.nets.parameters import Parameters
+from slipstream.rl.nets.optimizer import Parameters
 
 _ACTORS = 8  # numbers of rows that buffers are kept for
 _DRAWN = {"logits": "draw_choices", "gaussian": "draw_boxes", "squashed_gaussian": "draw_squashed"}
@@ -272,7 +278,7 @@ def network_of(
     """
     if image:
         require("torch", "A network for images", "torch")
-        from slipstream.rl.nets.convolution import ConvolutionalNetwork
+        from slipstream.rl.nets.torch_networks import ConvolutionalNetwork
 
         c, h, w = shape
         return ConvolutionalNetwork((c, h, w), widths[-1], actions.head_width)
@@ -339,9 +345,7 @@ class Actor:
             table=network.tables[0],
             relu=network.activation == "relu",
             squashed=policy.actions.squashed,
-            mean=scale.mean,
-            inverse_std=scale.inverse_std,
-            limit=scale.limit,
+            scale=scale.arrays,
             sizes=sizes,
             start=start,
             half=half,
@@ -398,7 +402,7 @@ class Actor:
 
     @property
     def draw(self) -> Any:
-        """The compiled loop that takes a `sampler`; see `rl/nets/drawing.py`."""
+        """The compiled loop that takes a `sampler`; see `rl/nets/action_selection.py`."""
         return self._loops[_DRAWN[self._policy.actions.head]]
 
     def sample(
@@ -448,3 +452,122 @@ class Actor:
                 f"A policy with the head {policy.actions.head} is not drawn from in this "
                 "version: act with deterministic=True."
             )
+
+
+@dataclass(frozen=True)
+class Native:
+    """Turns what the environment shows into rows [M * R, ...], and rows of actions back.
+
+    Attributes:
+        observed, acted: forms of the spaces.
+        members: M.
+        sizes: choices of each component of an action, () for a Box.
+        masked: the environment says which choices are allowed, and the policy must be told.
+    """
+
+    observed: ObservationForm
+    acted: ActionForm
+    members: int
+    sizes: tuple[int, ...]
+    masked: bool = False
+
+    @classmethod
+    def of(cls, spec: Spec, members: int, sizes: tuple[int, ...]) -> Native:
+        """Forms of an environment's own observations and actions."""
+        return cls(observation_form(spec), action_form(spec), members, sizes, bool(spec.masked))
+
+    def rows(self, obs: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
+        """Rows [M * R, *shape] and the axes before an observation's own, () for a single one.
+
+        Raises:
+            ConfigError: another form, or NaN.
+        """
+        members = self.members
+        axes = "the members first, then the batch axis" if members > 1 else "the batch axis first"
+        try:
+            rows, lead = self.observed.rows(obs)
+        except MisfitError as error:
+            raise ConfigError(
+                f"The policy was given {error}. It takes one observation ({self.observed.words}) "
+                f"or a batch of them, {axes}, as the environment shows them: neither flattened nor "
+                "scaled."
+            ) from None
+        if len(lead) > (2 if members > 1 else 1) or (members > 1 and lead[:1] != (members,)):
+            raise ConfigError(
+                f"The policy was given observations with the axes {lead} before their own "
+                f"{rows.shape[len(lead) :]}, and it has {members} member(s): give one observation "
+                f"or a batch, {axes}."
+            )
+        rows = np.ascontiguousarray(rows.reshape(-1, *self.observed.shape))
+        if not np.isfinite(rows).all():
+            raise ConfigError(
+                "The policy was given an observation with NaN or infinity in it; an action for it "
+                "would mean nothing. Mend what made the observation."
+            )
+        return rows, lead
+
+    def offered(self, obs: Any) -> Any:
+        """Return the mask that is a part of observations; None if the policy needs none."""
+        if not self.masked:
+            return None
+        if isinstance(obs, list):
+            parts = [self.offered(one) for one in obs]
+            return None if any(part is None for part in parts) else np.stack(parts)
+        return np.asarray(obs[KEY]) > 0 if isinstance(obs, Mapping) and KEY in obs else None
+
+    def allowed(self, mask: Any, lead: tuple[int, ...], rows: int) -> NDArray[np.bool_] | None:
+        """A mask as rows [M * R, choices]; None where all choices are allowed.
+
+        Raises:
+            ConfigError: it is missing, of another form, or allows nothing.
+        """
+        choices = sum(self.sizes)
+        if mask is None:
+            if self.masked:
+                raise ConfigError(
+                    "This policy was trained with a mask of allowed choices and does not act "
+                    f"without one: give mask=, bool of shape {(*lead, choices)} (`env.mask` of "
+                    "slipstream.make_vec)."
+                )
+            return None
+        if not choices:
+            raise ConfigError(
+                "This policy acts in a Box, of which nothing can be masked: leave `mask` out."
+            )
+        allowed = np.asarray(mask)
+        if allowed.shape != (*lead, choices) or allowed.dtype.kind not in "biu":
+            raise ConfigError(
+                f"`mask` must be bool of shape {(*lead, choices)}, the batch axis first; it is "
+                f"{allowed.dtype} of shape {allowed.shape}."
+            )
+        allowed = np.ascontiguousarray(allowed.reshape(rows, choices), np.bool_)
+        some = np.logical_or.reduceat(allowed, np.cumsum([0, *self.sizes[:-1]]), axis=1)
+        if not some.all():
+            row, part = (int(i) for i in np.argwhere(~some)[0])
+            which = f", component {part}" if len(self.sizes) > 1 else ""
+            raise ConfigError(
+                f"`mask` allows nothing in row {row}{which}; at least one choice must be allowed."
+            )
+        return allowed
+
+    def actions(self, rows: NDArray[Any], lead: tuple[int, ...]) -> Any:
+        """Actions [*lead, ...] of the environment's own space for rows [M * R, K]."""
+        return self.acted.native(rows.reshape(*lead, rows.shape[-1]))
+
+    def description(self) -> dict[str, Any]:
+        """JSON-able form, for a policy's manifest."""
+        return {
+            "observation": self.observed.description,
+            "layout": self.observed.layout,
+            "action": self.acted.description,
+            "masked": self.masked,
+        }
+
+    def with_description(self, description: Mapping[str, Any]) -> Native:
+        """A copy whose outside is as a manifest describes it; its rows stay."""
+        return replace(
+            self,
+            observed=ObservationForm(description["observation"], description["layout"]),
+            acted=ActionForm(description["action"], self.acted.start),
+            masked=bool(description["masked"]),
+        )

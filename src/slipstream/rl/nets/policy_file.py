@@ -24,9 +24,9 @@ from slipstream.core.version import __version__
 from slipstream.kernels.forms import ObservationForm, check_description, leaves_of
 from slipstream.kernels.spec import Spec
 from slipstream.rl.best_policies import BEST, BestPolicies
+from slipstream.rl.experience.scaling import LIMIT
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.networks import Activation, MlpNetwork, Network, left_out
-from slipstream.rl.nets.observations import LIMIT
 from slipstream.rl.nets.policy import Policy, network_of
 
 FORMAT = 2

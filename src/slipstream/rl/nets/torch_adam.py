@@ -1,4 +1,4 @@
-"""Weights with their optimiser in torch, over the member axis: `parameters.py`, `adam.py`."""
+"""Weights with their optimizer in torch, over the member axis: the definition of `optimizer.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from slipstream.rl.nets.adam import BETA_1, BETA_2
+from slipstream.rl.nets.optimizer import BETA_1, BETA_2
 
 Weights = Mapping[str, Tensor]
 

@@ -1,23 +1,202 @@
-"""Actor and critic in torch, over the member axis: what the compiled layers calculate.
+"""Networks in torch, over the member axis, and what their hidden layers' products are made of.
 
-Weights are tensors [M, ...] by name, the same that `networks.py` and `convolution.py` lay out.
+Weights are tensors [M, ...] by name, as `networks.py` and `ConvolutionalNetwork` lay them out.
 Their padding meets zeros only and has gradient 0.
+
+`training.precision` rounds hidden layers' factors. Weights, sums, losses and Adam are float32
+whatever it is. Last layers have few products, and bfloat16 leaves them float32: a value or logit
+would be rounded where it counts. With TF32 a GPU rounds theirs, too.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.rl.nets.convolution import ConvolutionalNetwork, head_of
-from slipstream.rl.nets.networks import Activation
+from slipstream.rl.nets.networks import Activation, Array, Shapes, Workspace, orthogonal, padded
+from slipstream.rl.nets.optimizer import Views
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.torch_adam import Weights
-from slipstream.rl.nets.torch_products import FLOAT32, Products
+from slipstream.rl.nets.torch_device import one_thread
+
+
+class Products(NamedTuple):
+    """A hidden layer before its activation.
+
+    Attributes:
+        dense: bias + x W, [M, R, n], of bias [M, 1, n], x [M, R, k] and W [M, k, n].
+        convolve: of one member's images [R, C, H, W], kernels, bias [C'] and stride.
+    """
+
+    dense: Callable[[Tensor, Tensor, Tensor], Tensor]
+    convolve: Callable[[Tensor, Tensor, Tensor, int], Tensor]
+
+
+def _factor(x: Tensor, own: bool) -> Tensor:
+    """Rounded; on a processor again float32 numbers, whose products are the same and sums float32.
+
+    torch's own of bfloat16 take a processor without such instructions 3 to 70 times as long, and
+    sum gradients of kernels in bfloat16.
+
+    Args:
+        own: whether a processor has such instructions, and sums in float32.
+    """
+    rounded = x.bfloat16()
+    return rounded if own or x.device.type != "cpu" else rounded.float()
+
+
+@cache
+def calculates_bfloat16() -> bool:
+    """Whether this processor has instructions for products of bfloat16."""
+    features: Any = importlib.import_module("llvmlite.binding").get_host_cpu_features()
+    return any(features.get(name, False) for name in ("avx512bf16", "amx-bf16"))
+
+
+def _rounded_dense(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    own = calculates_bfloat16()
+    return bias + torch.bmm(_factor(x, own), _factor(weight, own)).bfloat16().float()
+
+
+def _rounded_convolve(images: Tensor, kernels: Tensor, bias: Tensor, stride: int) -> Tensor:
+    rounded = F.conv2d(_factor(images, own=False), _factor(kernels, own=False), stride=stride)
+    return rounded.bfloat16().float() + bias[:, None, None]
+
+
+FLOAT32 = Products(torch.baddbmm, F.conv2d)
+BFLOAT16 = Products(_rounded_dense, _rounded_convolve)  # their gradients' products, too
+
+
+def products_of(precision: str) -> Products:
+    """Those of a `training.precision`; TF32's are float32's, which a card rounds itself."""
+    return BFLOAT16 if precision == "bfloat16_products" else FLOAT32
+
+
+@contextmanager
+def rounding(precision: str) -> Iterator[None]:
+    """Whether a card may round float32 numbers to TF32 in the block; sums stay float32.
+
+    Left alone, cuDNN would do so in convolutions and cuBLAS would not, and cuBLAS may round parts
+    of a sum to bfloat16.
+    """
+    matmul = torch.backends.cuda.matmul
+    sums = matmul.allow_bf16_reduced_precision_reduction
+    matmul.allow_bf16_reduced_precision_reduction = False
+    convolutions = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    places = matmul, convolutions
+    before = [place.fp32_precision for place in places]
+    for place in places:
+        place.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+    try:
+        yield
+    finally:
+        for place, was in zip(places, before, strict=True):
+            place.fp32_precision = was
+        matmul.allow_bf16_reduced_precision_reduction = sums
+
+
+_LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride (Mnih et al. 2015)
+_SMALL = ((16, 3, 2), (32, 3, 2))
+
+
+class ConvolutionalNetwork:
+    """Convolutions and one dense layer shared by actor and critic, with a linear head for each.
+
+    Images of at least 36 x 36 use the layers of Mnih et al. 2015, "Human-level control through deep
+    reinforcement learning"; smaller ones two 3 x 3 layers of stride 2. Members are looped over: a
+    grouped convolution would choose its algorithm by the number of members, and so their bits.
+
+    Args:
+        shape: (C, H, W) of an image.
+        dense: width of the dense layer.
+        head_width: outputs of the actor.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], dense: int, head_width: int) -> None:
+        self.shape, self.dense, self.head_width = shape, dense, head_width
+        channels, height, width = shape
+        self.layers: list[tuple[str, int, int, int, int]] = []
+        for i, (outputs, kernel, stride) in enumerate(
+            _LARGE if min(height, width) >= 36 else _SMALL
+        ):
+            kernel = min(kernel, height, width)
+            self.layers.append((f"convolution.{i}", channels, outputs, kernel, stride))
+            height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+            channels = outputs
+        self.flat = channels * height * width
+
+    def shapes(self) -> Shapes:
+        shapes: Shapes = {}
+        for name, inputs, outputs, kernel, _ in self.layers:
+            shapes[f"{name}.weight"] = (outputs, inputs, kernel, kernel)
+            shapes[f"{name}.bias"] = (outputs,)
+        for name, a, b in self._dense_layers():
+            shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (a, padded(b)), (1, padded(b))
+        return shapes
+
+    def _dense_layers(self) -> list[tuple[str, int, int]]:
+        dense = padded(self.dense)
+        return [
+            ("dense", self.flat, dense),
+            ("actor", dense, self.head_width),
+            ("critic", dense, 1),
+        ]
+
+    def initialise(self, weights: Mapping[str, Array], seeds: Sequence[int]) -> None:
+        for i, (name, inputs, outputs, kernel, _) in enumerate(self.layers):
+            shape = (outputs, inputs * kernel * kernel)
+            view = weights[f"{name}.weight"].reshape(len(seeds), *shape)
+            orthogonal(view, shape, math.sqrt(2.0), seeds, i)
+        gains = (math.sqrt(2.0), 0.01, 1.0)
+        for i, ((name, a, b), gain) in enumerate(zip(self._dense_layers(), gains, strict=True)):
+            orthogonal(weights[f"{name}.weight"], (a, b), gain, seeds, len(self.layers) + i)
+
+    def workspace(self, members: int, rows: int) -> Workspace:
+        return Workspace(members, rows, self.head_width, 0)
+
+    def features(
+        self, weights: Mapping[str, Tensor], x: Tensor, products: Products = FLOAT32
+    ) -> Tensor:
+        """[M, R, dense] of uint8 images x [M, R, C, H, W]."""
+        features = []
+        for m in range(len(x)):
+            y = x[m].to(torch.float32).div_(255.0)
+            for name, _, _, _, stride in self.layers:
+                kernels, bias = weights[f"{name}.weight"][m], weights[f"{name}.bias"][m]
+                y = F.relu(products.convolve(y, kernels, bias, stride))
+            features.append(y.flatten(1))
+        bias, weight = weights["dense.bias"], weights["dense.weight"]
+        return F.relu(products.dense(bias, torch.stack(features), weight))
+
+    def act(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+        return self._output("actor", weights, x)
+
+    def value(self, weights: Views, x: NDArray[Any], space: Workspace) -> Array:
+        return self._output("critic", weights, x)
+
+    def _output(self, name: str, weights: Views, x: NDArray[Any]) -> Array:
+        with one_thread(), torch.no_grad():
+            tensors = _tensors(weights)
+            out: Array = head_of(tensors, name, self.features(tensors, torch.from_numpy(x))).numpy()
+        return out
+
+
+def _tensors(weights: Views) -> dict[str, Tensor]:
+    """Tensors that share the memory of arrays, by name."""
+    return {name: torch.from_numpy(values) for name, values in weights.items()}
+
+
+def head_of(weights: Mapping[str, Tensor], name: str, features: Tensor) -> Tensor:
+    """Outputs [M, R, padded] of the linear layer `name`."""
+    return torch.baddbmm(weights[f"{name}.bias"], features, weights[f"{name}.weight"])
 
 
 class TorchNetwork(Protocol):

@@ -28,7 +28,7 @@ from slipstream.kernels.loop import HOLD
 from slipstream.kernels.sources import source_hashes
 from slipstream.kernels.spec import Spec, check_account
 from slipstream.kernels.vector_env import VectorEnv
-from slipstream.rl.experience.replay.kernel_fields import kept_bytes
+from slipstream.rl.experience.replay.state_storage import kept_bytes
 from slipstream.training.environments.environment import (
     LONGEST,
     Environment,

@@ -33,7 +33,7 @@ from slipstream.kernels.loop import (
 )
 from slipstream.kernels.spec import MarketSpec
 from slipstream.kernels.vector_env import Episodes, blank
-from slipstream.rl.nets.modes import decide_box, decide_choices
+from slipstream.rl.nets.action_selection import decide_box, decide_choices
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments import evaluation
 from slipstream.training.environments.evaluation import Seen, run_episodes
@@ -53,7 +53,7 @@ _LOOK = 1_000  # steps between two looks at whether to go on
 
 # Bound by the renderer.
 advance: Any = None  # of the kernel's batch loop
-decide: Any = None  # of `rl/nets/modes.py`
+decide: Any = None  # of `rl/nets/action_selection.py`
 note: Any = None  # (s, row): copies what is recorded after each step; written for the kernel
 
 
@@ -382,7 +382,7 @@ def run_passes(
     """Steps `begin` to `end` of all members, `copies` environments each.
 
     Args:
-        by, mask: who decides, and what is allowed; see `rl/nets/modes.py`.
+        by, mask: who decides, and what is allowed; see `rl/nets/action_selection.py`.
         batch, out: of the kernel's loop; `kernels/loop.py` has the places in them.
         values: float64 [steps, E, noted], written.
     """

@@ -25,8 +25,8 @@ from slipstream.core.storage.status import LEDGER
 from slipstream.core.text import percent, printable, stamp
 from slipstream.kernels.spec import check_conditions, differences
 from slipstream.rl.best_policies import BEST
+from slipstream.rl.experience.scaling import LIMIT
 from slipstream.rl.nets.actions import ActionMap
-from slipstream.rl.nets.observations import LIMIT
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.training.environments.environment import Environment

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from slipstream.jit import draws
-from slipstream.rl.agents.actor_critic.base import ActorCritic
+from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic
 from slipstream.rl.agents.actor_critic.update import VALUE, Tally
 from slipstream.rl.agents.off_policy.torch_form import (
     Coefficients,
@@ -27,7 +27,7 @@ from slipstream.rl.agents.off_policy.torch_form import (
     move,
 )
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets import torch_draws
+from slipstream.rl.nets import torch_distributions
 from slipstream.rl.nets.torch_adam import Group, Weights
 
 
@@ -154,8 +154,8 @@ class TorchMembers(ReplayGroup):
         """Actions [g N, K] for observations [g N, *shape] from streams uint64 [g]."""
         agent, shape = self._agent, (self.count, self.num_envs, self._width)
         x = self.inputs(self.carried(obs).view(*shape[:2], -1))
-        streams = torch_draws.keys_of(keys, self.device)
-        noise = torch_draws.normal(streams, 0, self.num_envs * self._width).view(shape)
+        streams = torch_distributions.keys_of(keys, self.device)
+        noise = torch_distributions.normal(streams, 0, self.num_envs * self._width).view(shape)
         action = self.explore(self.networks.head(self.learned.actor.leaves, x), noise)
         warm = agent.steps[self.members] < agent.config.learning_starts
         uniform = torch.erf(noise.double() * 0.5**0.5).float()
@@ -165,11 +165,11 @@ class TorchMembers(ReplayGroup):
 
     def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
         agent, own = self._agent, self.members
-        streams = torch_draws.keys_of(
+        streams = torch_distributions.keys_of(
             draws.own_keys(agent.seeds[own], draws.LEARN, made), self.device
         )
         shape = (self.count, self.DRAWS, *rows.action.shape[1:])
-        noise = torch_draws.normal(streams, 0, int(np.prod(shape[1:]))).view(shape)
+        noise = torch_distributions.normal(streams, 0, int(np.prod(shape[1:]))).view(shape)
         statistics, updated, moved, error = self.improve(rows, noise.unbind(1), wanted)
         columns, tally = torch.stack(list(statistics.values()), 1), self._tally
         places = torch.arange(columns.shape[1], device=self.device)

@@ -13,7 +13,7 @@ their types itself, so they are annotated `Any`:
 
     by          Learner: networks, settings and memory of all members
     m           number of the member that learns, 0..M-1
-    batch       rl/experience/replay/gather.py's Batch: B transitions of this member
+    batch       rl/experience/replay/ring.py's Batch: B transitions of this member
     weight      float32 [B], of importance; 1 where transitions are drawn evenly
     part        number of a part of the batch's rows, 0..by.parts-1: `rows_of`
     c           number of a critic, 0 or 1
@@ -28,19 +28,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.jit.gate import help_out, share
-from slipstream.rl.nets.adam import (
-    TrainState,
-    adam_range,
-    add_parts,
-    clipped_step,
-    counted,
-    follow,
-    norm_of,
-    share_of,
-    shortened,
-)
+from slipstream.rl.compiled_loops import range_of
+from slipstream.rl.experience.scaling import Scale, scale_row
 from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, forward, turn, turn_rows
-from slipstream.rl.nets.sampling import scale_row
+from slipstream.rl.nets.optimizer import (
+    StepSettings,
+    TrainState,
+    begin_step,
+    lines_of,
+    move_weights,
+    polyak_update,
+    step_alone,
+    sum_gradient,
+)
 
 CRITICS = 2
 
@@ -85,29 +85,20 @@ class Learned(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Numbers of the config, float64 [M]; infinity where a limit is off.
+    """Numbers of the config and of this iteration, float64 [M].
 
     Attributes:
+        step: of Adam's steps; target_rate: how far an update moves the targets.
         reward_factor: what rewards are multiplied by.
         target_every, actor_every: updates of the critics between two of their targets, and between
             two of the actor.
     """
 
-    learning_rate: NDArray[np.float64]
-    adam_eps: NDArray[np.float64]
-    max_grad_norm: NDArray[np.float64]
+    step: StepSettings
     target_rate: NDArray[np.float64]
     reward_factor: NDArray[np.float64]
     target_every: int
     actor_every: int
-
-
-class Scale(NamedTuple):
-    """Scale of observations: mean, inverse_std, limit float32 [M, D], see `scale_row`."""
-
-    mean: NDArray[np.float32]
-    inverse_std: NDArray[np.float32]
-    limit: NDArray[np.float32]
 
 
 class Tally(NamedTuple):
@@ -145,7 +136,7 @@ class Space(NamedTuple):
         goal: float64 [B], what the critics' values are to become.
         d_x: float32 [parts, b, columns], derivatives of values for the policy's own actions.
         gap: float64 [2, B], both critics' errors.
-        lanes: float64 [tasks, LANES]; squares: float64 [parts], of the actor's gradient.
+        squares: float64 [tasks, LANES], of a critic's gradient, or of a block of the actor's.
     """
 
     block: int
@@ -159,7 +150,6 @@ class Space(NamedTuple):
     goal: NDArray[np.float64]
     d_x: NDArray[np.float32]
     gap: NDArray[np.float64]
-    lanes: NDArray[np.float64]
     squares: NDArray[np.float64]
 
 
@@ -192,8 +182,7 @@ _ZERO = np.float32(0.0)
 
 def rows_of(by: Any, part: int) -> tuple[int, int]:
     """Returns lo, hi: a part has rows lo..hi-1 of the batch."""
-    rows = len(by.space.actor_x)
-    return part * rows // by.parts, (part + 1) * rows // by.parts
+    return range_of(len(by.space.actor_x), part, by.parts)
 
 
 def ask_actor(by: Any, m: int, weights: Any, obs: Any, first: int, last: int) -> tuple[int, int]:
@@ -292,7 +281,7 @@ def critic_gradient(by: Any, m: int, c: int, weight: Any) -> None:
 
 def scale(by: Any, m: int, row: Any, out: Any) -> None:
     """Scales one observation of member m."""
-    scale_row(row, by.scale.mean[m], by.scale.inverse_std[m], by.scale.limit[m], out)
+    scale_row(by.scale, m, row, out)
 
 
 # Bound by the renderer to an agent's functions.
@@ -301,7 +290,7 @@ actor_gradient: Any = None  # (by, m, part, batch): a part of the gradient of th
 move_rest: Any = None  # (by, m, moved): what else an update moves; moved: the actor was
 
 # Phases of an update, each after the one before it is done.
-_PREPARE, _CRITICS, _ACTOR, _NORM, _MOVE = 0, 1, 2, 3, 4
+_PREPARE, _CRITICS, _ACTOR, _SUM, _MOVE = 0, 1, 2, 3, 4
 
 
 def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
@@ -327,8 +316,8 @@ def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
     moved = critics[0].steps[m] % by.settings.actor_every == 0
     if moved:
         share(by.gate, job, m, _ACTOR, by.parts)
-        share(by.gate, job, m, _NORM, by.parts)
-        if not counted(actor, m, norm_of(by.space.squares)):
+        share(by.gate, job, m, _SUM, by.parts)
+        if not begin_step(actor, m, by.space.squares[: by.parts]):
             return
         share(by.gate, job, m, _MOVE, by.parts)
         turn(actor.weights[m], by.net.actor, by.learned.turned_actor[m])
@@ -355,37 +344,23 @@ def work(job: Any, m: int, phase: int, task: int) -> None:
         step_critic(by, m, task)
     elif phase == _ACTOR:
         actor_gradient(by, m, task, batch)
-    elif phase == _NORM:
-        measure_actor(by, m, task)
+    elif phase == _SUM:
+        sum_gradient(by.learned.actor, m, task, by.space.squares[: by.parts])
     else:
-        move_actor(by, m, task)
+        lo, hi = lines_of(by.learned.actor, task, by.parts)
+        move_weights(by.learned.actor, m, lo, hi, by.settings.step)
 
 
 def step_critic(by: Any, m: int, c: int) -> None:
     """Moves critic c of member m by its gradient, and its target after it."""
     learned, settings = by.learned, by.settings
     weights = learned.critics[c]
-    limit, rate = settings.max_grad_norm[m], settings.learning_rate[m]
-    clipped_step(weights, m, limit, rate, settings.adam_eps[m], by.space.lanes[c])
+    step_alone(weights, m, by.space.squares[c : c + 1], settings.step)
     if weights.failed[m]:
         return
     if weights.steps[m] % settings.target_every == 0:
-        follow(learned.targets[c][m], weights.weights[m], settings.target_rate[m])
+        polyak_update(learned.targets[c][m], weights.weights[m], settings.target_rate[m])
     turn_critic(by.net, weights.weights[m], learned.turned_critics[c][m])
-
-
-def measure_actor(by: Any, m: int, part: int) -> None:
-    """Adds up all parts of the gradient of some of the actor's weights, and their squares."""
-    lo, hi = share_of(by.learned.actor, part, by.parts)
-    by.space.squares[part] = add_parts(by.learned.actor, m, lo, hi, by.space.lanes[part])
-
-
-def move_actor(by: Any, m: int, part: int) -> None:
-    """Moves some of the weights of member m's actor by their gradient."""
-    settings, (lo, hi) = by.settings, share_of(by.learned.actor, part, by.parts)
-    clip = shortened(norm_of(by.space.squares), settings.max_grad_norm[m])
-    rate = settings.learning_rate[m]
-    adam_range(by.learned.actor, m, lo, hi, clip, rate, settings.adam_eps[m])
 
 
 def tally_update(by: Any, m: int, moved: bool) -> None:
@@ -397,7 +372,7 @@ def tally_update(by: Any, m: int, moved: bool) -> None:
             tally.sums[m, j] += by.statistics[part, j]
     tally.updates[m] += 1
     if moved:
-        tally.sums[m, last] += norm_of(by.space.squares)
+        tally.sums[m, last] += by.learned.actor.norm[m]
         tally.moves[m] += 1
 
 

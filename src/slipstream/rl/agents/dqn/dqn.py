@@ -22,67 +22,39 @@ from slipstream.jit.memory import zeros
 from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.dqn.config import DQNConfig
-from slipstream.rl.agents.off_policy.base import OffPolicyAgent
-from slipstream.rl.agents.off_policy.learning import CompiledLearning
+from slipstream.rl.agents.off_policy.learning import CompiledLearning, OffPolicyAgent
 from slipstream.rl.agents.population import spec_of_each
-from slipstream.rl.experience.compiled import (
-    compile_loops,
-    of_bool,
-    of_float32,
-    of_float64,
-    of_int64,
-)
+from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8, range_of
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets.adam import (
-    LANES,
-    TrainState,
-    adam_range,
-    add_parts,
-    counted,
-    follow,
-    norm_of,
-    share_of,
-    shortened,
-)
-from slipstream.rl.nets.compiled import DECIDER
+from slipstream.rl.experience.scaling import Scale, scale_row
+from slipstream.rl.nets.action_selection import DECIDER, Decider, decide_choices
 from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, block_rows, forward, turn
-from slipstream.rl.nets.modes import Decider, decide_choices
 from slipstream.rl.nets.networks import MlpNetwork, clear_across, join_streams
+from slipstream.rl.nets.optimizer import (
+    LANES,
+    StepSettings,
+    TrainState,
+    begin_step,
+    lines_of,
+    move_weights,
+    polyak_update,
+    sum_gradient,
+)
 from slipstream.rl.nets.policy import Policy
-from slipstream.rl.nets.sampling import scale_row
-
-# Columns of `Learner.settings`.
-LEARNING_RATE = 0
-ADAM_EPS = 1
-MAX_NORM = 2
-TARGET_RATE = 3
-REWARD_FACTOR = 4
 
 STATISTICS = ("loss", "q_value", "gradient_norm")
 
 _ZERO = np.float32(0.0)
 
 
-class Learner(NamedTuple):
-    """What updates read and change, of M members.
+class Networks(NamedTuple):
+    """The online network and its target, of M members.
 
     Attributes:
         weights: of the online network; target: float32 [M, P].
-        table: int64 [L, 7]; relu: else tanh; choices: n; stream: of a dueling network, else 0.
+        table: int64 [L, 7]; relu: else tanh.
+        choices: n; stream: of a dueling network, else 0.
         double: whether the online network names the next choice.
-        target_every: updates between two of the target network.
-        mean, inverse_std, limit: of observations, see `scale_row`; float32 [M, D].
-        settings: float64 [M, 5], columns as above.
-        sums: float64 [M, S], STATISTICS of this iteration; updates: int64 [M], their number.
-        parts: of a batch's rows, whose gradients are summed; block: b, rows that pass at once.
-        x: float32 [parts, b, inputs], the column of ones in place.
-        outputs, others, d_outputs: float32 [parts, b * all outputs]; `others` are of next rows.
-        bootstrap: float64 [parts, b], values of next rows.
-        turned: float32 [P]; values: float64 [parts, n]; lanes: float64 [parts, LANES]. Overwritten,
-            like x.
-        seen: float64 [parts, 2], sums over a part's rows of losses and values.
-        squares: float64 [parts], of the gradient of a part of the weights.
-        gate: where threads come by the tasks of an update, see `jit/gate.py`.
     """
 
     weights: TrainState
@@ -92,13 +64,37 @@ class Learner(NamedTuple):
     choices: int
     stream: int
     double: bool
+
+
+class Settings(NamedTuple):
+    """Numbers of the config and of this iteration, float64 [M].
+
+    Attributes:
+        step: of Adam's steps.
+        target_rate: how far an update moves the target; target_every: updates between two of them.
+        reward_factor: what rewards are multiplied by.
+    """
+
+    step: StepSettings
+    target_rate: NDArray[np.float64]
     target_every: int
-    mean: NDArray[np.float32]
-    inverse_std: NDArray[np.float32]
-    limit: NDArray[np.float32]
-    settings: NDArray[np.float64]
-    sums: NDArray[np.float64]
-    updates: NDArray[np.int64]
+    reward_factor: NDArray[np.float64]
+
+
+class Workspace(NamedTuple):
+    """Memory of one member's update; each part of a batch's rows has places of its own.
+
+    Attributes:
+        parts: of a batch's rows, whose gradients are summed; block: b, rows that pass at once.
+        x: float32 [parts, b, inputs], the column of ones in place.
+        outputs, others, d_outputs: float32 [parts, b * all outputs]; `others` are of next rows.
+        bootstrap: float64 [parts, b], values of next rows.
+        turned: float32 [P], transposed matrices; values: float64 [parts, n].
+        seen: float64 [parts, 2], sums over a part's rows of losses and values.
+        squares: float64 [parts, LANES], of the gradient: see `sum_gradient`.
+        gate: where threads come by the tasks of an update, see `jit/gate.py`.
+    """
+
     parts: int
     block: int
     x: NDArray[np.float32]
@@ -108,16 +104,31 @@ class Learner(NamedTuple):
     bootstrap: NDArray[np.float64]
     turned: NDArray[np.float32]
     values: NDArray[np.float64]
-    lanes: NDArray[np.float64]
     seen: NDArray[np.float64]
     squares: NDArray[np.float64]
     gate: NDArray[np.int64]
 
 
-# Phases of an update, each after the one before it is done.
-_GRADIENT, _NORM, _MOVE = 0, 1, 2
+class Learner(NamedTuple):
+    """What updates read and change, of M members.
 
-# Columns of `Learner.seen`.
+    Attributes:
+        scale: of observations.
+        sums: float64 [M, S], STATISTICS of this iteration; updates: int64 [M], their number.
+    """
+
+    nets: Networks
+    settings: Settings
+    scale: Scale
+    space: Workspace
+    sums: NDArray[np.float64]
+    updates: NDArray[np.int64]
+
+
+# Phases of an update, each after the one before it is done.
+_GRADIENT, _SUM, _MOVE = 0, 1, 2
+
+# Columns of `Workspace.seen`.
 _LOSS, _Q_VALUE = 0, 1
 
 
@@ -129,24 +140,23 @@ def update(by: Any, m: int, batch: Any, weight: Any, error: Any) -> None:
         weight: float32 [B], importance of each.
         error: float32 [B], written: size of the error of what was chosen, before the update.
     """
-    job = by, batch, weight, error
-    turn(by.weights.weights[m], by.table, by.turned)
-    share(by.gate, job, m, _GRADIENT, by.parts)
-    share(by.gate, job, m, _NORM, by.parts)
-    norm = norm_of(by.squares)
-    if not counted(by.weights, m, norm):
+    nets, space, job = by.nets, by.space, (by, batch, weight, error)
+    turn(nets.weights.weights[m], nets.table, space.turned)
+    share(space.gate, job, m, _GRADIENT, space.parts)
+    share(space.gate, job, m, _SUM, space.parts)
+    if not begin_step(nets.weights, m, space.squares):
         return
-    share(by.gate, job, m, _MOVE, by.parts)
+    share(space.gate, job, m, _MOVE, space.parts)
     by.updates[m] += 1
-    for part in range(by.parts):
-        by.sums[m, 0] += by.seen[part, _LOSS] / len(weight)
-        by.sums[m, 1] += by.seen[part, _Q_VALUE] / len(weight)
-    by.sums[m, 2] += norm
+    for part in range(space.parts):
+        by.sums[m, 0] += space.seen[part, _LOSS] / len(weight)
+        by.sums[m, 1] += space.seen[part, _Q_VALUE] / len(weight)
+    by.sums[m, 2] += nets.weights.norm[m]
 
 
 def help_update(by: Any, batch: Any, weight: Any, error: Any) -> None:
     """Takes part in another thread's updates until its gate closes."""
-    help_out(by.gate, (by, batch, weight, error))
+    help_out(by.space.gate, (by, batch, weight, error))
 
 
 def work(job: Any, m: int, phase: int, part: int) -> None:
@@ -156,82 +166,83 @@ def work(job: Any, m: int, phase: int, part: int) -> None:
         job: Learner, batch, weight and error, as for `update`.
     """
     by, batch, weight, error = job
+    nets, settings, space = by.nets, by.settings, by.space
     if phase == _GRADIENT:
         add_gradient(by, m, part, batch, weight, error)
-        return
-    lo, hi = share_of(by.weights, part, by.parts)
-    if phase == _NORM:
-        by.squares[part] = add_parts(by.weights, m, lo, hi, by.lanes[part])
-        return
-    own = by.settings[m]
-    clip = shortened(norm_of(by.squares), own[MAX_NORM])
-    adam_range(by.weights, m, lo, hi, clip, own[LEARNING_RATE], own[ADAM_EPS])
-    if by.weights.steps[m] % by.target_every == 0:
-        follow(by.target[m, lo:hi], by.weights.weights[m, lo:hi], own[TARGET_RATE])
+    elif phase == _SUM:
+        sum_gradient(nets.weights, m, part, space.squares)
+    else:
+        lo, hi = lines_of(nets.weights, part, space.parts)
+        move_weights(nets.weights, m, lo, hi, settings.step)
+        if nets.weights.steps[m] % settings.target_every == 0:
+            weights = nets.weights.weights[m, lo:hi]
+            polyak_update(nets.target[m, lo:hi], weights, settings.target_rate[m])
 
 
 def add_gradient(by: Any, m: int, part: int, batch: Any, weight: Any, error: Any) -> None:
     """The gradient of a part of the batch's rows, into its place."""
-    weights, gradient = by.weights.weights[m], by.weights.gradients[m, part]
+    nets, space = by.nets, by.space
+    weights, gradient = nets.weights.weights[m], nets.weights.gradients[m, part]
     gradient[:] = _ZERO
-    by.values[part] = 0.0
+    space.values[part] = 0.0
     loss, q_value = 0.0, 0.0
-    rows = len(weight)
-    lo, hi = part * rows // by.parts, (part + 1) * rows // by.parts
-    x, y, d_y = by.x[part], by.outputs[part], by.d_outputs[part]
-    for first in range(lo, hi, by.block):
-        b = min(by.block, hi - first)
+    lo, hi = range_of(len(weight), part, space.parts)
+    x, y, d_y = space.x[part], space.outputs[part], space.d_outputs[part]
+    for first in range(lo, hi, space.block):
+        b = min(space.block, hi - first)
         next_values(by, m, part, batch, first, b)
         load(by, m, batch.obs, first, x[:b])
-        forward(weights, by.table, by.relu, x[:b], y)
+        forward(weights, nets.table, nets.relu, x[:b], y)
         more, value = output_gradient(by, m, part, batch, weight, error, first, b)
         loss += more
         q_value += value
-        backward(by.turned, gradient, by.table, by.relu, x[:b], y, d_y)
-    if by.stream > 0:
-        clear_across(gradient, by.table, by.stream, by.choices)
-    by.seen[part, _LOSS], by.seen[part, _Q_VALUE] = loss, q_value
+        backward(space.turned, gradient, nets.table, nets.relu, x[:b], y, d_y)
+    if nets.stream > 0:
+        clear_across(gradient, nets.table, nets.stream, nets.choices)
+    space.seen[part, _LOSS], space.seen[part, _Q_VALUE] = loss, q_value
 
 
 def load(by: Any, m: int, obs: Any, first: int, x: Any) -> None:
     """Scales observations of member m, from the first on, into x [b, inputs]."""
     for r in range(len(x)):
-        scale_row(obs[first + r], by.mean[m], by.inverse_std[m], by.limit[m], x[r])
+        scale_row(by.scale, m, obs[first + r], x[r])
 
 
 def next_values(by: Any, m: int, part: int, batch: Any, first: int, b: int) -> None:
-    """What the choice made next is worth to the target network, into by.bootstrap[part].
+    """What the choice made next is worth to the target network, into `bootstrap`.
 
     Where nothing follows (discount 0) it is 0: nothing need be allowed there.
     """
-    x, outputs, others = by.x[part, :b], by.outputs[part], by.others[part]
+    nets, space = by.nets, by.space
+    x, outputs, others = space.x[part, :b], space.outputs[part], space.others[part]
     load(by, m, batch.obs_next, first, x)
-    forward(by.target[m], by.table, by.relu, x, others)
-    if by.double:
-        forward(by.weights.weights[m], by.table, by.relu, x, outputs)
-    last = len(by.table) - 1
-    width, at = by.table[last, OUTPUTS], b * by.table[last, PLACE]
+    forward(nets.target[m], nets.table, nets.relu, x, others)
+    if nets.double:
+        forward(nets.weights.weights[m], nets.table, nets.relu, x, outputs)
+    last = len(nets.table) - 1
+    width, at = nets.table[last, OUTPUTS], b * nets.table[last, PLACE]
     masked = batch.mask_next.shape[1] > 0
     for r in range(b):
-        by.bootstrap[part, r] = 0.0
+        space.bootstrap[part, r] = 0.0
         if batch.discount[first + r] == _ZERO:
             continue
         worth = others[at + r * width : at + (r + 1) * width]
         # Streams' sums are the same for all choices: advantages alone name the greatest.
-        judge = outputs[at + r * width : at + (r + 1) * width] if by.double else worth
+        judge = outputs[at + r * width : at + (r + 1) * width] if nets.double else worth
         best, top = 0, -math.inf
-        for j in range(by.choices):
+        for j in range(nets.choices):
             if (not masked or batch.mask_next[first + r, j]) and float(judge[j]) > top:
                 best, top = j, float(judge[j])
-        by.bootstrap[part, r] = value_of(by, part, worth, best)
+        space.bootstrap[part, r] = value_of(by, part, worth, best)
 
 
 def value_of(by: Any, part: int, row: Any, choice: int) -> float:
     """Q of one choice from a row of outputs."""
-    if by.stream == 0:
+    if by.nets.stream == 0:
         return float(row[choice])
-    join_streams(row, by.choices, by.values[part])
-    return float(by.values[part, choice])
+    values = by.space.values[part]
+    join_streams(row, by.nets.choices, values)
+    return float(values[choice])
 
 
 def output_gradient(
@@ -246,18 +257,19 @@ def output_gradient(
     Returns:
         the block's sums of weighted losses and of the values of what was chosen.
     """
-    last = len(by.table) - 1
-    width, at = by.table[last, OUTPUTS], b * by.table[last, PLACE]
+    nets, space = by.nets, by.space
+    last = len(nets.table) - 1
+    width, at = nets.table[last, OUTPUTS], b * nets.table[last, PLACE]
     loss, q_value, share = 0.0, 0.0, 1.0 / len(weight)
-    factor = by.settings[m, REWARD_FACTOR]
+    factor = by.settings.reward_factor[m]
     for r in range(b):
-        row = by.outputs[part, at + r * width : at + (r + 1) * width]
-        to = by.d_outputs[part, at + r * width : at + (r + 1) * width]
+        row = space.outputs[part, at + r * width : at + (r + 1) * width]
+        to = space.d_outputs[part, at + r * width : at + (r + 1) * width]
         to[:] = _ZERO
         choice = int(batch.action[first + r, 0])
         value = value_of(by, part, row, choice)
         goal = float(batch.reward[first + r]) * factor
-        goal += float(batch.discount[first + r]) * by.bootstrap[part, r]
+        goal += float(batch.discount[first + r]) * space.bootstrap[part, r]
         e = value - goal
         size = abs(e)
         error[first + r] = size
@@ -267,13 +279,13 @@ def output_gradient(
         d = w * share * (e if size <= 1.0 else math.copysign(1.0, e))
         if not size < math.inf:
             d = e  # not a number: the member is noticed by its gradient
-        if by.stream == 0:
+        if nets.stream == 0:
             to[choice] = d
         else:  # dQ_a / dA_j = [j = a] - 1 / n, dQ_a / dV = 1
-            for j in range(by.choices):
-                to[j] = -d / by.choices
-            to[choice] = d - d / by.choices
-            to[by.choices] = d
+            for j in range(nets.choices):
+                to[j] = -d / nets.choices
+            to[choice] = d - d / nets.choices
+            to[nets.choices] = d
     return loss, q_value
 
 
@@ -399,13 +411,13 @@ def explore_choices(
     out[random, 0] = chosen[random]
 
 
-_EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), of_int64(1), of_float64(2), 0, 1, 0)
+_EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), i8(1), f8(2), 0, 1, 0)
 
 # The arguments of every loop, as examples of their types; arrays are C-contiguous.
 _EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
     explore_rows: (
-        *(_EXPLORER, 0, of_float32(2), of_bool(2)),
-        *(of_int64(2), of_float32(1), of_int64(2)),
+        *(_EXPLORER, 0, f4(2), b1(2)),
+        *(i8(2), f4(1), i8(2)),
     ),
 }
 
@@ -505,63 +517,58 @@ class DQN(CompiledLearning, BaseDQN):
                 "The compiled form of DQN learns from rows of numbers; images learn in the torch "
                 "form: leave training.learner at auto."
             )
-        self._network, self._actor = network, self.policy.actor(num_envs)
-        inputs = int(np.prod(self.policy.observation_shape))
-        block = self._block = block_rows(config.widths, config.batch)
-        self._x = zeros((parts, block, self.policy.input_width))
-        self._x[:, :, inputs] = 1.0
-        outputs = int(network.tables[0][:, OUTPUTS].sum())
-        self._space = [zeros((parts, block * outputs)) for _ in range(3)]
-        self._turned = zeros(self.policy.parameters.flat.shape[1:])
-        self._bootstrap, self._values = np.zeros((parts, block)), np.zeros((parts, self.choices))
-        self._lanes, self._seen = np.zeros((parts, LANES)), np.zeros((parts, 2))
-        self._squares = np.zeros(parts)
-        self._explore = loops()["explore_rows"]
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Hands the loops this iteration's settings and scales."""
-        policy, config, network = self.policy, self.config, self._network
-        scale, decider = policy.scale, self._actor.decider
-        assert scale is not None
-        self.explorer = Explorer(
-            decider._replace(start=np.zeros_like(decider.start)),
-            self.seeds,
-            self.steps,
-            self.exploration,
-            config.learning_starts,
-            self.num_envs,
-            int(decider.start[0]),
-        )
-        outputs, others, d_outputs = self._space
-        self.learner = Learner(
-            weights=policy.parameters.arrays,
+        self._actor = self.policy.actor(num_envs)
+        self._nets = Networks(
+            weights=self.policy.parameters.arrays,
             target=self.targets["values"],
             table=network.tables[0],
             relu=config.activation == "relu",
             choices=self.choices,
             stream=network.stream,
             double=config.double,
-            target_every=config.target_every,
-            mean=scale.mean,
-            inverse_std=scale.inverse_std,
-            limit=scale.limit,
-            settings=np.stack([*self.step_settings, self.reward_factor], 1),
-            sums=self.sums,
-            updates=self.updates,
-            parts=self.tasks,
-            block=self._block,
-            x=self._x,
+        )
+        block = block_rows(config.widths, config.batch)
+        x = zeros((parts, block, self.policy.input_width))
+        x[:, :, int(np.prod(self.policy.observation_shape))] = 1.0
+        outputs, others, d_outputs = (zeros((parts, network.numbers(block))) for _ in range(3))
+        self._space = Workspace(
+            parts=parts,
+            block=block,
+            x=x,
             outputs=outputs,
             others=others,
             d_outputs=d_outputs,
-            bootstrap=self._bootstrap,
-            turned=self._turned,
-            values=self._values,
-            lanes=self._lanes,
-            seen=self._seen,
-            squares=self._squares,
+            bootstrap=np.zeros((parts, block)),
+            turned=zeros(self.policy.parameters.flat.shape[1:]),
+            values=np.zeros((parts, self.choices)),
+            seen=np.zeros((parts, 2)),
+            squares=zeros((parts, LANES), np.float64),
             gate=self.gate,
+        )
+        self._explore = loops()["explore_rows"]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Hands the loops this iteration's settings and scales."""
+        config, scale, decider = self.config, self.policy.scale, self._actor.decider
+        assert scale is not None
+        self.explorer = Explorer(
+            decider=decider._replace(start=np.zeros_like(decider.start)),
+            seeds=self.seeds,
+            steps=self.steps,
+            settings=self.exploration,
+            warm_up=config.learning_starts,
+            copies=self.num_envs,
+            start=int(decider.start[0]),
+        )
+        rate, factor = self.target_rate, self.reward_factor
+        self.learner = Learner(
+            nets=self._nets,
+            settings=Settings(self.step_settings, rate, config.target_every, factor),
+            scale=scale.arrays,
+            space=self._space,
+            sums=self.sums,
+            updates=self.updates,
         )
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:

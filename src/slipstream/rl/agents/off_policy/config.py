@@ -14,8 +14,7 @@ from slipstream.core.bounds import Count, Epsilon, Fraction, Natural, Positive, 
 from slipstream.core.config import searched
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.agent import AgentConfig
-from slipstream.rl.experience.replay.plan import ReplayPlan
-from slipstream.rl.experience.replay.reflection import check_reflection
+from slipstream.rl.experience.replay.plan import ReplayPlan, check_reflection
 
 ITERATION_STEPS = 1024  # of a member, where `iteration_steps` is null
 VECTOR_STEP = "vector_step"  # one update for each step of all environments together

@@ -1,15 +1,18 @@
-"""Updates from a replay without a step of Python: draw, gather, update, new priorities.
+"""What agents that learn from a replay have in common, and compiled learning.
 
-`learn_member` and `learn_members` are a template like `kernels/loop.py`: rendered once for
-each agent and each way in which a replay keeps observations.
+`OffPolicyAgent` has counts and schedules, in both forms. `CompiledLearning` updates its members
+without a step of Python: draw, gather, update, new priorities. `learn_member` and `learn_members`
+are a template like `kernels/loop.py`: rendered once for each agent and each way in which a replay
+stores observations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +22,115 @@ from slipstream.jit import render
 from slipstream.jit.draws import REPLAY
 from slipstream.jit.gate import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.jit.packed import Packed
-from slipstream.rl.agents.off_policy.base import OffPolicyAgent
-from slipstream.rl.agents.options import Learning
-from slipstream.rl.experience.replay.gather import Batch
-from slipstream.rl.experience.replay.reflection import Signs, reflect
+from slipstream.kernels.spec import Spec
+from slipstream.rl.agents.agent import Learning
+from slipstream.rl.agents.off_policy.config import OffPolicyConfig
+from slipstream.rl.agents.population import PopulationAgent
 from slipstream.rl.experience.replay.replay import Replay
-from slipstream.rl.experience.replay.sampling import draw, new_priorities
+from slipstream.rl.experience.replay.ring import Batch, Signs, draw, new_priorities, reflect
+from slipstream.rl.experience.rollout import Rollout
+from slipstream.rl.nets.optimizer import StepSettings
+from slipstream.rl.nets.policy import Policy
+
+
+class OffPolicyAgent(PopulationAgent):
+    """M members with their counts and schedules; an agent adds networks, acting and learning.
+
+    Args:
+        config: its per-member lists have length M.
+        spec: of the environment; it says whether its rewards are to be scaled.
+        seeds: [M].
+        num_envs: N, copies per member.
+        policy: what acts.
+
+    Attributes:
+        steps: int64 [M], environment steps that each member has acted in.
+        progress: float64 [M], share of the budget that was spent before the last iteration: what
+            schedules follow during the next one.
+        updates: int64 [M], how many there were in this iteration.
+    """
+
+    wants: ClassVar[Literal["rollout", "replay"]] = "replay"
+
+    def __init__(
+        self,
+        config: OffPolicyConfig,
+        spec: Spec,
+        seeds: Sequence[int],
+        num_envs: int,
+        policy: Policy,
+    ) -> None:
+        super().__init__(config, spec, seeds, num_envs, policy)
+        self.steps = np.zeros(self.members, np.int64)
+        self.progress = np.zeros(self.members)
+        self.updates = np.zeros(self.members, np.int64)
+        self.counts |= {"steps": self.steps, "progress": self.progress}
+        self._importance = config.per_member("importance_exponent", self.members)
+
+    @property
+    def made(self) -> NDArray[np.int64]:
+        """int64 [M], updates that each member has made: they name its draws."""
+        return self.policy.parameters.arrays.steps
+
+    @property
+    def learning_rate(self) -> NDArray[np.float64]:
+        """[M], of this iteration."""
+        return self.rate_at(self.progress)
+
+    @property
+    def step_settings(self) -> StepSettings:
+        """Settings of Adam's steps in this iteration."""
+        names = ("adam_eps", "max_grad_norm")
+        epsilon, norm = (self.config.per_member(name, self.members) for name in names)
+        return StepSettings(self.learning_rate, epsilon, norm)
+
+    @property
+    def target_rate(self) -> NDArray[np.float64]:
+        """[M], how far a target update moves the targets."""
+        rate: NDArray[np.float64] = self.config.per_member("target_rate", self.members)
+        return rate
+
+    @property
+    def importance(self) -> NDArray[np.float64]:
+        """[M], the exponent beta of importance weights: linear to 1 (Schaul et al. 2016, 3.4)."""
+        return self._importance + (1.0 - self._importance) * np.minimum(self.progress, 1.0)
+
+    @property
+    def reward_factor(self) -> NDArray[np.float64]:
+        """[M], what rewards are multiplied by when they are learned from."""
+        if self.reward_scale is None:
+            return np.ones(self.members)
+        return 1.0 / self.reward_scale.divisor
+
+    @abstractmethod
+    def finished(self) -> dict[str, NDArray[Any]]:
+        """Metrics [M] by name of this iteration's updates, whose sums then begin anew."""
+
+    def update(
+        self,
+        rollout: Rollout,
+        progress: float | NDArray[np.float64] = 0.0,
+        run_tasks: RunTasks = in_sequence,
+    ) -> dict[str, NDArray[Any]]:
+        """Ends an iteration: its observations and rewards count for the next one's scales.
+
+        Returns:
+            Metrics as `finished` says, learning_rate, updates and failed, [M].
+        """
+        metrics = {
+            **self.finished(),
+            "learning_rate": self.learning_rate,
+            "updates": self.updates.copy(),
+            "failed": self.policy.parameters.failed.copy(),
+        }
+        self.updates[:] = 0
+        if self.policy.scale is not None:
+            self.policy.scale.learn(rollout)
+        self.scaled_reward(rollout)  # a replay keeps rewards as they were
+        self.progress[:] = progress
+        self.refresh()
+        return metrics
+
 
 PURPOSE = np.uint64(REPLAY)
 

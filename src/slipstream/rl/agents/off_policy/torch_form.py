@@ -19,12 +19,11 @@ from torch import Tensor
 
 from slipstream.jit import draws
 from slipstream.jit.gate import RunTasks, in_sequence
-from slipstream.rl.agents.off_policy.base import OffPolicyAgent
-from slipstream.rl.agents.torch_agent import TorchAgent
-from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.agents.off_policy.learning import OffPolicyAgent
+from slipstream.rl.agents.torch_agent import TorchAgent, TorchGroup
 from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets.parameters import Parameters
+from slipstream.rl.nets.optimizer import Parameters
 from slipstream.rl.nets.torch_adam import Group, Weights, adam, differentiate, shortened
 
 Target = tuple[Tensor, Weights]  # float32 [M, P], and views by name
@@ -113,7 +112,10 @@ class ReplayGroup(TorchGroup, ABC):
 
     def fetch(self) -> None:
         super().fetch()
-        self.coefficients = Coefficients(*map(self.column, self._agent.step_settings))
+        agent = self._agent
+        self.coefficients = Coefficients(
+            *map(self.column, (*agent.step_settings, agent.target_rate))
+        )
         self._factor = self.column(self._agent.reward_factor)[:, None]
         self._made = self._agent.made[self.members].copy()
         self._failed = self._agent.policy.parameters.failed[self.members].copy()

@@ -20,21 +20,12 @@ from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.population import PopulationAgent, spec_of_each
 from slipstream.rl.agents.ppo.config import PPOConfig
-from slipstream.rl.agents.ppo.update import (
-    ACTION,
-    STATISTICS,
-    Epochs,
-    Experience,
-    Net,
-    Rows,
-    Space,
-    Tally,
-    loops,
-)
+from slipstream.rl.agents.ppo.losses import ACTION, STATISTICS
+from slipstream.rl.agents.ppo.update import Epochs, Experience, Net, Rows, Space, Tally, loops
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets.adam import LANES
 from slipstream.rl.nets.layers import BLOCK, block_rows
 from slipstream.rl.nets.networks import MlpNetwork
+from slipstream.rl.nets.optimizer import LANES, StepSettings
 from slipstream.rl.nets.policy import Actor, Policy
 
 _NO_MASK = np.zeros((0, 0, 0), np.bool_)
@@ -142,9 +133,7 @@ class Learner:
         numbers = scale.mean.shape[1]
         return Experience(
             obs=rollout.obs.reshape(*rollout.obs.shape[:2], numbers),
-            mean=scale.mean,
-            inverse_std=scale.inverse_std,
-            limit=scale.limit,
+            scale=scale.arrays,
             mask=_NO_MASK if rollout.mask is None else rollout.mask,
             action=rollout.actions.astype(np.float32, copy=False),
             log_prob=rollout.log_prob,
@@ -162,14 +151,14 @@ class Learner:
     def _tally(self, learning_rate: NDArray[np.float64]) -> Tally:
         failed = self._policy.parameters.failed
         return Tally(
-            learning_rate=learning_rate,
-            epsilon=self._of_each("adam_eps"),
-            max_norm=self._of_each("max_grad_norm"),
+            settings=StepSettings(
+                learning_rate, self._of_each("adam_eps"), self._of_each("max_grad_norm")
+            ),
             target_kl=1.5 * self._of_each("target_kl"),
             frozen=failed.copy(),
             sums=np.zeros((len(failed), len(STATISTICS) + 1)),
             updates=np.zeros(len(failed), np.int64),
-            lanes=np.zeros(LANES),
+            squares=np.zeros((1, LANES)),
         )
 
 

@@ -23,16 +23,15 @@ from slipstream.jit import draws
 from slipstream.jit.gate import RunTasks, in_sequence
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.ppo.config import PPOConfig
+from slipstream.rl.agents.ppo.losses import STATISTICS
 from slipstream.rl.agents.ppo.ppo import BasePPO
-from slipstream.rl.agents.ppo.update import STATISTICS
-from slipstream.rl.agents.torch_agent import TorchAgent
-from slipstream.rl.agents.torch_group import TorchGroup
+from slipstream.rl.agents.torch_agent import TorchAgent, TorchGroup
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets import torch_draws
+from slipstream.rl.nets import torch_distributions
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.torch_adam import Group, Weights, adam, differentiate, shortened
 from slipstream.rl.nets.torch_distributions import Distribution, distribution
-from slipstream.rl.nets.torch_products import FLOAT32, Products
+from slipstream.rl.nets.torch_networks import FLOAT32, Products
 
 # Environments of all members from which on they act in halves. A second half is some 50 more calls
 # of torch, 0.4 ms of a processor; fewer environments are stepped sooner. It is a count: no card's.
@@ -249,8 +248,8 @@ class PPOGroup(TorchGroup):
         obs = self.carried(rollout.obs[t, own])
         self._observations.setdefault(t, []).append(obs)
         actions = self._policy.actions
-        draw = torch_draws.normal if actions.continuous else torch_draws.gumbel
-        streams, width = torch_draws.keys_of(keys[m], self.device), actions.head_width
+        draw = torch_distributions.normal if actions.continuous else torch_distributions.gumbel
+        streams, width = torch_distributions.keys_of(keys[m], self.device), actions.head_width
         noise = draw(streams, at % self.num_envs * width, copies * width)
 
         def by_member(rows: Tensor) -> Tensor:

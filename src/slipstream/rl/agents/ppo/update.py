@@ -1,9 +1,11 @@
-"""PPO's update: the losses of rows, gradients of minibatches, and the epochs over a rollout."""
+"""PPO's update of a member: rows of its rollout, gradients of minibatches, epochs.
+
+Plain loops, compiled as one function, `update_members`. `losses.py` has the losses of a row.
+"""
 
 from __future__ import annotations
 
 import functools
-import math
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
@@ -14,280 +16,36 @@ from slipstream.jit.draws import permutation_rows
 from slipstream.jit.gate import help_out, share
 from slipstream.jit.memory import matrix, prefetch
 from slipstream.jit.packed import Packed
-from slipstream.rl.experience.advantages import advantages
-from slipstream.rl.experience.compiled import (
-    compile_loops,
-    of_bool,
-    of_float32,
-    of_float64,
-    of_int64,
+from slipstream.rl.agents.ppo.losses import (
+    ACTION,
+    APPROX_KL,
+    choices_gradient,
+    explained_variance,
+    gaussian_gradient,
+    minibatch_normalisation,
+    pack_rows,
 )
-from slipstream.rl.nets.adam import TrainState, adam_step, counted, shortened, sum_of_squares
+from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8, range_of
+from slipstream.rl.experience.advantages import advantages
+from slipstream.rl.experience.scaling import SCALE, Scale, scale_row
 from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, forward, turn
-from slipstream.rl.nets.sampling import scale_row
-
-
-def clipped_surrogate(
-    log_ratio: float, advantage: float, clip: float
-) -> tuple[float, float, float, float]:
-    """The clipped surrogate objective of Schulman et al. 2017, equation 7.
-
-        loss = -min(r A, clamp(r, 1 - c, 1 + c) A),  r = exp(log p - log p_old)
-
-    ("Proximal policy optimization algorithms".) Its derivative with respect to log p is -r A, or 0
-    where the clamp is what the minimum chose.
-
-    Returns:
-        loss; d loss / d log p; the estimate of KL(old, new) that this ratio gives, (r - 1) - log r
-        (Schulman 2020, "Approximating KL divergence"); 1.0 where r lies outside 1 +- c, else 0.0.
-    """
-    ratio = math.exp(log_ratio)
-    bounded = min(max(ratio, 1.0 - clip), 1.0 + clip)
-    plain = ratio * advantage
-    limited = bounded * advantage
-    kl = ratio - 1.0 - log_ratio
-    outside = 1.0 if bounded != ratio else 0.0
-    if plain <= limited or plain != plain:  # NaN goes on into the gradient, where it is noticed
-        return -plain, -plain, kl, outside
-    return -limited, 0.0, kl, outside
-
-
-# Columns of a packed row; the action follows.
-LOG_PROB = 0
-ADVANTAGE = 1
-TARGET = 2
-VALUE = 3
-VALID = 4
-ACTION = 5
-
-# Columns of the losses' coefficients, float64 [M, 3].
-CLIP = 0
-ENTROPY_COEF = 1
-VALUE_COEF = 2
-
-STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-POLICY_LOSS, VALUE_LOSS, ENTROPY, APPROX_KL, CLIP_FRACTION = 0, 1, 2, 3, 4  # their columns
-
-
-def pack_rows(
-    lo: int, hi: int, first: int, copies: int, log_prob: Any, advantage: Any, target: Any,
-    value: Any, valid: Any, action: Any, packed: Any,
-) -> None:  # fmt: skip
-    """Puts what the losses need of a row side by side: a row is one piece of memory.
-
-    Args:
-        lo, hi: environments lo..hi-1 of all E, a member's.
-        first, copies: the member's first environment, and N, how many it has.
-        log_prob, advantage, target: float32 [T, E]; value: float32 [>= T, E]; valid: bool [T, E].
-        action: float32 [T, E, K], exact for choices below 2^24.
-        packed: float32 [T N, 5 + K], written; row t N + n for (t, first + n).
-    """
-    for t in range(len(log_prob)):
-        for e in range(lo, hi):
-            row = packed[t * copies + e - first]
-            row[LOG_PROB] = log_prob[t, e]
-            row[ADVANTAGE] = advantage[t, e]
-            row[TARGET] = target[t, e]
-            row[VALUE] = value[t, e]
-            row[VALID] = 1.0 if valid[t, e] else 0.0
-            for j in range(action.shape[2]):
-                row[ACTION + j] = action[t, e, j]
-
-
-def explained_variance(packed: Any) -> float:
-    """1 - Var(target - value) / Var(target) of the valid rows; 0 for constant targets.
-
-    Args:
-        packed: float32 [R, 5 + K].
-    """
-    count = 0.0
-    mean = 0.0
-    mean_error = 0.0
-    for r in range(len(packed)):
-        count += packed[r, VALID]
-        mean += packed[r, VALID] * packed[r, TARGET]
-        mean_error += packed[r, VALID] * (packed[r, TARGET] - packed[r, VALUE])
-    mean /= max(count, 1.0)
-    mean_error /= max(count, 1.0)
-    spread = 0.0
-    unexplained = 0.0
-    for r in range(len(packed)):
-        target = packed[r, TARGET] - mean
-        error = packed[r, TARGET] - packed[r, VALUE] - mean_error
-        spread += packed[r, VALID] * target * target
-        unexplained += packed[r, VALID] * error * error
-    return 1.0 - unexplained / spread if spread > 0.0 else 0.0
-
-
-def minibatch_normalisation(packed: Any, order: Any, normalise: bool, out: Any) -> None:
-    """What a minibatch needs of all its rows before it is cut into parts.
-
-    Args:
-        packed: float32 [R, 5 + K]; order: int64 [B], which rows.
-        normalise: whether advantages get mean 0 and deviation 1.
-        out: float64 [3], written: weight 1 / (valid rows), mean, 1 / (deviation + 1e-8).
-    """
-    count = 0.0
-    total = 0.0
-    for r in order:
-        count += packed[r, VALID]
-        total += packed[r, VALID] * packed[r, ADVANTAGE]
-    weight = 1.0 / max(count, 1.0)
-    mean = total * weight
-    square = 0.0
-    for r in order:
-        centred = packed[r, ADVANTAGE] - mean
-        square += packed[r, VALID] * centred * centred
-    out[0] = weight
-    out[1] = mean if normalise else 0.0
-    out[2] = 1.0 / (math.sqrt(square * weight) + 1e-8) if normalise else 1.0
-
-
-def row_losses(
-    row: Any, log_prob: float, value: float, normalisation: Any, coefficients: Any, statistics: Any
-) -> tuple[float, float, float]:
-    """Adds a packed row's losses to the statistics; all but the entropy, which the caller adds.
-
-    Args:
-        row: float32 [5 + K]; normalisation, coefficients: float64 [3]; statistics: float64 [>= 5].
-
-    Returns:
-        weight of the row; d loss / d log_prob and d loss / d value, weighted.
-    """
-    weight = normalisation[0] * row[VALID]
-    advantage = (row[ADVANTAGE] - normalisation[1]) * normalisation[2]
-    log_ratio = log_prob - row[LOG_PROB]
-    policy, d_log_prob, kl, outside = clipped_surrogate(log_ratio, advantage, coefficients[CLIP])
-    error = value - float(row[TARGET])
-    statistics[POLICY_LOSS] += weight * policy
-    statistics[VALUE_LOSS] += weight * (error * error)
-    statistics[APPROX_KL] += weight * kl
-    statistics[CLIP_FRACTION] += weight * outside
-    return weight, weight * d_log_prob, weight * coefficients[VALUE_COEF] * (2.0 * error)
-
-
-# Long: one pass over a row's choices, whose intermediate numbers stay in registers.
-def choices_gradient(
-    head: Any, value: Any, packed: Any, order: Any, mask: Any, sizes: Any, normalisation: Any,
-    coefficients: Any, d_head: Any, d_value: Any, statistics: Any, scratch: Any,
-) -> None:  # fmt: skip
-    """Discrete and multi-discrete actions: softmax p = exp(z - log sum exp z) of each component.
-
-    log p(a) has derivative onehot(a) - p with respect to z, and H = -sum p log p
-    has -p (log p + H).
-
-    Args:
-        head, value: float32 [b, padded], of rows order [b] of packed [R, 5 + K].
-        mask: bool [R, choices] of allowed choices, or [0, 0] for none.
-        sizes: int64 [K], choices of each component.
-        normalisation: float64 [3], the minibatch's, see `minibatch_normalisation`.
-        coefficients: float64 [3], the member's, of the losses: columns as above.
-        d_head, d_value: float32, shaped like head and value, written (padding stays as it is).
-        statistics: float64 [5], sums of weighted losses, added to.
-        scratch: float64 [2, choices], overwritten.
-    """
-    masked = mask.shape[0] > 0
-    p, d = scratch[0], scratch[1]  # probabilities; d loss / d logits of the entropy alone
-    for i in range(head.shape[0]):
-        r = order[i]
-        z, row = head[i], packed[r]
-        pull = normalisation[0] * row[VALID] * coefficients[ENTROPY_COEF]
-        log_prob = 0.0
-        entropy = 0.0
-        first = 0
-        for c in range(len(sizes)):
-            last = first + sizes[c]
-            top = -math.inf
-            for j in range(first, last):
-                if not masked or mask[r, j]:
-                    top = max(top, float(z[j]))
-            total = 0.0
-            weighted = 0.0
-            for j in range(first, last):
-                p[j] = 0.0
-                if not masked or mask[r, j]:
-                    below = float(z[j]) - top
-                    p[j] = math.exp(below)
-                    total += p[j]
-                    weighted += p[j] * below
-            log_total = math.log(total)
-            h = log_total - weighted / total  # H = log total - sum p z
-            for j in range(first, last):
-                p[j] /= total
-                d[j] = 0.0
-                if p[j] > 0.0:
-                    d[j] = pull * p[j] * (float(z[j]) - top - log_total + h)
-            action = first + int(row[ACTION + c])
-            log_prob += float(z[action]) - top - log_total
-            entropy += h
-            first = last
-        weight, d_log_prob, d_v = row_losses(
-            row, log_prob, float(value[i, 0]), normalisation, coefficients, statistics
-        )
-        statistics[ENTROPY] += weight * entropy
-        d_value[i, 0] = d_v
-        first = 0
-        for c in range(len(sizes)):
-            last = first + sizes[c]
-            for j in range(first, last):
-                d_head[i, j] = d[j] - p[j] * d_log_prob
-            action = first + int(row[ACTION + c])
-            d_head[i, action] = d[action] + (1.0 - p[action]) * d_log_prob
-            first = last
-
-
-def gaussian_gradient(
-    head: Any, value: Any, log_std: Any, packed: Any, order: Any, normalisation: Any,
-    coefficients: Any, d_head: Any, d_value: Any, d_log_std: Any, statistics: Any, scratch: Any,
-) -> None:  # fmt: skip
-    """Continuous actions: independent normals whose log_std is the same in every state.
-
-    With u = (a - mean) / std: log p = sum(-u^2/2 - log_std - log(2 pi)/2), whose derivatives are
-    u / std with respect to the mean and u^2 - 1 with respect to log_std;
-    H = sum(log_std + log(2 pi e)/2).
-
-    Args:
-        log_std: float32 [K]; d_log_std: float64 [K], added to; the others as above.
-    """
-    half_log = 0.5 * math.log(2.0 * math.pi)
-    width = len(log_std)
-    inverse, u = scratch[0], scratch[1]
-    entropy = 0.0
-    constant = 0.0
-    for j in range(width):
-        inverse[j] = math.exp(-float(log_std[j]))
-        constant += float(log_std[j]) + half_log
-        entropy += float(log_std[j]) + half_log + 0.5
-    total_weight = 0.0
-    for i in range(head.shape[0]):
-        row, mean, to = packed[order[i]], head[i], d_head[i]
-        square = 0.0
-        for j in range(width):
-            u[j] = (row[ACTION + j] - mean[j]) * inverse[j]
-            square += u[j] * u[j]
-        weight, d_log_prob, d_v = row_losses(
-            row,
-            -0.5 * square - constant,
-            float(value[i, 0]),
-            normalisation,
-            coefficients,
-            statistics,
-        )
-        total_weight += weight
-        d_value[i, 0] = d_v
-        for j in range(width):
-            to[j] = d_log_prob * u[j] * inverse[j]
-            d_log_std[j] += d_log_prob * (u[j] * u[j] - 1.0)
-    statistics[ENTROPY] += total_weight * entropy
-    for j in range(width):
-        d_log_std[j] -= coefficients[ENTROPY_COEF] * total_weight
+from slipstream.rl.nets.optimizer import (
+    STATE,
+    STEP_SETTINGS,
+    StepSettings,
+    TrainState,
+    begin_step,
+    lines_of,
+    move_weights,
+    sum_gradient,
+)
 
 
 class Experience(NamedTuple):
     """A rollout of M members, E = M N copies, and what it is read by.
 
     Attributes:
-        obs: float32 [T + 1, E, D]; mean, inverse_std, limit: float32 [M, D], see `scale_row`.
+        obs: float32 [T + 1, E, D]; scale: of these.
         mask: bool [T + 1, E, choices] of allowed choices, or [0, 0, 0] for none.
         action: float32 [T, E, K], exact for choices below 2^24.
         log_prob, reward: float32 [T, E], rewards scaled.
@@ -298,9 +56,7 @@ class Experience(NamedTuple):
     """
 
     obs: NDArray[np.float32]
-    mean: NDArray[np.float32]
-    inverse_std: NDArray[np.float32]
-    limit: NDArray[np.float32]
+    scale: Scale
     mask: NDArray[np.bool_]
     action: NDArray[np.float32]
     log_prob: NDArray[np.float32]
@@ -352,14 +108,12 @@ def load_rows(
         block: rows that pass at once.
         buffer: float32, outputs of all layers for a block, overwritten: see `forward`.
     """
-    copies = experience.obs.shape[1] // len(experience.mean)
-    mean, inverse_std = experience.mean[m], experience.inverse_std[m]
-    limit = experience.limit[m]
+    copies = experience.obs.shape[1] // len(experience.rewarded)
     for first in range(lo, hi, block):
         x = rows.x[first : min(first + block, hi)]
         for i in range(len(x)):
             t, n = (first + i) // copies, (first + i) % copies
-            scale_row(experience.obs[t, m * copies + n], mean, inverse_std, limit, x[i])
+            scale_row(experience.scale, m, experience.obs[t, m * copies + n], x[i])
         at, width = critic_outputs(weights, critic, relu, x, buffer)
         for i in range(len(x)):
             t, n = (first + i) // copies, (first + i) % copies
@@ -370,13 +124,11 @@ def load_finals(
     experience: Any, rows: Any, m: int, weights: Any, critic: Any, relu: bool, x: Any, buffer: Any
 ) -> None:
     """Values of member m's final observations; x: float32 [b, inputs], overwritten."""
-    copies, total = experience.obs.shape[1] // len(experience.mean), len(experience.final_index)
-    mean, inverse_std = experience.mean[m], experience.inverse_std[m]
-    limit = experience.limit[m]
+    copies, total = experience.obs.shape[1] // len(experience.rewarded), len(experience.final_index)
     b = 0
     for i in range(total):
         if experience.final_index[i, 1] // copies == m:
-            scale_row(experience.final_obs[i], mean, inverse_std, limit, x[b])
+            scale_row(experience.scale, m, experience.final_obs[i], x[b])
             rows.place[b] = i
             b += 1
         if b == len(x) or (b > 0 and i == total - 1):
@@ -402,7 +154,7 @@ def fill_rows(experience: Any, rows: Any, m: int, lo: int, hi: int) -> None:
     )
     if not e.rewarded[m]:
         rows.advantage[:, lo:hi] = 0.0
-    copies = e.obs.shape[1] // len(e.mean)
+    copies = e.obs.shape[1] // len(e.rewarded)
     pack_rows(
         *(lo, hi, m * copies, copies, e.log_prob, rows.advantage, rows.target, rows.value),
         *(e.valid, e.action, rows.packed),
@@ -549,67 +301,61 @@ class Tally(NamedTuple):
     """How the updates of g members go on, and what they were.
 
     Attributes:
-        learning_rate, epsilon: float64 [g], Adam's.
-        max_norm: float64 [g], of the gradient; infinity for none.
+        settings: of Adam's steps.
         target_kl: float64 [g], above which a minibatch's estimated KL freezes the member: 1.5 times
             the setting of that name; infinity for none.
         frozen: bool [g], members that change no more in this rollout.
         sums: float64 [g, S + 1], of the S statistics of minibatches that changed the member, and of
             the gradient's norm before clipping.
         updates: int64 [g], how many there were.
-        lanes: float64 [LANES], scratch.
+        squares: float64 [1, LANES], see `sum_gradient`.
     """
 
-    learning_rate: NDArray[np.float64]
-    epsilon: NDArray[np.float64]
-    max_norm: NDArray[np.float64]
+    settings: StepSettings
     target_kl: NDArray[np.float64]
     frozen: NDArray[np.bool_]
     sums: NDArray[np.float64]
     updates: NDArray[np.int64]
-    lanes: NDArray[np.float64]
+    squares: NDArray[np.float64]
 
 
-def apply_gradient(weights: Any, statistics: Any, kl: int, tally: Any, m: int) -> None:
-    """Applies the gradient of a minibatch to member m, unless it is frozen.
+def begin_update(weights: Any, statistics: Any, tally: Any, m: int) -> bool:
+    """Add up the gradient of a minibatch and count it, unless member m is frozen.
 
     A member whose KL passes the target, or whose gradient is not finite, is frozen, and keeps
     weights, moments and step count bit for bit.
 
     Args:
         weights: TrainState; tally: Tally.
-        statistics: float64 [parts, >= S], of the minibatch; kl: which of them is the estimated KL.
+        statistics: float64 [parts, >= S], of the minibatch.
+
+    Returns:
+        Whether the member's weights are to be moved.
     """
     divergence = 0.0
     for part in range(len(statistics)):
-        divergence += statistics[part, kl]
+        divergence += statistics[part, APPROX_KL]
     if divergence > tally.target_kl[m] or weights.failed[m]:
         tally.frozen[m] = True
     if tally.frozen[m]:
-        return
-    gradient = weights.gradients[m, 0]
-    for part in range(1, weights.gradients.shape[1]):  # always in this order
-        other = weights.gradients[m, part]
-        for i in range(len(gradient)):
-            gradient[i] += other[i]
-    norm = math.sqrt(sum_of_squares(gradient, tally.lanes))
-    if not counted(weights, m, norm):
+        return False
+    sum_gradient(weights, m, 0, tally.squares)
+    if not begin_step(weights, m, tally.squares):
         tally.frozen[m] = True
-        return
-    clip = shortened(norm, tally.max_norm[m])
-    adam_step(weights, m, clip, tally.learning_rate[m], tally.epsilon[m])
+        return False
     tally.updates[m] += 1
     last = tally.sums.shape[1] - 1
     for part in range(len(statistics)):
         for j in range(last):
             tally.sums[m, j] += statistics[part, j]
-    tally.sums[m, last] += norm
+    tally.sums[m, last] += weights.norm[m]
+    return True
 
 
 # Kinds of phases, see `update_member`. A phase's number is _KINDS times its first epoch, or its
 # minibatch, plus its kind.
-_LOAD, _FILL, _ORDER, _NORMALISATION, _GRADIENT = 0, 1, 2, 3, 4
-_KINDS = 5
+_LOAD, _FILL, _ORDER, _NORMALISATION, _GRADIENT, _MOVE = 0, 1, 2, 3, 4, 5
+_KINDS = 6
 
 
 class Epochs(NamedTuple):
@@ -660,16 +406,17 @@ def update_members(by: Any, helps: bool) -> None:
 def update_member(by: Any, m: int) -> None:
     """The whole update of member m: its rows, then all epochs, until it is frozen.
 
-    Five kinds of phases follow each other; tasks of a phase do not depend on each other:
+    Six kinds of phases follow each other; tasks of a phase do not depend on each other:
 
         load           inputs and values: a range of observations each, and one task for final ones
         fill           advantages, targets and packed rows: a range of copies each
         order          the order of rows: an epoch each; one task for the explained variance
         normalisation  of the advantages: a minibatch each
-        gradient       of one minibatch: a part of its rows each; Adam's step follows here
+        gradient       of one minibatch: a part of its rows each
+        move           Adam's step: a part of the weights each
 
-    The last three repeat: orders and normalisations are made for `len(by.order)` epochs at a time,
-    a gradient for each of their minibatches.
+    The last four repeat: orders and normalisations are made for `len(by.order)` epochs at a time, a
+    gradient and a step for each of their minibatches.
 
     `share` (of `jit/gate.py`) opens a phase's tasks and returns when all are done: each is a
     call of `work` below, by this thread or by one that helps. `loops` binds that `work` to the
@@ -692,7 +439,8 @@ def update_member(by: Any, m: int) -> None:
             if by.tally.frozen[m]:
                 return
             share(by.gate, by, m, _KINDS * step + _GRADIENT, parts)
-            apply_gradient(by.weights, by.statistics, APPROX_KL, by.tally, m)
+            if begin_update(by.weights, by.statistics, by.tally, m):
+                share(by.gate, by, m, _KINDS * step + _MOVE, parts)
 
 
 def work(by: Any, m: int, phase: int, task: int) -> None:
@@ -702,7 +450,7 @@ def work(by: Any, m: int, phase: int, task: int) -> None:
         load(by, m, task)
     elif kind == _FILL:
         copies = by.experience.obs.shape[1] // len(by.keys)
-        lo, hi = share_of(copies, task, len(by.statistics))
+        lo, hi = range_of(copies, task, len(by.statistics))
         fill_rows(by.experience, by.rows, m, m * copies + lo, m * copies + hi)
     elif kind == _ORDER:
         order(by, m, number, task)
@@ -711,20 +459,18 @@ def work(by: Any, m: int, phase: int, task: int) -> None:
         rows = by.order.shape[1] // by.normalisation.shape[1]
         own = by.order[e, k * rows : (k + 1) * rows]
         minibatch_normalisation(by.rows.packed, own, by.normalise, by.normalisation[e, k])
-    else:
+    elif kind == _GRADIENT:
         part_gradient(by, m, number, task)
-
-
-def share_of(total: int, part: int, parts: int) -> tuple[int, int]:
-    """Where a part of `total` begins and ends."""
-    return total * part // parts, total * (part + 1) // parts
+    else:
+        lo, hi = lines_of(by.weights, task, len(by.statistics))
+        move_weights(by.weights, m, lo, hi, by.tally.settings)
 
 
 def load(by: Any, m: int, task: int) -> None:
     """Inputs and values: a range of member m's observations, or its final ones."""
     weights, critic, parts = by.weights.weights[m], by.net.tables[CRITIC], len(by.statistics)
     if task < parts:
-        lo, hi = share_of(len(by.rows.x), task, parts)
+        lo, hi = range_of(len(by.rows.x), task, parts)
         buffer = by.space.outputs[task, CRITIC]
         block = by.space.x.shape[1]
         load_rows(by.experience, by.rows, m, lo, hi, weights, critic, by.net.relu, block, buffer)
@@ -754,38 +500,31 @@ def part_gradient(by: Any, m: int, step: int, part: int) -> None:
     )
 
 
-_WEIGHTS = TrainState(
-    *(of_float32(2), of_float32(3), of_float32(2), of_float32(2), of_int64(1), of_bool(1)),
-)
-_TALLY = Tally(
-    *(of_float64(1), of_float64(1), of_float64(1), of_float64(1), of_bool(1), of_float64(2)),
-    *(of_int64(1), of_float64(1)),
-)
-_NET = Net(of_int64(3), True, True, 0, of_int64(1))
+_TALLY = Tally(STEP_SETTINGS, f8(1), b1(1), f8(2), i8(1), f8(2))
+_NET = Net(i8(3), True, True, 0, i8(1))
 _EXPERIENCE = Experience(
-    *(of_float32(3), of_float32(2), of_float32(2), of_float32(2), of_bool(3), of_float32(3)),
-    *(of_float32(2), of_float32(2), of_bool(2), of_bool(2), of_bool(2), of_float32(2), of_int64(2)),
-    *(of_float32(1), of_float32(1), of_bool(1)),
+    *(f4(3), SCALE, b1(3), f4(3), f4(2), f4(2), b1(2), b1(2), b1(2), f4(2), i8(2), f4(1), f4(1)),
+    b1(1),
 )
 _ROWS = Rows(
-    *(of_float32(2), of_float32(2), of_bool(2), of_float32(2), of_float32(1), of_float32(2)),
-    *(of_float32(2), of_int64(1), of_float64(1)),
+    *(f4(2), f4(2), b1(2), f4(2), f4(1), f4(2)),
+    *(f4(2), i8(1), f8(1)),
 )
-_SPACE = Space(of_float32(3), of_float32(3), of_float32(3), of_float32(2), of_float64(3))
+_SPACE = Space(f4(3), f4(3), f4(3), f4(2), f8(3))
 _EPOCHS = Epochs(
     net=_NET,
-    weights=_WEIGHTS,
-    coefficients=of_float64(2),
+    weights=STATE,
+    coefficients=f8(2),
     experience=_EXPERIENCE,
     rows=_ROWS,
     keys=np.zeros((1, 1), np.uint64),
-    order=of_int64(2),
-    normalisation=of_float64(3),
+    order=i8(2),
+    normalisation=f8(3),
     normalise=True,
-    statistics=of_float64(2),
+    statistics=f8(2),
     tally=_TALLY,
     space=_SPACE,
-    gate=of_int64(1),
+    gate=i8(1),
 )
 
 

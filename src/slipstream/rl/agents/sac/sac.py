@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from slipstream.core.random import stream
 from slipstream.jit.draws import LEARN
 from slipstream.kernels.spec import Spec
-from slipstream.rl.agents.actor_critic.base import ActorCritic
-from slipstream.rl.agents.actor_critic.compiled import CompiledActorCritic
+from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic, CompiledActorCritic
 from slipstream.rl.agents.actor_critic.update import (
     ACTOR_LOSS,
     CRITICS,
@@ -33,16 +32,15 @@ from slipstream.rl.agents.actor_critic.update import (
 )
 from slipstream.rl.agents.actor_critic.update import STATISTICS as _OF_ALL
 from slipstream.rl.agents.sac.config import SACConfig
-from slipstream.rl.nets.adam import TrainState, clipped_step
-from slipstream.rl.nets.drawing import draw_member_squashed
-from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, forward, input_gradient, keep_rows
-from slipstream.rl.nets.parameters import Parameters
-from slipstream.rl.nets.sampling import (
+from slipstream.rl.nets.action_selection import (
     LOG_STD_HIGH,
     LOG_STD_LOW,
     bounded_log_std,
     draw_components,
+    draw_member_squashed,
 )
+from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, forward, input_gradient, keep_rows
+from slipstream.rl.nets.optimizer import Parameters, TrainState, step_alone
 
 STATISTICS = (*_OF_ALL, "entropy")
 ENTROPY = len(_OF_ALL)
@@ -83,7 +81,7 @@ def explore(
     by: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
     log_prob: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Draws actions of member m from the policy's squashed Gaussian: `actor_critic/compiled.py`."""
+    """Draws actions of member m from the policy's squashed Gaussian: `actor_critic.py`."""
     draw_member_squashed(by.decider, m, key, 0, lo, hi, obs, uniform, action, log_prob, out)
 
 
@@ -234,15 +232,14 @@ def move_rest(by: Any, m: int, moved: bool) -> None:
     (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", section 5, for log alpha
     instead of alpha, as in the authors' code: its sign is the same, and alpha stays positive.)
     """
-    settings, own = by.settings, by.own
+    own = by.own
     if not own.entropy.automatic[m]:
         return
     entropy = 0.0
     for part in range(len(by.statistics)):
         entropy += by.statistics[part, ENTROPY]
     own.temperature.gradients[m, 0, 0] = entropy - own.entropy.target[m]
-    limit, rate = settings.max_grad_norm[m], settings.learning_rate[m]
-    clipped_step(own.temperature, m, limit, rate, settings.adam_eps[m], by.space.lanes[0])
+    step_alone(own.temperature, m, by.space.squares[:1], by.settings.step)
 
 
 class BaseSAC(ActorCritic):

@@ -25,7 +25,7 @@ from slipstream.rl.agents.actor_critic.torch_form import (
 )
 from slipstream.rl.agents.off_policy.torch_form import Coefficients, Target, Transitions, move
 from slipstream.rl.agents.sac.sac import BaseSAC, Entropy
-from slipstream.rl.nets.sampling import LOG_STD_HIGH, LOG_STD_LOW
+from slipstream.rl.nets.action_selection import LOG_STD_HIGH, LOG_STD_LOW
 from slipstream.rl.nets.torch_adam import Group
 
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from slipstream.core.random import stream
 from slipstream.jit.draws import LEARN, normal_at
 from slipstream.kernels.spec import Spec
-from slipstream.rl.agents.actor_critic.base import ActorCritic
-from slipstream.rl.agents.actor_critic.compiled import CompiledActorCritic
+from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic, CompiledActorCritic
 from slipstream.rl.agents.actor_critic.update import (
     ACTOR_LOSS,
     NEXT,
@@ -32,10 +31,9 @@ from slipstream.rl.agents.actor_critic.update import (
     set_goals,
 )
 from slipstream.rl.agents.td3.config import TD3Config
-from slipstream.rl.nets.adam import follow
-from slipstream.rl.nets.drawing import draw_member_squashed
+from slipstream.rl.nets.action_selection import draw_member_squashed, map_to_box, outputs_of
 from slipstream.rl.nets.layers import BLOCK, OUTPUTS, PLACE, backward, forward, input_gradient
-from slipstream.rl.nets.modes import outputs_of
+from slipstream.rl.nets.optimizer import polyak_update
 
 
 class Smoothing(NamedTuple):
@@ -100,7 +98,7 @@ def explore(
     by: Any, m: int, key: Any, uniform: bool, lo: int, hi: int, obs: Any, action: Any,
     log_prob: Any, out: Any,
 ) -> None:  # fmt: skip
-    """a = pi(s) + noise, within [-1, 1]; see `actor_critic/compiled.py`. log_prob means nothing."""
+    """a = pi(s) + noise, within [-1, 1]; see `actor_critic.py`. log_prob means nothing."""
     decider, width = by.decider, len(by.decider.half)
     if uniform:
         draw_member_squashed(decider, m, key, 0, lo, hi, obs, True, action, log_prob, out)
@@ -114,9 +112,7 @@ def explore(
             for j in range(width):
                 noise = by.noise[m] * float(normal_at(key, (e - lo) * width + j))
                 action[e, j] = within(math.tanh(float(head[j])) + noise, 1.0)
-                value = action[e, j] * decider.half[j] + decider.middle[j]
-                value = decider.low[j] if value < decider.low[j] else value  # NaN stays NaN
-                out[e, j] = decider.high[j] if value > decider.high[j] else value
+            map_to_box(decider, action[e], out[e])
 
 
 def prepare(by: Any, m: int, part: int, batch: Any) -> None:
@@ -198,7 +194,7 @@ def actor_gradient(by: Any, m: int, part: int, batch: Any) -> None:
 def move_rest(by: Any, m: int, moved: bool) -> None:
     """Moves the target of member m's actor after it."""
     if moved:
-        follow(by.own.target[m], by.learned.actor.weights[m], by.settings.target_rate[m])
+        polyak_update(by.own.target[m], by.learned.actor.weights[m], by.settings.target_rate[m])
 
 
 class TD3(CompiledActorCritic, BaseTD3):

@@ -140,3 +140,16 @@ def replay_bytes(
     levels, nodes = tree_levels(num_envs * slots)
     tree = 4 * (2 * nodes - int(levels[1])) if plan.alpha else 0
     return members * (num_envs * (slots * slot + 16) + tree)
+
+
+def check_reflection(spec: Spec) -> None:
+    """Refuses environments without a mirror image.
+
+    Raises:
+        ConfigError: the environment declares none, or has masks.
+    """
+    if spec.reflection is None or spec.masked:
+        raise ConfigError(
+            "`agent.reflect` learns from mirror images, and this environment does not say what its "
+            "own are (or masks choices): leave it out, or declare `Spec(reflection=...)`."
+        )

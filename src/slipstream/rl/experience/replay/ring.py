@@ -1,10 +1,31 @@
-"""Rings of transitions, one for each copy, and steps written into them: plain loops to compile."""
+"""A replay's transitions: rings that are written, drawn from and gathered into batches.
+
+Plain loops, compiled once by `loops`. Priorities are in `tree.py`; observations may be stored
+elsewhere, see `state_storage.py`.
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
-from slipstream.rl.experience.replay.tree import set_leaf
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.core.random import word
+from slipstream.jit.memory import prefetch
+from slipstream.jit.simd import exp_2, log_2
+from slipstream.kernels.spec import Spec
+from slipstream.rl.compiled_loops import Loops, b1, f4, f8, i8
+from slipstream.rl.experience.replay.plan import check_reflection
+from slipstream.rl.experience.replay.tree import (
+    find_leaves,
+    rebuild,
+    set_leaf,
+    smallest,
+    sum_leaves,
+    total,
+)
 
 # How a slot's transition ends: the last column of its row.
 NONE = 0.0  # no transition: an empty slot, the head, a final observation, or what is not valid
@@ -173,3 +194,335 @@ def write_numbers(
         ring, store, lo, hi, action, reward, terminated, truncated, valid, obs, mask, final_obs,
         final_of,
     )  # fmt: skip
+
+
+def power(x: float, y: float) -> float:
+    """x^y of a normal x > 0 and y in -1..1, to a relative 1e-9; within 2^-1000 .. 2^1000."""
+    return exp_2(y * log_2(x))
+
+
+LEAST_ERROR = 1e-6  # added to errors: what was learned well is drawn again some day
+GREATEST = 1e30  # priority: sums of millions of them are finite float32 numbers
+
+_SHIFT_11 = np.uint64(11)
+_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+
+
+def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> None:
+    """Draws B transitions of member m, with replacement.
+
+    Without priorities each is drawn with probability 1 / R of the R that are held. With them
+    transition i is drawn with probability P(i) = p_i / sum p (p is |error|^alpha), one from each of
+    B equal parts of the sum, and its weight is
+
+        w_i = (1 / (R P(i)))^beta / max_j w_j = (min_j p_j / p_i)^beta
+
+    so that with beta = 1 the mean of w_i f(i) is that of f over all held, but for a factor that is
+    the same for all i.
+
+    Args:
+        ring: the Ring; held[m] must be above 0.
+        m: member.
+        key: np.uint64, the random stream; another one at every call.
+        beta: how much of the bias is undone, 0 to 1.
+        index: int64 [B], written: n S + slot.
+        weight: float32 [B], written; 1 without priorities.
+    """
+    if ring.tree.shape[1] > 0:
+        _draw_by_priority(ring, m, key, beta, index, weight)
+        return
+    slots, counter = ring.rows.shape[1], 0
+    ending = ring.rows.shape[2] - 1
+    for b in range(len(index)):  # all are on their way before the first one is looked at
+        n, slot = _place(ring, m, key, b)
+        rows = ring.rows[m * ring.copies + n]
+        prefetch(rows, slot, 0)
+        prefetch(rows, slot, ending)
+        prefetch(rows, slot + 1, ending)  # behind the next observation; need not exist
+    for b in range(len(index)):
+        searching = True
+        while searching:
+            n, slot = _place(ring, m, key, counter)
+            counter += 1
+            if ring.rows[m * ring.copies + n, slot, ENDING] != NONE:
+                index[b] = n * slots + slot
+                weight[b] = 1.0
+                searching = False
+
+
+def _place(ring: Any, m: int, key: Any, counter: int) -> tuple[int, int]:
+    """Any slot that member m has used, the copy's first."""
+    span = ring.span[m]
+    u = float(word(key, np.uint64(counter)) >> _SHIFT_11) * _TO_UNIT
+    place = int(u * float(ring.copies * span))
+    n = place // span
+    return n, place - n * span
+
+
+def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> None:
+    tree, levels, target = ring.tree[m], ring.levels, ring.target
+    part = total(tree, levels) / float(len(index))
+    low = smallest(ring.least[m], levels)
+    for first in range(0, len(index), len(target)):
+        last = min(len(index), first + len(target))
+        for b in range(first, last):
+            u = float(word(key, np.uint64(b)) >> _SHIFT_11) * _TO_UNIT
+            target[b - first] = (float(b) + u) * part
+        find_leaves(ring.tree, m, levels, target[: last - first], index[first:last])
+    slots = ring.rows.shape[1]
+    for b in range(len(index)):
+        n = index[b] // slots
+        prefetch(ring.rows[m * ring.copies + n], index[b] - n * slots, 0)  # gathered soon
+        weight[b] = tree[index[b]]
+    for b in range(len(index)):  # apart, so that a processor does several at once
+        weight[b] = power(low / float(weight[b]), beta)
+
+
+def new_priorities(ring: Any, m: int, index: Any, error: Any) -> None:
+    """Sets the priorities of transitions to (|error| + 1e-6)^alpha; does nothing without any.
+
+    Args:
+        ring: the Ring; m: member.
+        index: int64 [B], as drawn; error: float32 [B]. One that is not finite is passed over.
+    """
+    if ring.tree.shape[1] == 0:
+        return
+    tree, value, alpha = ring.tree[m], ring.target, ring.alpha
+    for first in range(0, len(index), len(value)):
+        last = min(len(index), first + len(value))
+        for b in range(first, last):
+            size = abs(float(error[b])) + LEAST_ERROR
+            value[b - first] = min(power(size, alpha), GREATEST)
+        for b in range(first, last):
+            size = abs(float(error[b]))
+            if size - size == 0.0:
+                ring.peak[m] = max(ring.peak[m], value[b - first])
+                tree[index[b]] = value[b - first]
+    sum_leaves(tree, ring.least[m], ring.levels, index)
+
+
+class Batch(NamedTuple):
+    """B transitions of one member; everything is overwritten by `gather`.
+
+    Attributes:
+        obs: float32 [B, D], not scaled (images: uint8 [B, *shape]).
+        mask: bool [B, choices] of the choices allowed there; [0, 0] where all always are.
+        action: float32 [B, K], the policy's own; choices as whole numbers.
+        reward: float32 [B], the discounted sum of up to n rewards.
+        discount: float32 [B], what the value of `obs_next` counts: gamma^k for k rewards, 0 after a
+            termination.
+        obs_next, mask_next: like `obs` and `mask`, k steps later, or where the episode was cut.
+    """
+
+    obs: Any
+    mask: Any
+    action: Any
+    reward: Any
+    discount: Any
+    obs_next: Any
+    mask_next: Any
+
+
+def follow(ring: Any, e: int, slot: int, n: int, gamma: float) -> tuple[int, float, float]:
+    """The n steps from a transition on.
+
+        reward = r_0 + gamma r_1 + ... + gamma^(k-1) r_(k-1),  discount = gamma^k
+
+    k is n, or less where the episode ends or nothing more is known yet. A termination makes the
+    discount 0. Where an episode was cut short, the value of its final observation counts.
+
+    Args:
+        ring: the Ring; e: copy; slot: where the transition is.
+        n: steps at most; gamma: discount per step.
+
+    Returns:
+        The slot of the observation whose value counts, reward and discount.
+    """
+    slots = ring.rows.shape[1]
+    reward = 0.0
+    discount = 1.0
+    for _ in range(n):
+        row = ring.rows[e, slot]
+        ending = row[ENDING]
+        if ending == NONE:  # the head, or a step that is not real: its observation is the last
+            break
+        reward += discount * float(row[REWARD])
+        discount *= gamma
+        slot = slot + 1 if slot + 1 < slots else 0
+        if ending == TERMINATED:
+            discount = 0.0
+            break
+        if ending == TRUNCATED:
+            break
+    return slot, reward, discount
+
+
+def gather_action(ring: Any, e: int, slot: int, b: int, batch: Any) -> None:
+    """Copies the action of the transition in a slot into row b."""
+    row = ring.rows[e, slot]
+    for j in range(batch.action.shape[1]):
+        batch.action[b, j] = row[ring.width + j]
+
+
+def gather_masks(ring: Any, e: int, slot: int, after: int, b: int, batch: Any) -> None:
+    """Copies what was allowed in two slots into row b."""
+    for j in range(ring.mask.shape[2]):
+        batch.mask[b, j] = ring.mask[e, slot, j]
+        batch.mask_next[b, j] = ring.mask[e, after, j]
+
+
+def gather(ring: Any, store: Any, m: int, index: Any, n: int, gamma: float, batch: Any) -> None:
+    """Fills a batch with transitions of member m whose observations lie in the rows.
+
+    Args:
+        ring: the Ring; store: nothing.
+        m: member; index: int64 [B], as `draw` wrote them.
+        n: steps that a transition spans; gamma: discount per step.
+        batch: the Batch, written.
+    """
+    slots = ring.rows.shape[1]
+    for b in range(len(index)):
+        e = m * ring.copies + index[b] // slots
+        slot = index[b] % slots
+        after, reward, discount = follow(ring, e, slot, n, gamma)
+        batch.reward[b] = reward
+        batch.discount[b] = discount
+        gather_action(ring, e, slot, b, batch)
+        gather_masks(ring, e, slot, after, b, batch)
+        here, there = ring.rows[e, slot], ring.rows[e, after]
+        for j in range(ring.width):
+            batch.obs[b, j] = here[j]
+            batch.obs_next[b, j] = there[j]
+
+
+def locate(ring: Any, m: int, index: Any, n: int, gamma: float, places: Any, batch: Any) -> None:
+    """`gather` without observations, for those that are kept elsewhere.
+
+    Args:
+        places: int64 [B, 3], written: copy, slot, and slot of the next observation.
+    """
+    slots = ring.rows.shape[1]
+    for b in range(len(index)):
+        e = m * ring.copies + index[b] // slots
+        slot = index[b] % slots
+        after, reward, discount = follow(ring, e, slot, n, gamma)
+        places[b, 0] = e
+        places[b, 1] = slot
+        places[b, 2] = after
+        batch.reward[b] = reward
+        batch.discount[b] = discount
+        gather_action(ring, e, slot, b, batch)
+        gather_masks(ring, e, slot, after, b, batch)
+
+
+_FIRST = np.uint64(1 << 40)  # place in the stream of a draw, behind all that draws use
+_ONE = np.uint64(1)
+
+
+class Signs(NamedTuple):
+    """A `Reflection` for loops; all empty where nothing is reflected.
+
+    Attributes:
+        obs: float32 [D], 1 or -1; action: float32 [K] of a box.
+        choice: int64 [n], what each choice becomes.
+    """
+
+    obs: NDArray[np.float32]
+    action: NDArray[np.float32]
+    choice: NDArray[np.int64]
+
+
+NOTHING = Signs(np.zeros(0, np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+
+
+def signs_of(spec: Spec) -> Signs:
+    """The reflection that a spec declares."""
+    check_reflection(spec)
+    assert spec.reflection is not None
+    obs = np.ones(int(np.prod(spec.observation_shape)), np.float32)
+    obs[list(spec.reflection.observation)] = -1.0
+    if spec.components:
+        return Signs(obs, NOTHING.action, np.array(spec.reflection.choices, np.int64))
+    action = np.ones(spec.action_width, np.float32)
+    action[list(spec.reflection.action)] = -1.0
+    return Signs(obs, action, NOTHING.choice)
+
+
+def reflect(by: Any, key: Any, batch: Any) -> None:
+    """Reflects each row of a batch with probability 1/2; a plain loop that is compiled.
+
+    A row's reward and discount are its mirror image's own.
+
+    Args:
+        by: Signs; key: np.uint64, of the draw that made the batch; batch: the Batch, changed.
+    """
+    if len(by.obs) == 0:
+        return
+    for b in range(len(batch.reward)):
+        if word(key, _FIRST + np.uint64(b)) & _ONE == 0:
+            continue
+        for j in range(len(by.obs)):
+            batch.obs[b, j] *= by.obs[j]
+            batch.obs_next[b, j] *= by.obs[j]
+        for j in range(len(by.action)):
+            batch.action[b, j] *= by.action[j]
+        if len(by.choice) > 0:
+            batch.action[b, 0] = np.float32(by.choice[int(batch.action[b, 0])])
+
+
+# Examples of types, for whoever compiles loops that take them.
+RING = Ring(
+    rows=f4(3),
+    mask=b1(3),
+    head=i8(1),
+    written=i8(1),
+    span=i8(1),
+    held=i8(1),
+    steps=i8(1),
+    tree=f4(2),
+    least=f4(2),
+    levels=i8(1),
+    target=f8(1),
+    peak=f8(1),
+    width=0,
+    copies=1,
+    alpha=0.0,
+)
+BATCH = Batch(
+    obs=f4(2),
+    mask=b1(2),
+    action=f4(2),
+    reward=f4(1),
+    discount=f4(1),
+    obs_next=f4(2),
+    mask_next=b1(2),
+)
+KEY = np.uint64(0)
+
+
+def writing(action: Any, store: Any = ()) -> tuple[Any, ...]:
+    """Examples of the arguments of `write`."""
+    flags = (b1(1), b1(1), b1(1))
+    return (
+        *(RING, store, 0, 1, action, f4(1), *flags, f4(2), b1(2)),
+        *(f4(2), i8(1)),
+    )
+
+
+@functools.cache
+def loops() -> Loops:
+    """Compiled forms of the replay's functions, by their names."""
+    return Loops(
+        "replay",
+        {
+            begin: (RING, (), 0, 1, f4(2), b1(2)),
+            write_choices: writing(i8(2)),
+            write_numbers: writing(f4(2)),
+            draw: (RING, 0, KEY, 0.0, i8(1), f4(1)),
+            new_priorities: (RING, 0, i8(1), f4(1)),
+            gather: (RING, (), 0, i8(1), 1, 1.0, BATCH),
+            reflect: (NOTHING, KEY, BATCH),
+            locate: (RING, 0, i8(1), 1, 1.0, i8(2), BATCH),
+            rebuild: (f4(1), f4(1), i8(1)),
+        },
+    )

@@ -1,4 +1,4 @@
-"""Sums of priorities, as plain loops that `compiled.py` compiles.
+"""Sums of priorities, as plain loops that `ring.py` compiles.
 
 A member's tree is one row: its leaves, then the sums of 16 leaves each, then the sums of 16 of
 those, until at most 16 are left (two levels at least). Sixteen numbers of float32 are a cache line,

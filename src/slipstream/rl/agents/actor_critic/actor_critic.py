@@ -1,4 +1,8 @@
-"""The compiled form of agents with an actor and two critics: members one after another."""
+"""Agents with an actor and two critics: what both forms have, and how the compiled one acts.
+
+`ActorCritic` has networks, settings and counts. `CompiledActorCritic` updates members one after
+another, in the loops of `update.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,36 +20,166 @@ from slipstream.jit.draws import ACT
 from slipstream.jit.memory import zeros
 from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import Spec
-from slipstream.rl.agents.actor_critic.base import ActorCritic
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 from slipstream.rl.agents.actor_critic.update import (
     CRITICS,
     DONE,
     NEXT,
     OWN,
+    STATISTICS,
+    VALUE,
     Learned,
     Learner,
     Nets,
-    Scale,
+    Settings,
     Space,
+    Tally,
     help_update,
     update,
     work,
 )
-from slipstream.rl.agents.off_policy.learning import CompiledLearning
-from slipstream.rl.experience.compiled import (
-    compile_loops,
-    of_bool,
-    of_float32,
-    of_float64,
-    of_int64,
-)
+from slipstream.rl.agents.off_policy.learning import CompiledLearning, OffPolicyAgent
+from slipstream.rl.agents.population import spec_of_each
+from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8
 from slipstream.rl.experience.rollout import Rollout
-from slipstream.rl.nets.adam import LANES
-from slipstream.rl.nets.compiled import DECIDER
+from slipstream.rl.nets.action_selection import DECIDER, Decider
+from slipstream.rl.nets.actions import Head
 from slipstream.rl.nets.layers import OUTPUTS, WEIGHT, block_rows
-from slipstream.rl.nets.modes import Decider
-from slipstream.rl.nets.networks import MlpNetwork, input_width, padded
+from slipstream.rl.nets.networks import Activation, Mlp, MlpNetwork, input_width, padded
+from slipstream.rl.nets.optimizer import LANES, Parameters, places
+from slipstream.rl.nets.policy import Policy
+
+
+class Critics:
+    """Q(s, a) of M members, twice (Fujimoto et al. 2018, "Addressing function approximation error
+    in actor-critic methods": the smaller of two values is overestimated less).
+
+    Args:
+        numbers: D of an observation; width: K of an action.
+        widths: hidden layers.
+        activation: between layers.
+        seeds: [M]; a member's first weights follow from its seed alone.
+        first: number of the first matrix, those before it being the actor's.
+
+    Attributes:
+        groups: weights of each critic; targets: float32 [M, P] of each, equal to them at first.
+        table: int64 [L, 7], as `layers.py` reads it.
+        mlp: layers; the input is the action, and after it the observation.
+    """
+
+    def __init__(
+        self,
+        numbers: int,
+        width: int,
+        widths: Sequence[int],
+        activation: Activation,
+        seeds: Sequence[int],
+        first: int,
+    ) -> None:
+        sizes = (width + numbers, *widths, 1)
+        self.mlp = Mlp("critic", sizes, activation, None)
+        self.groups = [Parameters(self.mlp.shapes(), len(seeds)) for _ in range(CRITICS)]
+        self.table = self.mlp.table(places(self.mlp.shapes())[0])
+        for c, group in enumerate(self.groups):
+            self.mlp.initialise(group.weights, seeds, first + c * len(self.mlp.layers))
+        self.targets: list[NDArray[np.float32]] = [group.flat.copy() for group in self.groups]
+
+
+class ActorCritic(OffPolicyAgent):
+    """M members; an agent adds what its policy is, a form how it acts and learns.
+
+    Args:
+        config: its per-member lists have length M.
+        specs: the environment's Spec, or one per member (they may differ in fixed scales).
+        seeds: [M].
+        num_envs: N, environments per member.
+        parts: gradient buffers of the actor.
+
+    Attributes:
+        head: of the policy; statistics: names of what an update counts, STATISTICS first.
+        critics: both, with their targets.
+        noise: of `Explorer`, where there is any.
+        tally: what the updates of this iteration saw.
+    """
+
+    head: ClassVar[Head]
+    statistics: ClassVar[tuple[str, ...]] = STATISTICS
+    config: ActorCriticConfig
+
+    def __init__(
+        self,
+        config: ActorCriticConfig,
+        specs: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        num_envs: int,
+        parts: int = 1,
+    ) -> None:
+        specs, seeds = spec_of_each(specs, len(seeds)), [int(seed) for seed in seeds]
+        config.check_spaces(specs[0])
+        policy = Policy(
+            specs,
+            seeds,
+            widths=config.widths,
+            activation=config.activation,
+            observation_normalization=config.observation_normalization,
+            parts=parts,
+            head=self.head,
+        )
+        super().__init__(config, specs[0], seeds, num_envs, policy)
+        assert isinstance(policy.network, MlpNetwork)
+        self.numbers = int(np.prod(specs[0].observation_shape))
+        self.critics = Critics(
+            *(self.numbers, policy.actions.width, config.widths, config.activation, seeds),
+            *(len(policy.network.mlps[0].layers),),
+        )
+        for c, group in enumerate(self.critics.groups):
+            self.groups[f"critic_{c}"] = group
+            self.targets[f"critic_{c}"] = self.critics.targets[c]
+        sums = np.zeros((self.members, len(self.statistics) + 1))
+        self.tally = Tally(sums, self.updates, np.zeros(self.members, np.int64))
+        self.noise = np.zeros(0)
+
+    @property
+    def made(self) -> NDArray[np.int64]:
+        return self.critics.groups[0].arrays.steps
+
+    @property
+    def actor_every(self) -> int:
+        """Updates of the critics between two of the actor."""
+        return 1
+
+    @property
+    def settings(self) -> Settings:
+        """What the updates of this iteration take of the config, [M] each."""
+        return Settings(
+            step=self.step_settings,
+            target_rate=self.target_rate,
+            reward_factor=self.reward_factor,
+            target_every=self.config.target_every,
+            actor_every=self.actor_every,
+        )
+
+    def finished(self) -> dict[str, NDArray[Any]]:
+        """The metrics of an iteration, [M] by name, which are counted anew from here on.
+
+        Returns:
+            critic_loss, value (of what was chosen), actor_loss, gradient_norm (the actor's, before
+            it was shortened), means over updates; and those of the agent.
+        """
+        sums, updates, moves = self.tally
+        counts = np.where(np.arange(sums.shape[1]) <= VALUE, updates[:, None], moves[:, None])
+        means = sums / np.maximum(counts, 1)
+        metrics = {
+            **dict(zip((*self.statistics, "gradient_norm"), means.T.copy(), strict=True)),
+            **self.own_metrics(),
+        }
+        sums[:], moves[:] = 0.0, 0
+        return metrics
+
+    def own_metrics(self) -> dict[str, NDArray[Any]]:
+        """What an agent adds to the metrics of an iteration, [M] by name."""
+        return {}
+
 
 # Bound by the renderer: (by, m, key, uniform, lo, hi, obs, action, log_prob, out) draws actions for
 # copies lo..hi-1, all of them member m's and in their order.
@@ -86,12 +220,12 @@ def explore_rows(
         by.steps[m] += by.copies
 
 
-_EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), of_int64(1), of_float64(1), 1, 1)
+_EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), i8(1), f8(1), 1, 1)
 
 # The arguments of `explore_rows`, as examples of their types; arrays are C-contiguous.
 _ROWS = (
-    *(_EXPLORER, 0, of_float32(2), of_bool(2)),
-    *(of_float32(2), of_float32(1), of_float32(2)),
+    *(_EXPLORER, 0, f4(2), b1(2)),
+    *(f4(2), f4(1), f4(2)),
 )
 
 
@@ -203,8 +337,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
             goal=np.zeros(batch),
             d_x=zeros((parts, block, net.columns)),
             gap=np.zeros((CRITICS, batch)),
-            lanes=np.zeros((tasks, LANES)),
-            squares=np.zeros(parts),
+            squares=zeros((tasks, LANES), np.float64),
         )
 
     def refresh(self) -> None:
@@ -220,7 +353,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
             learned=self._learned,
             own=self._own,
             settings=self.settings,
-            scale=Scale(scale.mean, scale.inverse_std, scale.limit),
+            scale=scale.arrays,
             seeds=self.seeds,
             statistics=self._statistics,
             tally=self.tally,

@@ -1,0 +1,552 @@
+"""Where a replay's observations are: in the rings' rows, beside them, or rendered again.
+
+A kernel's observation is a function of its record. So a replay may store the STATE fields that
+`observe` and `mask` read, found in their source, with the number of the sub-environment's Params
+record; the kernel renders the observation again when a batch is gathered. The functions that do so
+are a template like `kernels/loop.py`: the names declared before them are bound to one kernel's
+functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import textwrap
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstream.jit import render
+from slipstream.jit.memory import zeros
+from slipstream.kernels.compile import allows_text, checked_parts, make_data_text
+from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.kernel import Kernel, Loaded
+from slipstream.kernels.spec import Spec
+from slipstream.kernels.vector_env import Finals, VectorEnv
+from slipstream.rl.compiled_loops import f4, i8
+from slipstream.rl.experience.replay.ring import (
+    BATCH,
+    RING,
+    Batch,
+    Ring,
+    complete,
+    cut,
+    follow,
+    gather_action,
+    loops,
+    writing,
+)
+from slipstream.rl.experience.rollout import Rollout
+
+_NO_OBS = np.zeros((0, 0), np.float32)
+
+
+class ReplayLoops(NamedTuple):
+    """What compiled loops call to write a replay and to draw from it.
+
+    Attributes:
+        gather, write: compiled; see `gather.py` and `ring.py` for their arguments.
+        store: the second argument of both, as it is now.
+    """
+
+    gather: Any
+    write: Any
+    store: tuple[Any, ...]
+
+
+class Storage(ABC):
+    """Keeps the observations of E copies; the rest of a transition is the Ring's.
+
+    Attributes:
+        width: numbers of an observation that lie in the ring's rows.
+        raw: uint8 [E, S, bytes], what is kept beside them; None: nothing.
+        masks: whether the ring has to keep what was allowed.
+    """
+
+    width: int = 0
+    raw: NDArray[np.uint8] | None = None
+    masks: bool = True
+
+    @abstractmethod
+    def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+        """Keeps what the heads show: obs [E, *shape], mask [E, choices], [E, 0] without."""
+
+    @abstractmethod
+    def write(
+        self,
+        ring: Ring,
+        rollout: Rollout,
+        t: int,
+        mask: NDArray[np.bool_],
+        finals: Finals,
+        final_of: NDArray[np.int64],
+    ) -> None:
+        """Writes step t of every copy.
+
+        Args:
+            ring: the Ring; rollout: what happened; mask: bool [E, choices], [E, 0] without.
+            finals: of this step; final_of: int64 [E], which of them is a copy's, -1 for none.
+        """
+
+    @abstractmethod
+    def gather(
+        self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
+    ) -> None:
+        """Fills a batch; see `gather.py`."""
+
+    @abstractmethod
+    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether the heads show other observations than these, bool [E]."""
+
+    @property
+    def loops(self) -> ReplayLoops | None:
+        """For compiled loops; None where there is no compiled form."""
+        return None
+
+
+class DenseRows(Storage):
+    """float32 observations in the ring's rows."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.width = int(np.prod(spec.observation_shape, dtype=np.int64))
+        self._loops = loops()
+        choices = spec.action_dtype == np.int64
+        self._write = self._loops["write_choices" if choices else "write_numbers"]
+
+    def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+        self._loops["begin"](ring, (), 0, len(obs), self._columns(obs), mask)
+
+    def write(
+        self,
+        ring: Ring,
+        rollout: Rollout,
+        t: int,
+        mask: NDArray[np.bool_],
+        finals: Finals,
+        final_of: NDArray[np.int64],
+    ) -> None:
+        self._write(
+            *(ring, (), 0, len(final_of), rollout.actions[t], rollout.reward[t]),
+            *(rollout.terminated[t], rollout.truncated[t], rollout.valid[t]),
+            *(self._columns(rollout.obs[t + 1]), mask, self._columns(finals.obs), final_of),
+        )
+
+    def gather(
+        self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
+    ) -> None:
+        self._loops["gather"](ring, (), m, index, n, gamma, batch)
+
+    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+        kept = ring.rows[np.arange(len(obs)), ring.head, : self.width]
+        other = kept.view(np.uint32) != self._columns(obs).view(np.uint32)
+        return np.asarray(other.any(1), np.bool_)
+
+    @property
+    def loops(self) -> ReplayLoops | None:
+        return ReplayLoops(self._loops["gather"], self._write, ())
+
+    def _columns(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = obs.reshape(len(obs), self.width)
+        return rows
+
+
+class Pixels(DenseRows):
+    """Observations of uint8 as they are, beside the rows; learned from by array operations."""
+
+    def __init__(self, spec: Spec, copies: int, slots: int) -> None:
+        super().__init__(spec)
+        self.width = 0
+        self._rows = zeros((copies, slots, *spec.observation_shape), np.uint8)
+        self.raw = self._rows.reshape(copies, slots, -1)
+        self._slots, self._every = slots, np.arange(copies)
+
+    def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+        super().begin(ring, obs, mask)
+        self._rows[self._every, ring.head] = obs
+
+    def write(
+        self,
+        ring: Ring,
+        rollout: Rollout,
+        t: int,
+        mask: NDArray[np.bool_],
+        finals: Finals,
+        final_of: NDArray[np.int64],
+    ) -> None:
+        super().write(ring, rollout, t, mask, finals, final_of)
+        self._rows[self._every, ring.head] = rollout.obs[t + 1]
+        cut = rollout.truncated[t] & ~rollout.terminated[t] & rollout.valid[t] & (final_of >= 0)
+        copies = np.flatnonzero(cut)
+        self._rows[copies, (ring.head[copies] - 1) % self._slots] = finals.obs[final_of[copies]]
+
+    def gather(
+        self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
+    ) -> None:
+        places = np.zeros((len(index), 3), np.int64)
+        columns = batch._replace(obs=_NO_OBS, obs_next=_NO_OBS)
+        self._loops["locate"](ring, m, index, n, gamma, places, columns)
+        copies, here, after = places.T
+        batch.obs[:] = self._rows[copies, here]
+        batch.obs_next[:] = self._rows[copies, after]
+
+    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+        other = self._rows[self._every, ring.head] != obs
+        return np.asarray(other.reshape(len(obs), -1).any(1), np.bool_)
+
+    @property
+    def loops(self) -> None:
+        return None
+
+    def _columns(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        return np.zeros((len(obs), 0), np.float32)
+
+
+def observed_fields(kernel: Kernel) -> tuple[str, ...] | None:
+    """STATE fields that `observe` and `mask`, and the helpers they call, may read.
+
+    A record with these fields shows the same observation as the whole one. Where the source uses
+    the record in a way that cannot be followed, such as in a tuple, the answer is None: all fields
+    may matter.
+
+    Returns:
+        Names in the order of STATE.
+    """
+    names = kernel.STATE.names or ()
+    found: set[str] = set()
+    functions = [one for one in (kernel.observe, kernel.mask) if one is not None]
+    if not all(_follow(one, frozenset({0}), found, set()) for one in functions):
+        return None
+    return tuple(name for name in names if name in found)
+
+
+def _follow(
+    function: Callable[..., Any],
+    records: frozenset[int],
+    found: set[str],
+    seen: set[tuple[Any, frozenset[int]]],
+) -> bool:
+    """Adds the fields that a function reads of the arguments that are the record.
+
+    Args:
+        function: plain; records: places of these arguments.
+        found: names, added to; seen: calls that were looked at, added to.
+
+    Returns:
+        Whether every use of the record could be followed.
+    """
+    if (function, records) in seen:
+        return True
+    seen.add((function, records))
+    if not isinstance(function, FunctionType):
+        return False
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+    own = {arguments[place] for place in records if place < len(arguments)}
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Name) and node.id in own):
+            continue
+        parent = parents[node]
+        if isinstance(parent, ast.Attribute) and isinstance(parent.ctx, ast.Load):
+            found.add(parent.attr)
+        elif not (
+            isinstance(parent, ast.Call) and _follow_call(parent, function, own, found, seen)
+        ):
+            return False
+    return True
+
+
+def _follow_call(
+    call: ast.Call,
+    caller: FunctionType,
+    own: set[str],
+    found: set[str],
+    seen: set[tuple[Any, frozenset[int]]],
+) -> bool:
+    """A call that is handed the record."""
+    helper = caller.__globals__.get(call.func.id) if isinstance(call.func, ast.Name) else None
+    if not isinstance(helper, FunctionType):
+        return False
+    arguments = helper.__code__.co_varnames[: helper.__code__.co_argcount]
+    places = {i for i, value in enumerate(call.args) if _is(value, own)}
+    named = {word.arg for word in call.keywords if _is(word.value, own)}
+    if not named <= set(arguments):
+        return False
+    places |= {arguments.index(name) for name in named if name is not None}
+    return _follow(helper, frozenset(places), found, seen)
+
+
+def _is(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+_NO_OBS = np.zeros((0, 0), np.float32)
+
+
+class Kept(NamedTuple):
+    """What is kept of an observation.
+
+    Attributes:
+        dtype: of a record with the fields f0, f1, ...
+        names: the STATE field of each; None is the number of the Params record.
+    """
+
+    dtype: np.dtype[Any]
+    names: tuple[str | None, ...]
+
+
+def kept_of(kernel: Kernel, spec: Spec) -> Kept | None:
+    """What is kept; None where the kernel cannot show an observation again from a part."""
+    observed = observed_fields(kernel)
+    if observed is None or spec.players > 1:
+        return None
+    fields: list[tuple[str | None, np.dtype[Any]]] = [
+        (name, kernel.STATE[name]) for name in observed
+    ]
+    fields.append((None, np.dtype("i4")))
+    fields.sort(key=lambda field: -field[1].base.itemsize)  # nothing lies across its own size
+    dtype = np.dtype([(f"f{i}", kind) for i, (_, kind) in enumerate(fields)])
+    return Kept(dtype, tuple(name for name, _ in fields))
+
+
+def kept_bytes(kernel: Kernel, loaded: Loaded, spec: Spec) -> int | None:
+    """Of one observation; None where it cannot be shown again."""
+    kept = kept_of(kernel.fitted(loaded), spec)
+    return None if kept is None else kept.dtype.itemsize
+
+
+class KernelFields(Storage):
+    """Fields of a kernel's records; its own `observe` and `mask` show the rest again.
+
+    Args:
+        envs: the copies, in consecutive slices of E.
+        slots: S of each ring.
+    """
+
+    masks = False
+
+    def __init__(self, envs: Sequence[VectorEnv], slots: int) -> None:
+        self._envs = [cast(KernelVectorEnv, env) for env in envs]
+        first = self._envs[0]
+        kept = kept_of(first.kernel, first.spec)
+        assert kept is not None
+        dtype = kept.dtype
+        edges = np.cumsum([0, *(env.num_envs for env in envs)]).tolist()
+        self._ranges = list(itertools.pairwise(edges))
+        self._kept = zeros((edges[-1], slots), dtype)
+        self.raw = self._kept.view(np.uint8).reshape(edges[-1], slots, dtype.itemsize)
+        self._first = np.concatenate([env.first_records for env in self._envs])
+        self._scratch = np.zeros(1, first.kernel.STATE)
+        for env in self._envs:
+            env.keep_records()
+        self._loops = _compile(first, kept, self._store(0))
+
+    @staticmethod
+    def fits(envs: Sequence[VectorEnv]) -> bool:
+        """Whether all copies are a kernel's that can show an observation again from a part."""
+        return all(
+            isinstance(env, KernelVectorEnv) and kept_of(env.kernel, env.spec) is not None
+            for env in envs
+        )
+
+    @staticmethod
+    def bytes_of(envs: Sequence[VectorEnv]) -> int:
+        """Bytes that one observation takes."""
+        env = cast(KernelVectorEnv, envs[0])
+        size = kept_bytes(env.kernel, env.loaded, env.spec)
+        assert size is not None
+        return size
+
+    def _store(self, i: int, final: NDArray[Any] | None = None) -> tuple[Any, ...]:
+        """What the loops take besides the ring, for slice i of the copies."""
+        env = self._envs[i]
+        records = (env.state, env.book, env.final_records if final is None else final)
+        shared = (tuple(env.loaded.data), env.params, self._first, self._kept, self._scratch)
+        return (*shared, *records)
+
+    def begin(self, ring: Ring, obs: NDArray[Any], mask: NDArray[np.bool_]) -> None:
+        for i, (lo, hi) in enumerate(self._ranges):
+            self._loops["begin_fields"](ring, self._store(i), lo, hi)
+
+    def write(
+        self,
+        ring: Ring,
+        rollout: Rollout,
+        t: int,
+        mask: NDArray[np.bool_],
+        finals: Finals,
+        final_of: NDArray[np.int64],
+    ) -> None:
+        for i, (lo, hi) in enumerate(self._ranges):
+            self._loops["write_fields"](
+                *(ring, self._store(i, finals.records), lo, hi, rollout.actions[t]),
+                *(rollout.reward[t], rollout.terminated[t], rollout.truncated[t]),
+                *(rollout.valid[t], _NO_OBS, mask, _NO_OBS, final_of),
+            )
+
+    def gather(
+        self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
+    ) -> None:
+        self._loops["gather_fields"](ring, self._store(0), m, index, n, gamma, batch)
+
+    def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.zeros(len(obs), np.bool_)  # a kernel's copies come back exactly
+
+    @property
+    def loops(self) -> ReplayLoops:
+        """Its `write` is for copies of one slice."""
+        return ReplayLoops(
+            self._loops["gather_fields"], self._loops["write_fields"], self._store(0)
+        )
+
+
+def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[str, Any]:
+    """The functions of the template below for one kernel."""
+    kernel, spec = env.kernel, env.spec
+    functions: dict[str, Any] = {one.__name__: one for one in _FUNCTIONS}
+    functions["observe"] = kernel.observe
+    if kernel.mask is not None:
+        functions["mask"] = kernel.mask
+    entries: list[Any] = [gather_fields, begin_fields, write_fields]
+    shape = spec.observation_shape
+    shaped = len(shape) > 1 and spec.observation_dtype == np.float32
+    text = "\n\n\n".join(
+        [
+            "from typing import Any",
+            "\n".join(make_data_text(kernel)),
+            *_records_text(kernel, kept),
+            "\n".join(_look_text(kernel, spec)),
+            render.source_of([show_place, *entries]),
+        ]
+    )
+    action = f4(2) if spec.action_dtype == np.float32 else i8(2)
+    batch = BATCH
+    if spec.observation_dtype == np.uint8:
+        pixels = np.zeros((1, *spec.observation_shape), np.uint8)
+        batch = batch._replace(obs=pixels, obs_next=pixels)
+    return render.compile_module(
+        f"{kernel.name}_replay",
+        text + "\n",
+        {
+            "gather_fields": (RING, store, 0, i8(1), 1, 1.0, batch),
+            "begin_fields": (RING, store, 0, 1),
+            "write_fields": writing(action, store),
+        },
+        {name: cast(FunctionType, function) for name, function in functions.items()},
+        {"Data": kernel.Data, "SHAPED": shaped, "SHAPE": shape if shaped else ()},
+        inline=False,
+        checked=checked_parts(kernel) & functions.keys(),
+    )
+
+
+def _records_text(kernel: Kernel, kept: Kept) -> list[str]:
+    """`keep`, `recall` and `which_of`: between whole records and what is kept of them."""
+    keep, recall, which = ["def keep(s, which, kept):"], ["def recall(kept, s):"], []
+    for number, name in enumerate(kept.names):
+        if name is None:
+            keep.append(f"    kept.f{number} = which")
+            which = ["def which_of(kept):", f"    return kept.f{number}"]
+            continue
+        shape = kernel.STATE[name].shape
+        for axis, size in enumerate(shape):
+            loop = f"{'    ' * (axis + 1)}for i{axis} in range({size}):"
+            keep.append(loop)
+            recall.append(loop)
+        indent = "    " * (len(shape) + 1)
+        place = ", ".join(f"i{axis}" for axis in range(len(shape)))
+        at = f"[{place}]" if place else ""
+        keep.append(f"{indent}kept.f{number}{at} = s.{name}{at}")
+        recall.append(f"{indent}s.{name}{at} = kept.f{number}{at}")
+    return ["\n".join(lines) for lines in (keep, [*recall, "    pass"], which)]
+
+
+def _look_text(kernel: Kernel, spec: Spec) -> list[str]:
+    """`look`: where an episode was cut, a kernel need not allow anything; then all is."""
+    if kernel.mask is None:
+        return ["def look(s, p, d, masks, b):", "    pass"]
+    return [
+        *allows_text(spec),
+        "",
+        "",
+        "def look(s, p, d, masks, b):",
+        "    mask(s, p, d, masks[b])",
+        "    if not allows(masks[b]):",
+        f"        for i in range({spec.choices}):",
+        "            masks[b, i] = True",
+    ]
+
+
+# Bound by the renderer to one kernel's.
+observe: Any = None
+make_data: Any = None  # tuple of arrays -> the kernel's Data
+keep: Any = None  # (s, which, kept): copies what is observed
+recall: Any = None  # (kept, s): copies it back
+which_of: Any = None  # (kept): the number of its Params record
+look: Any = None  # (s, p, d, masks, b): writes what is allowed into row b, where there is a mask
+
+SHAPED = False  # whether rows of a batch are flat where observations are not
+SHAPE: tuple[int, ...] = ()  # that of an observation then
+
+_FUNCTIONS = (follow, gather_action, complete, cut)
+
+
+def show_place(store: Any, e: int, slot: int, rows: Any, masks: Any, b: int) -> None:
+    """Writes the observation that copy e saw in a slot into row b, and what was allowed there."""
+    arrays, params, first, kept, scratch = store[:5]
+    d = make_data(arrays)
+    s = scratch[0]
+    recall(kept[e, slot], s)
+    p = params[first[e] + which_of(kept[e, slot])]
+    if SHAPED:  # Numba drops the other branch
+        observe(s, p, d, rows[b].reshape(SHAPE))
+    else:
+        observe(s, p, d, rows[b])
+    look(s, p, d, masks, b)
+
+
+def gather_fields(
+    ring: Any, store: Any, m: int, index: Any, n: int, gamma: float, batch: Any
+) -> None:
+    """As `gather` of `ring.py`, with observations that are shown again."""
+    slots = ring.rows.shape[1]
+    for b in range(len(index)):
+        e = m * ring.copies + index[b] // slots
+        slot = index[b] % slots
+        after, reward, discount = follow(ring, e, slot, n, gamma)
+        batch.reward[b] = reward
+        batch.discount[b] = discount
+        gather_action(ring, e, slot, b, batch)
+        show_place(store, e, slot, batch.obs, batch.mask, b)
+        show_place(store, e, after, batch.obs_next, batch.mask_next, b)
+
+
+def begin_fields(ring: Any, store: Any, lo: int, hi: int) -> None:
+    """Keeps what the heads of copies lo..hi-1 show."""
+    first, kept = store[2:4]
+    state, book, _ = store[5:8]
+    for e in range(lo, hi):
+        keep(state[e - lo], book[e - lo].which - first[e], kept[e, ring.head[e]])
+
+
+def write_fields(
+    ring: Any, store: Any, lo: int, hi: int, action: Any, reward: Any, terminated: Any,
+    truncated: Any, valid: Any, obs: Any, mask: Any, final_obs: Any, final_of: Any,
+) -> None:  # fmt: skip
+    """As `write` of `ring.py`, of copies lo..hi-1, whose records alone `store` has at hand."""
+    first, kept = store[2:4]
+    state, book, final_state = store[5:8]
+    for e in range(lo, hi):
+        which = book[e - lo].which - first[e]
+        real = valid[e] and (terminated[e] or not truncated[e] or final_of[e] >= 0)
+        if complete(ring, e, action[e], reward[e], terminated[e], truncated[e], real):
+            keep(final_state[final_of[e]], which, kept[e, ring.head[e]])
+            cut(ring, e)
+        keep(state[e - lo], which, kept[e, ring.head[e]])

@@ -1,0 +1,398 @@
+"""Actions from observations: the most likely ones, drawn ones, and how their networks are asked.
+
+Plain loops over rows, compiled once by `loops`. A row's bits depend neither on the rows beside it
+nor on how many there are. Densities are of actions in the policy's own units: choices from 0, or
+numbers of which [-1, 1] covers an environment's bounds.
+
+The squashed Gaussian is a normal number whose tanh is the action:
+
+    u = mean + std noise,  a = tanh(u),
+    log p(a) = sum(-noise^2/2 - log std - log(2 pi)/2 - log(1 - tanh^2 u))
+
+(Haarnoja et al. 2018, "Soft actor-critic", appendix C, equation 21.) A network puts out the means
+and after them the log deviations, which count within LOG_STD_LOW..LOG_STD_HIGH, as in the authors'
+code.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from slipstream.jit.draws import gumbel_rows, normal_at, normal_rows, quick_normal
+from slipstream.jit.memory import matrix
+from slipstream.jit.simd import exp_2, log_2
+from slipstream.rl.compiled_loops import Loops, b1, f4, i8
+from slipstream.rl.experience.scaling import SCALE, Scale, scale_row
+from slipstream.rl.nets.layers import BLOCK, OUTPUTS, PLACE, forward
+
+LOG_STD_LOW = -20.0
+LOG_STD_HIGH = 2.0
+_HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
+_LOG_2 = math.log(2.0)
+_PER_LOG_2 = 1.0 / _LOG_2
+_ROOT_HALF = math.sqrt(0.5)
+
+
+class Decider(NamedTuple):
+    """What decides for all members.
+
+    Attributes:
+        weights: float32 [M, P]; table: int64 [L, 7], the actor's; relu: else tanh.
+        squashed: of a box, the tanh of the network's output counts.
+        scale: of observations.
+        sizes, start: int64 [K], of choices: how many there are, and the first one's number.
+        half, middle, low, high: float32 [K], of a box: half of its extent, its centre, its bounds.
+        x: float32 [BLOCK, inputs], the column of ones in place; space: of `forward`. Overwritten.
+    """
+
+    weights: Any
+    table: Any
+    relu: bool
+    squashed: bool
+    scale: Scale
+    sizes: Any
+    start: Any
+    half: Any
+    middle: Any
+    low: Any
+    high: Any
+    x: Any
+    space: Any
+
+
+class Sampler(NamedTuple):
+    """What draws for all members.
+
+    Attributes:
+        by: networks, scales and the mapping of actions.
+        log_std: float32 [M, K] of a gaussian, [M, 0] of other heads.
+        keys: uint64 [T, M], the stream of each member's noise at step t.
+        copies: environments of each member.
+        first: number within its member of the first of them.
+        noise: float32 [BLOCK * head width], overwritten.
+    """
+
+    by: Decider
+    log_std: Any
+    keys: Any
+    copies: int
+    first: int
+    noise: Any
+
+
+def outputs_of(by: Any, m: int, first: int, last: int, obs: Any) -> int:
+    """Leave the actor's outputs [last - first, padded] in `by.space`; return where they begin."""
+    rows = last - first
+    for r in range(rows):
+        scale_row(by.scale, m, obs[first + r], by.x[r])
+    forward(by.weights[m], by.table, by.relu, by.x[:rows], by.space)
+    return rows * int(by.table[len(by.table) - 1, PLACE])
+
+
+def map_to_box(by: Any, action: Any, out: Any) -> None:
+    """Map an action [K] to what the environment receives, within its bounds."""
+    for j in range(len(by.half)):
+        value = action[j] * by.half[j] + by.middle[j]
+        value = by.low[j] if value < by.low[j] else value  # NaN stays NaN
+        out[j] = by.high[j] if value > by.high[j] else value
+
+
+# The most likely action.
+
+
+def decide_box(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
+    """What environments lo..hi-1, all of them member m's, receive in a box.
+
+    Args:
+        by: the Decider; obs: float32 [E, D]; mask: unused.
+        out: float32 [E, K], rows lo..hi-1 are written.
+    """
+    width = by.table[len(by.table) - 1, OUTPUTS]
+    for first in range(lo, hi, BLOCK):
+        last = min(first + BLOCK, hi)
+        at = outputs_of(by, m, first, last, obs)
+        head = matrix(by.space, at, last - first, width)
+        for e in range(first, last):
+            for j in range(len(by.half)):
+                mean = head[e - first, j]
+                out[e, j] = np.float32(math.tanh(mean)) if by.squashed else mean
+            map_to_box(by, out[e], out[e])
+
+
+def decide_choices(by: Any, m: int, lo: int, hi: int, obs: Any, mask: Any, out: Any) -> None:
+    """What environments lo..hi-1 receive as choices: each component's first greatest logit.
+
+    Args:
+        by: the Decider; obs: float32 [E, D].
+        mask: bool [E, choices] of allowed choices, or [0, 0] for none.
+        out: int64 [E, K], rows lo..hi-1 are written.
+    """
+    masked = mask.shape[0] > 0
+    width = by.table[len(by.table) - 1, OUTPUTS]
+    for begin in range(lo, hi, BLOCK):
+        end = min(begin + BLOCK, hi)
+        at = outputs_of(by, m, begin, end, obs)
+        head = matrix(by.space, at, end - begin, width)
+        for e in range(begin, end):
+            first = 0
+            for c in range(len(by.sizes)):
+                last = first + by.sizes[c]
+                best, top = first, -math.inf
+                for j in range(first, last):
+                    if (not masked or mask[e, j]) and head[e - begin, j] > top:
+                        best, top = j, float(head[e - begin, j])
+                out[e, c] = best - first + by.start[c]
+                first = last
+
+
+def decide_boxes(by: Any, copies: int, obs: Any, mask: Any, out: Any) -> None:
+    """`decide_box` for all members, `copies` environments each."""
+    for m in range(len(by.weights)):
+        decide_box(by, m, m * copies, (m + 1) * copies, obs, mask, out)
+
+
+def decide_all_choices(by: Any, copies: int, obs: Any, mask: Any, out: Any) -> None:
+    """`decide_choices` for all members, `copies` environments each."""
+    for m in range(len(by.weights)):
+        decide_choices(by, m, m * copies, (m + 1) * copies, obs, mask, out)
+
+
+# Drawn actions.
+
+
+def draw_choices(
+    sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
+) -> None:
+    """Choices of all members' environments at step t.
+
+    Args:
+        sampler: the Sampler; obs: float32 [E, D], not scaled.
+        mask: bool [E, choices] of allowed choices, or [0, 0] for none.
+        action: int64 [E, K], the policy's own; log_prob: float32 [E], of it.
+        out: int64 [E, K], what the environments receive. All three are written.
+    """
+    by, width = sampler.by, 0
+    padded = by.table[len(by.table) - 1, OUTPUTS]
+    for c in range(len(by.sizes)):
+        width += by.sizes[c]
+    for m in range(len(by.weights)):
+        begin = m * sampler.copies
+        for lo in range(begin, begin + sampler.copies, BLOCK):
+            hi = min(lo + BLOCK, begin + sampler.copies)
+            at = outputs_of(by, m, lo, hi, obs)
+            head = by.space[at : at + (hi - lo) * padded].reshape(1, hi - lo, padded)
+            noise = sampler.noise[: (hi - lo) * width].reshape(1, (hi - lo) * width)
+            counter = (sampler.first + lo - begin) * width
+            gumbel_rows(sampler.keys[t, m : m + 1], counter, noise)
+            sample_choices(head, noise, mask[lo:hi], by.sizes, action[lo:hi], log_prob[lo:hi])
+            for e in range(lo, hi):
+                for c in range(len(by.sizes)):
+                    out[e, c] = action[e, c] + by.start[c]
+
+
+def draw_boxes(
+    sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
+) -> None:
+    """The same in a box: action, out float32 [E, K]; mask is unused."""
+    by, width = sampler.by, len(sampler.by.half)
+    padded = by.table[len(by.table) - 1, OUTPUTS]
+    for m in range(len(by.weights)):
+        begin = m * sampler.copies
+        for lo in range(begin, begin + sampler.copies, BLOCK):
+            hi = min(lo + BLOCK, begin + sampler.copies)
+            at = outputs_of(by, m, lo, hi, obs)
+            head = by.space[at : at + (hi - lo) * padded].reshape(1, hi - lo, padded)
+            noise = sampler.noise[: (hi - lo) * width].reshape(1, (hi - lo) * width)
+            counter = (sampler.first + lo - begin) * width
+            normal_rows(sampler.keys[t, m : m + 1], counter, noise)
+            log_std = sampler.log_std[m : m + 1]
+            sample_gaussian(head, noise, log_std, action[lo:hi], log_prob[lo:hi])
+            for e in range(lo, hi):
+                map_to_box(by, action[e], out[e])
+
+
+def draw_squashed(
+    sampler: Any, t: int, obs: Any, mask: Any, action: Any, log_prob: Any, out: Any
+) -> None:
+    """The same in a box, for the head `squashed_gaussian`."""
+    for m in range(len(sampler.by.weights)):
+        lo = m * sampler.copies
+        hi = lo + sampler.copies
+        key, place = sampler.keys[t, m], sampler.first
+        draw_member_squashed(sampler.by, m, key, place, lo, hi, obs, False, action, log_prob, out)
+
+
+def draw_member_squashed(
+    by: Any, m: int, key: Any, place: int, lo: int, hi: int, obs: Any, uniform: bool, action: Any,
+    log_prob: Any, out: Any,
+) -> None:  # fmt: skip
+    """Actions of environments lo..hi-1, all of them member m's.
+
+    Args:
+        by: Decider; key: of a stream; environment e takes its normal numbers from the place
+            (place + e - lo) K on.
+        uniform: whether actions are uniform in [-1, 1] instead: the quantiles of the same numbers.
+        obs, action, log_prob, out: as for `draw_boxes`; rows lo..hi-1 are written.
+    """
+    width, padded = len(by.half), by.table[len(by.table) - 1, OUTPUTS]
+    for first in range(lo, hi, BLOCK):
+        last = min(first + BLOCK, hi)
+        at = outputs_of(by, m, first, last, obs)
+        for e in range(first, last):
+            head, total = by.space[at + (e - first) * padded :], 0.0
+            for j in range(width):
+                noise = float(normal_at(key, (place + e - lo) * width + j))
+                if uniform:
+                    action[e, j] = math.erf(noise * _ROOT_HALF)
+                    total -= _LOG_2
+                else:
+                    log_std = bounded_log_std(float(head[width + j]))
+                    u, density = draw_component(float(head[j]), log_std, noise)
+                    action[e, j] = math.tanh(u)
+                    total += density
+            map_to_box(by, action[e], out[e])
+            log_prob[e] = total
+
+
+# Distributions.
+
+
+def sample_choices(
+    head: Any, noise: Any, mask: Any, sizes: Any, action: Any, log_prob: Any
+) -> None:
+    """Draws each component's choice: argmax of logits + Gumbel noise is a draw from their softmax.
+
+    Args:
+        head: float32 [M, >= R, padded]; noise: float32 [M, R * choices].
+        mask: bool [M * R, choices] of allowed choices, or [0, 0] for none.
+        sizes: int64 [K]; action: int64 [M * R, K], log_prob: float32 [M * R], both written.
+    """
+    masked = mask.shape[0] > 0
+    width = 0
+    for c in range(len(sizes)):
+        width += sizes[c]
+    rows = noise.shape[1] // width
+    for m in range(head.shape[0]):
+        for i in range(rows):
+            e = m * rows + i
+            total_log = 0.0
+            first = 0
+            for c in range(len(sizes)):
+                last = first + sizes[c]
+                best = first
+                score = -math.inf
+                top = -math.inf
+                for j in range(first, last):
+                    if masked and not mask[e, j]:
+                        continue
+                    z = float(head[m, i, j])
+                    top = max(top, z)
+                    if z + noise[m, i * width + j] > score:
+                        score = z + noise[m, i * width + j]
+                        best = j
+                total = 0.0
+                for j in range(first, last):
+                    if not masked or mask[e, j]:
+                        total += math.exp(float(head[m, i, j]) - top)
+                total_log += float(head[m, i, best]) - top - math.log(total)
+                action[e, c] = best - first
+                first = last
+            log_prob[e] = total_log
+
+
+def sample_gaussian(head: Any, noise: Any, log_std: Any, action: Any, log_prob: Any) -> None:
+    """Draws mean + std * noise.
+
+    Args:
+        head: float32 [M, >= R, padded]; noise: standard normal, float32 [M, R * K].
+        log_std: float32 [M, K]; action: float32 [M * R, K], log_prob: float32 [M * R], both
+            written.
+    """
+    half_log = 0.5 * math.log(2.0 * math.pi)
+    width = log_std.shape[1]
+    rows = noise.shape[1] // width
+    for m in range(head.shape[0]):
+        for i in range(rows):
+            e = m * rows + i
+            total_log = 0.0
+            for j in range(width):
+                inverse = math.exp(-float(log_std[m, j]))
+                action[e, j] = head[m, i, j] + noise[m, i * width + j] / inverse
+                # of the action as it is stored: the update recomputes exactly this
+                u = (action[e, j] - head[m, i, j]) * inverse
+                total_log -= 0.5 * u * u + float(log_std[m, j]) + half_log
+            log_prob[e] = total_log
+
+
+def bounded_log_std(z: float) -> float:
+    """The log deviation that an output z means; NaN stays NaN."""
+    z = LOG_STD_LOW if z < LOG_STD_LOW else z
+    return LOG_STD_HIGH if z > LOG_STD_HIGH else z
+
+
+def log_slope(u: float) -> float:
+    """log(1 - tanh^2 u) = 2 (log 2 - |u| - log(1 + exp(-2 |u|))), exact for large u, too."""
+    size = abs(u)
+    return 2.0 * (_LOG_2 - size - math.log1p(math.exp(-2.0 * size)))
+
+
+def draw_component(mean: float, log_std: float, noise: float) -> tuple[float, float]:
+    """One number of an action from standard normal noise.
+
+    Returns:
+        u, whose tanh is the number; what it adds to log p.
+    """
+    u = mean + math.exp(log_std) * noise
+    return u, -0.5 * noise * noise - log_std - _HALF_LOG_2_PI - log_slope(u)
+
+
+def draw_components(key: Any, place: int, noise: Any, std: Any, action: Any, log_prob: Any) -> None:
+    """`draw_component` of n numbers, several at once, from noise at n places of a stream.
+
+    Actions are exact to 1e-8, and so is log p for |u| up to 1e8.
+
+    Args:
+        key: np.uint64, of the stream; place: the first one.
+        noise, log_prob: float64 [n], written: standard normal numbers, what each adds to log p.
+        std: float64 [n], log deviations, which become deviations.
+        action: float64 [n], means, which become actions.
+    """
+    for i in range(len(noise)):
+        noise[i] = quick_normal(key, place + i)
+        log_std = std[i]
+        std[i] = exp_2(log_std * _PER_LOG_2)
+        u = action[i] + std[i] * noise[i]
+        size = abs(u)
+        small = exp_2(-2.0 * _PER_LOG_2 * size)
+        tanh = (1.0 - small) / (1.0 + small)
+        action[i] = -tanh if u < 0.0 else tanh
+        slope = 2.0 * (_LOG_2 - size - _LOG_2 * log_2(1.0 + small))
+        log_prob[i] = -0.5 * noise[i] * noise[i] - log_std - _HALF_LOG_2_PI - slope
+
+
+DECIDER = Decider(  # an example of its type
+    *(f4(2), i8(2), True, True, SCALE, i8(1), i8(1), f4(1), f4(1), f4(1), f4(1), f4(2), f4(1))
+)
+
+
+@functools.cache
+def loops() -> Loops:
+    """Compiled forms of the functions above that a policy calls, by their names."""
+    sampler = Sampler(DECIDER, f4(2), np.zeros((1, 1), np.uint64), 1, 0, f4(1))
+    in_box, of_choices = (f4(2), f4(1), f4(2)), (i8(2), f4(1), i8(2))
+    return Loops(
+        "nets",
+        {
+            decide_boxes: (DECIDER, 1, f4(2), b1(2), f4(2)),
+            decide_all_choices: (DECIDER, 1, f4(2), b1(2), i8(2)),
+            draw_boxes: (sampler, 0, f4(2), b1(2), *in_box),
+            draw_squashed: (sampler, 0, f4(2), b1(2), *in_box),
+            draw_choices: (sampler, 0, f4(2), b1(2), *of_choices),
+            sample_choices: (f4(3), f4(2), b1(2), i8(1), i8(2), f4(1)),
+            sample_gaussian: (f4(3), f4(2), f4(2), f4(2), f4(1)),
+        },
+    )
