@@ -11,6 +11,7 @@ only a shift to the right must drop the sign's copies.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Protocol
 
@@ -84,16 +85,11 @@ class MultiCategorical:
         return torch.cat([part.mode() for part in self.parts], dim=-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        total = self.parts[0].log_prob(action[..., :1])
-        for k, part in enumerate(self.parts[1:], start=1):
-            total = total + part.log_prob(action[..., k : k + 1])
-        return total
+        each = (part.log_prob(action[..., k : k + 1]) for k, part in enumerate(self.parts))
+        return functools.reduce(torch.add, each)
 
     def entropy(self) -> Tensor:
-        total = self.parts[0].entropy()
-        for part in self.parts[1:]:
-            total = total + part.entropy()
-        return total
+        return functools.reduce(torch.add, (part.entropy() for part in self.parts))
 
 
 class DiagonalGaussian:

@@ -222,12 +222,6 @@ def explore_rows(
 
 _EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), i8(1), f8(1), 1, 1)
 
-# The arguments of `explore_rows`, as examples of their types; arrays are C-contiguous.
-_ROWS = (
-    *(_EXPLORER, 0, f4(2), b1(2)),
-    *(f4(2), f4(1), f4(2)),
-)
-
 
 @functools.cache
 def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
@@ -236,7 +230,8 @@ def loops(name: str, explore: Callable[..., None]) -> dict[str, Any]:
     Args:
         name: of the agent; explore: how it acts, see above.
     """
-    return compile_loops(name, {explore_rows: _ROWS}, {"explore": cast(FunctionType, explore)})
+    examples = (_EXPLORER, 0, f4(2), b1(2), f4(2), f4(1), f4(2))
+    return compile_loops(name, {explore_rows: examples}, {"explore": cast(FunctionType, explore)})
 
 
 def turn_all(net: Nets, learned: Learned) -> None:

@@ -413,19 +413,12 @@ def explore_choices(
 
 _EXPLORER = Explorer(DECIDER, np.zeros(1, np.uint64), i8(1), f8(2), 0, 1, 0)
 
-# The arguments of every loop, as examples of their types; arrays are C-contiguous.
-_EXAMPLES: dict[Callable[..., Any], tuple[Any, ...]] = {
-    explore_rows: (
-        *(_EXPLORER, 0, f4(2), b1(2)),
-        *(i8(2), f4(1), i8(2)),
-    ),
-}
-
 
 @functools.cache
 def loops() -> dict[str, Any]:
-    """Compiled forms of the functions above, by their names."""
-    return compile_loops("dqn", _EXAMPLES)
+    """Compiled form of `explore_rows`, by its name."""
+    examples = (_EXPLORER, 0, f4(2), b1(2), i8(2), f4(1), i8(2))
+    return compile_loops("dqn", {explore_rows: examples})
 
 
 class BaseDQN(OffPolicyAgent):

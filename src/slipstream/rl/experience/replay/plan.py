@@ -53,7 +53,7 @@ class ReplayPlan(NamedTuple):
         alpha: exponent of priorities (Schaul et al. 2016); 0: all transitions are drawn alike.
         storage: `dense` keeps observations as they are, `fields` the STATE fields of a kernel that
             they are made of; `auto` is the smaller, and `fields` where actions are masked.
-        reflect: batches are reflected, see `reflection.py`.
+        reflect: batches are reflected, see `Signs` in `ring.py`.
     """
 
     capacity: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from slipstream.rl.experience.replay.ring import (
 )
 from slipstream.rl.experience.replay.state_storage import (
     DenseRows,
+    Ended,
     KernelFields,
     Pixels,
     ReplayLoops,
@@ -36,7 +38,11 @@ from slipstream.rl.experience.replay.state_storage import (
 from slipstream.rl.experience.replay.tree import tree_levels
 from slipstream.rl.experience.rollout import Rollout
 
+CHUNKS = 64  # of a whole ring
+PRIORITIES = "priorities"
 _SOUGHT = 64  # draws that look for their transitions at once
+
+Made = Callable[[], NDArray[Any]]
 
 
 class Sample(NamedTuple):
@@ -162,7 +168,7 @@ class Replay:
             final_of: int64 [E], which of them belongs to a copy; -1 for none.
         """
         mask = self._allowed(None if rollout.mask is None else rollout.mask[t + 1])
-        self.storage.write(self.ring, rollout, t, mask, finals, final_of)
+        self.storage.write(self.ring, rollout, t, mask, Ended(finals, final_of))
 
     def _allowed(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
         """What the ring keeps of a mask: [E, 0] where it keeps none."""
@@ -266,7 +272,7 @@ class Replay:
         ring.tree[:] = 0.0
 
     def bulk(self, member: int) -> Mapping[str, Made]:
-        """The large part of a member's: what makes each chunk, by its name; see `chunks.py`."""
+        """The large part of a member's: what makes each chunk, by its name; see `Chunks`."""
         return self._chunks[member].save(self.ring.written[self._copies(member)])
 
     def load_bulk(self, member: int, chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
@@ -344,14 +350,12 @@ def choose_storage(
     return DenseRows(spec)
 
 
-CHUNKS = 64  # of a whole ring
-PRIORITIES = "priorities"
-
-Made = Callable[[], NDArray[Any]]
-
-
 class Chunks:
-    """The chunks of one member.
+    """One member's replay in pieces for checkpoints: a piece that is full is written once.
+
+    A copy's slots are counted from the beginning of training; a chunk holds the same `length`
+    numbers of every copy of a member. It is named by its place and its content, so a chunk that was
+    written never has to be written again, and no other content can be taken for it.
 
     Args:
         arrays: uint8 [N, S, bytes], what is kept of each slot; several, side by side.
@@ -383,16 +387,18 @@ class Chunks:
         self._names = {k: name for k, name in self._names.items() if k >= oldest}
         for k in range(oldest, int(written.max()) // self._length + 1):
             if k in self._names:
-                chunks[self._names[k]] = _Later(self, k, written.copy())
+                chunks[self._names[k]] = partial(
+                    self._content, k, written.copy()
+                )  # if it has no file
                 continue
             content = self._content(k, written)
             name = f"{k:08d}-{_digest(content)}"
-            chunks[name] = _Now(content)
+            chunks[name] = partial(np.asarray, content)
             if k < full:
                 self._names[k] = name
         if len(self._leaves):
             leaves = self._leaves.copy()
-            chunks[f"{PRIORITIES}-{_digest(leaves)}"] = _Now(leaves)
+            chunks[f"{PRIORITIES}-{_digest(leaves)}"] = partial(np.asarray, leaves)
         return chunks
 
     def load(self, written: NDArray[np.int64], chunks: Iterable[tuple[str, NDArray[Any]]]) -> None:
@@ -434,26 +440,6 @@ class Chunks:
             end = begin + array.shape[2]
             array[copies, slots[places]] = content[copies, places, begin:end]
             begin = end
-
-
-class _Later:
-    """Makes a chunk when it turns out that there is no file of it."""
-
-    def __init__(self, chunks: Chunks, k: int, written: NDArray[np.int64]) -> None:
-        self._chunks, self._k, self._written = chunks, k, written
-
-    def __call__(self) -> NDArray[Any]:
-        return self._chunks._content(self._k, self._written)
-
-
-class _Now:
-    """A chunk that was made to name it."""
-
-    def __init__(self, content: NDArray[Any]) -> None:
-        self._content = content
-
-    def __call__(self) -> NDArray[Any]:
-        return self._content
 
 
 def _digest(content: NDArray[Any]) -> str:

@@ -357,11 +357,24 @@ def follow(ring: Any, e: int, slot: int, n: int, gamma: float) -> tuple[int, flo
     return slot, reward, discount
 
 
-def gather_action(ring: Any, e: int, slot: int, b: int, batch: Any) -> None:
-    """Copies the action of the transition in a slot into row b."""
+def gather_outcome(
+    ring: Any, m: int, index: int, n: int, gamma: float, b: int, batch: Any
+) -> tuple[int, int, int]:
+    """Fill row b of a batch with the action, reward and discount of a transition.
+
+    Args:
+        index: n S + slot of the transition among member m's, as `draw` writes it.
+
+    Returns:
+        Its copy, its slot, and the slot of the next observation.
+    """
+    slots = ring.rows.shape[1]
+    e, slot = m * ring.copies + index // slots, index % slots
+    after, batch.reward[b], batch.discount[b] = follow(ring, e, slot, n, gamma)
     row = ring.rows[e, slot]
     for j in range(batch.action.shape[1]):
         batch.action[b, j] = row[ring.width + j]
+    return e, slot, after
 
 
 def gather_masks(ring: Any, e: int, slot: int, after: int, b: int, batch: Any) -> None:
@@ -380,14 +393,8 @@ def gather(ring: Any, store: Any, m: int, index: Any, n: int, gamma: float, batc
         n: steps that a transition spans; gamma: discount per step.
         batch: the Batch, written.
     """
-    slots = ring.rows.shape[1]
     for b in range(len(index)):
-        e = m * ring.copies + index[b] // slots
-        slot = index[b] % slots
-        after, reward, discount = follow(ring, e, slot, n, gamma)
-        batch.reward[b] = reward
-        batch.discount[b] = discount
-        gather_action(ring, e, slot, b, batch)
+        e, slot, after = gather_outcome(ring, m, index[b], n, gamma, b, batch)
         gather_masks(ring, e, slot, after, b, batch)
         here, there = ring.rows[e, slot], ring.rows[e, after]
         for j in range(ring.width):
@@ -401,18 +408,10 @@ def locate(ring: Any, m: int, index: Any, n: int, gamma: float, places: Any, bat
     Args:
         places: int64 [B, 3], written: copy, slot, and slot of the next observation.
     """
-    slots = ring.rows.shape[1]
     for b in range(len(index)):
-        e = m * ring.copies + index[b] // slots
-        slot = index[b] % slots
-        after, reward, discount = follow(ring, e, slot, n, gamma)
-        places[b, 0] = e
-        places[b, 1] = slot
-        places[b, 2] = after
-        batch.reward[b] = reward
-        batch.discount[b] = discount
-        gather_action(ring, e, slot, b, batch)
+        e, slot, after = gather_outcome(ring, m, index[b], n, gamma, b, batch)
         gather_masks(ring, e, slot, after, b, batch)
+        places[b, 0], places[b, 1], places[b, 2] = e, slot, after
 
 
 _FIRST = np.uint64(1 << 40)  # place in the stream of a draw, behind all that draws use

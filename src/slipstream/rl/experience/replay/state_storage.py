@@ -36,8 +36,7 @@ from slipstream.rl.experience.replay.ring import (
     Ring,
     complete,
     cut,
-    follow,
-    gather_action,
+    gather_outcome,
     loops,
     writing,
 )
@@ -50,13 +49,20 @@ class ReplayLoops(NamedTuple):
     """What compiled loops call to write a replay and to draw from it.
 
     Attributes:
-        gather, write: compiled; see `gather.py` and `ring.py` for their arguments.
+        gather, write: compiled; see `ring.py` for their arguments.
         store: the second argument of both, as it is now.
     """
 
     gather: Any
     write: Any
     store: tuple[Any, ...]
+
+
+class Ended(NamedTuple):
+    """Final observations of a step; `final_of`: int64 [E], which is a copy's, -1 for none."""
+
+    finals: Finals
+    final_of: NDArray[np.int64]
 
 
 class Storage(ABC):
@@ -78,26 +84,20 @@ class Storage(ABC):
 
     @abstractmethod
     def write(
-        self,
-        ring: Ring,
-        rollout: Rollout,
-        t: int,
-        mask: NDArray[np.bool_],
-        finals: Finals,
-        final_of: NDArray[np.int64],
+        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: Ended
     ) -> None:
         """Writes step t of every copy.
 
         Args:
             ring: the Ring; rollout: what happened; mask: bool [E, choices], [E, 0] without.
-            finals: of this step; final_of: int64 [E], which of them is a copy's, -1 for none.
+            ended: whose episodes were cut short in this step.
         """
 
     @abstractmethod
     def gather(
         self, ring: Ring, m: int, index: NDArray[np.int64], n: int, gamma: float, batch: Batch
     ) -> None:
-        """Fills a batch; see `gather.py`."""
+        """Fills a batch; see `gather` in `ring.py`."""
 
     @abstractmethod
     def elsewhere(self, ring: Ring, obs: NDArray[Any]) -> NDArray[np.bool_]:
@@ -122,14 +122,9 @@ class DenseRows(Storage):
         self._loops["begin"](ring, (), 0, len(obs), self._columns(obs), mask)
 
     def write(
-        self,
-        ring: Ring,
-        rollout: Rollout,
-        t: int,
-        mask: NDArray[np.bool_],
-        finals: Finals,
-        final_of: NDArray[np.int64],
+        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: Ended
     ) -> None:
+        finals, final_of = ended
         self._write(
             *(ring, (), 0, len(final_of), rollout.actions[t], rollout.reward[t]),
             *(rollout.terminated[t], rollout.truncated[t], rollout.valid[t]),
@@ -170,15 +165,10 @@ class Pixels(DenseRows):
         self._rows[self._every, ring.head] = obs
 
     def write(
-        self,
-        ring: Ring,
-        rollout: Rollout,
-        t: int,
-        mask: NDArray[np.bool_],
-        finals: Finals,
-        final_of: NDArray[np.int64],
+        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: Ended
     ) -> None:
-        super().write(ring, rollout, t, mask, finals, final_of)
+        super().write(ring, rollout, t, mask, ended)
+        finals, final_of = ended
         self._rows[self._every, ring.head] = rollout.obs[t + 1]
         cut = rollout.truncated[t] & ~rollout.terminated[t] & rollout.valid[t] & (final_of >= 0)
         copies = np.flatnonzero(cut)
@@ -377,14 +367,9 @@ class KernelFields(Storage):
             self._loops["begin_fields"](ring, self._store(i), lo, hi)
 
     def write(
-        self,
-        ring: Ring,
-        rollout: Rollout,
-        t: int,
-        mask: NDArray[np.bool_],
-        finals: Finals,
-        final_of: NDArray[np.int64],
+        self, ring: Ring, rollout: Rollout, t: int, mask: NDArray[np.bool_], ended: Ended
     ) -> None:
+        finals, final_of = ended
         for i, (lo, hi) in enumerate(self._ranges):
             self._loops["write_fields"](
                 *(ring, self._store(i, finals.records), lo, hi, rollout.actions[t]),
@@ -495,7 +480,7 @@ look: Any = None  # (s, p, d, masks, b): writes what is allowed into row b, wher
 SHAPED = False  # whether rows of a batch are flat where observations are not
 SHAPE: tuple[int, ...] = ()  # that of an observation then
 
-_FUNCTIONS = (follow, gather_action, complete, cut)
+_FUNCTIONS = (gather_outcome, complete, cut)
 
 
 def show_place(store: Any, e: int, slot: int, rows: Any, masks: Any, b: int) -> None:
@@ -516,14 +501,8 @@ def gather_fields(
     ring: Any, store: Any, m: int, index: Any, n: int, gamma: float, batch: Any
 ) -> None:
     """As `gather` of `ring.py`, with observations that are shown again."""
-    slots = ring.rows.shape[1]
     for b in range(len(index)):
-        e = m * ring.copies + index[b] // slots
-        slot = index[b] % slots
-        after, reward, discount = follow(ring, e, slot, n, gamma)
-        batch.reward[b] = reward
-        batch.discount[b] = discount
-        gather_action(ring, e, slot, b, batch)
+        e, slot, after = gather_outcome(ring, m, index[b], n, gamma, b, batch)
         show_place(store, e, slot, batch.obs, batch.mask, b)
         show_place(store, e, after, batch.obs_next, batch.mask_next, b)
 
