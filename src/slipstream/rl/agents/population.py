@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +13,9 @@ from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.agent import Agent
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.experience.scaling import RewardScale
+from slipstream.rl.nets.actions import Head
 from slipstream.rl.nets.optimizer import Parameters
 from slipstream.rl.nets.policy import Policy
-
-
-class _Config(Protocol):
-    """What is read of a config here; its per-member lists have length M."""
-
-    @property
-    def learning_rate_schedule(self) -> Any: ...
-
-    @property
-    def reward_scaling(self) -> Any: ...
-
-    def per_member(self, name: str, members: int, default: float = ...) -> NDArray[np.float64]: ...
 
 
 class PopulationAgent(Agent):
@@ -34,12 +23,15 @@ class PopulationAgent(Agent):
 
     Args:
         config: its per-member lists have length M.
-        spec: of the environment; it says whether its rewards are to be scaled.
+        specs: the environment's Spec, or one per member (they may differ in fixed scales).
         seeds: [M].
-        num_envs: N, copies per member.
-        policy: what acts.
+        num_envs: N, environments per member.
+        parts: gradient buffers of the policy.
+        network: what else `Policy` takes.
 
     Attributes:
+        head: of the policy; None: that of a stochastic one.
+        policy: weights, observation scaling, action mapping.
         groups: `Parameters` by name; `parameters` are the policy's. All are saved.
         targets: float32 [M, P] by name, copies of groups that follow them. All are saved.
         counts: [M] by name, what else is saved.
@@ -48,20 +40,38 @@ class PopulationAgent(Agent):
     """
 
     config: Any
+    head: ClassVar[Head | None] = None
 
     def __init__(
-        self, config: _Config, spec: Spec, seeds: Sequence[int], num_envs: int, policy: Policy
+        self,
+        config: Any,
+        specs: Spec | Sequence[Spec],
+        seeds: Sequence[int],
+        num_envs: int,
+        parts: int = 1,
+        **network: Any,
     ) -> None:
+        specs = [specs] * len(seeds) if isinstance(specs, Spec) else list(specs)
+        config.check_spaces(specs[0])
         self.seeds = np.asarray([int(seed) % 2**64 for seed in seeds], np.uint64)
         self.config, self.members, self.num_envs = config, len(self.seeds), num_envs
-        self.policy = policy
+        self.policy = policy = Policy(
+            specs,
+            [int(seed) for seed in seeds],
+            widths=config.widths,
+            activation=config.activation,
+            observation_normalization=config.observation_normalization,
+            parts=parts,
+            head=self.head,
+            **network,
+        )
         self.groups: dict[str, Parameters] = {"parameters": policy.parameters}
         self.targets: dict[str, NDArray[np.float32]] = {}
         self.counts: dict[str, NDArray[Any]] = {}
         self.discount = config.per_member("discount", self.members)
-        self._rates = config.per_member("learning_rate", self.members)
+        self._rates: NDArray[np.float64] = config.per_member("learning_rate", self.members)
         scaled = config.reward_scaling == "on" or (
-            config.reward_scaling == "auto" and spec.scale_reward
+            config.reward_scaling == "auto" and specs[0].scale_reward
         )
         self.reward_scale = RewardScale(self.members, num_envs) if scaled else None
         if policy.scale is not None:
@@ -116,8 +126,3 @@ class PopulationAgent(Agent):
         """The running scales that there are, by their names in the state."""
         scales = {"observation": self.policy.scale, "reward": self.reward_scale}
         return {name: scale for name, scale in scales.items() if scale is not None}
-
-
-def spec_of_each(specs: Spec | Sequence[Spec], members: int) -> list[Spec]:
-    """A Spec for each member."""
-    return [specs] * members if isinstance(specs, Spec) else list(specs)

@@ -39,15 +39,12 @@ from slipstream.rl.agents.actor_critic.update import (
     work,
 )
 from slipstream.rl.agents.off_policy.learning import CompiledLearning, OffPolicyAgent
-from slipstream.rl.agents.population import spec_of_each
 from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets.action_selection import DECIDER, Decider
-from slipstream.rl.nets.actions import Head
 from slipstream.rl.nets.layers import OUTPUTS, WEIGHT, block_rows
 from slipstream.rl.nets.networks import Activation, Mlp, MlpNetwork, input_width, padded
 from slipstream.rl.nets.optimizer import LANES, Parameters, places
-from slipstream.rl.nets.policy import Policy
 
 
 class Critics:
@@ -89,20 +86,15 @@ class ActorCritic(OffPolicyAgent):
     """M members; an agent adds what its policy is, a form how it acts and learns.
 
     Args:
-        config: its per-member lists have length M.
-        specs: the environment's Spec, or one per member (they may differ in fixed scales).
-        seeds: [M].
-        num_envs: N, environments per member.
-        parts: gradient buffers of the actor.
+        config, specs, seeds, num_envs, parts: as for `PopulationAgent`.
 
     Attributes:
-        head: of the policy; statistics: names of what an update counts, STATISTICS first.
+        statistics: names of what an update counts, STATISTICS first.
         critics: both, with their targets.
         noise: of `Explorer`, where there is any.
         tally: what the updates of this iteration saw.
     """
 
-    head: ClassVar[Head]
     statistics: ClassVar[tuple[str, ...]] = STATISTICS
     config: ActorCriticConfig
 
@@ -114,22 +106,12 @@ class ActorCritic(OffPolicyAgent):
         num_envs: int,
         parts: int = 1,
     ) -> None:
-        specs, seeds = spec_of_each(specs, len(seeds)), [int(seed) for seed in seeds]
-        config.check_spaces(specs[0])
-        policy = Policy(
-            specs,
-            seeds,
-            widths=config.widths,
-            activation=config.activation,
-            observation_normalization=config.observation_normalization,
-            parts=parts,
-            head=self.head,
-        )
-        super().__init__(config, specs[0], seeds, num_envs, policy)
+        super().__init__(config, specs, seeds, num_envs, parts)
+        policy = self.policy
         assert isinstance(policy.network, MlpNetwork)
-        self.numbers = int(np.prod(specs[0].observation_shape))
+        self.numbers = int(np.prod(policy.observation_shape))
         self.critics = Critics(
-            *(self.numbers, policy.actions.width, config.widths, config.activation, seeds),
+            *(self.numbers, policy.actions.width, config.widths, config.activation, policy.seeds),
             *(len(policy.network.mlps[0].layers),),
         )
         for c, group in enumerate(self.critics.groups):

@@ -23,7 +23,6 @@ from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import Spec
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.off_policy.learning import CompiledLearning, OffPolicyAgent
-from slipstream.rl.agents.population import spec_of_each
 from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8, range_of
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.experience.scaling import Scale, scale_row
@@ -40,7 +39,6 @@ from slipstream.rl.nets.optimizer import (
     polyak_update,
     sum_gradient,
 )
-from slipstream.rl.nets.policy import Policy
 
 STATISTICS = ("loss", "q_value", "gradient_norm")
 
@@ -425,17 +423,14 @@ class BaseDQN(OffPolicyAgent):
     """M members; a form adds how they act and learn.
 
     Args:
-        config: its per-member lists have length M.
-        specs: the environment's Spec, or one per member (they may differ in fixed scales).
-        seeds: [M].
-        num_envs: N, environments per member.
-        parts: gradient buffers.
+        config, specs, seeds, num_envs, parts: as for `PopulationAgent`.
 
     Attributes:
         sums: float64 [M, S], STATISTICS summed over this iteration's updates.
     """
 
     config: DQNConfig
+    head = "q"
 
     def __init__(
         self,
@@ -445,19 +440,8 @@ class BaseDQN(OffPolicyAgent):
         num_envs: int,
         parts: int = 1,
     ) -> None:
-        specs = spec_of_each(specs, len(seeds))
-        config.check_spaces(specs[0])
-        policy = Policy(
-            specs,
-            [int(seed) for seed in seeds],
-            widths=config.widths,
-            activation=config.activation,
-            observation_normalization=config.observation_normalization,
-            parts=parts,
-            head="q",
-            dueling=config.dueling,
-        )
-        super().__init__(config, specs[0], seeds, num_envs, policy)
+        super().__init__(config, specs, seeds, num_envs, parts, dueling=config.dueling)
+        policy = self.policy
         members = self.members
         self.choices = policy.actions.head_width
         self.targets["values"] = policy.parameters.flat.copy()

@@ -30,18 +30,13 @@ from slipstream.rl.experience.replay.replay import Replay
 from slipstream.rl.experience.replay.ring import Batch, Signs, draw, new_priorities, reflect
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.nets.optimizer import StepSettings
-from slipstream.rl.nets.policy import Policy
 
 
 class OffPolicyAgent(PopulationAgent):
     """M members with their counts and schedules; an agent adds networks, acting and learning.
 
     Args:
-        config: its per-member lists have length M.
-        spec: of the environment; it says whether its rewards are to be scaled.
-        seeds: [M].
-        num_envs: N, copies per member.
-        policy: what acts.
+        config, specs, seeds, num_envs, parts, network: as for `PopulationAgent`.
 
     Attributes:
         steps: int64 [M], environment steps that each member has acted in.
@@ -55,12 +50,13 @@ class OffPolicyAgent(PopulationAgent):
     def __init__(
         self,
         config: OffPolicyConfig,
-        spec: Spec,
+        specs: Spec | Sequence[Spec],
         seeds: Sequence[int],
         num_envs: int,
-        policy: Policy,
+        parts: int = 1,
+        **network: Any,
     ) -> None:
-        super().__init__(config, spec, seeds, num_envs, policy)
+        super().__init__(config, specs, seeds, num_envs, parts, **network)
         self.steps = np.zeros(self.members, np.int64)
         self.progress = np.zeros(self.members)
         self.updates = np.zeros(self.members, np.int64)

@@ -18,7 +18,7 @@ from slipstream.jit.gate import RunTasks, in_sequence, make_gate, run_with_helpe
 from slipstream.jit.packed import Packed
 from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import Spec
-from slipstream.rl.agents.population import PopulationAgent, spec_of_each
+from slipstream.rl.agents.population import PopulationAgent
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.losses import ACTION, STATISTICS
 from slipstream.rl.agents.ppo.update import Epochs, Experience, Net, Rows, Space, Tally, loops
@@ -211,14 +211,9 @@ class BasePPO(PopulationAgent):
     """M members; a form adds how they act and learn.
 
     Args:
-        config: its per-member lists have length M.
-        specs: the environment's Spec, or one per member (they may differ in fixed scales).
-        seeds: [M].
-        num_envs: N, environments per member.
-        parts: gradient buffers.
+        config, specs, seeds, num_envs, parts: as for `PopulationAgent`.
 
     Attributes:
-        policy: weights, observation scaling, action mapping.
         iterations: int64 [M], rollouts that each member learned from.
     """
 
@@ -230,17 +225,7 @@ class BasePPO(PopulationAgent):
         num_envs: int,
         parts: int = 1,
     ) -> None:
-        specs, seeds = spec_of_each(specs, len(seeds)), [int(seed) for seed in seeds]
-        policy = Policy(
-            specs,
-            seeds,
-            widths=config.widths,
-            activation=config.activation,
-            observation_normalization=config.observation_normalization,
-            initial_std=config.initial_std,
-            parts=parts,
-        )
-        super().__init__(config, specs[0], seeds, num_envs, policy)
+        super().__init__(config, specs, seeds, num_envs, parts, initial_std=config.initial_std)
         self.horizon, self.parts = config.horizon, parts
         self.iterations = np.zeros(self.members, np.int64)
         self.counts["iteration"] = self.iterations
