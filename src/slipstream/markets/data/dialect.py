@@ -286,6 +286,8 @@ def _order(rows: list[list[str]], label: str) -> tuple[str, ...]:
     """Return the order of four prices in which high and low enclose open and close."""
     quotes = []
     for row in rows:
+        if len(row) < len(PRICES):
+            continue  # the text that is looked at may end within a row
         try:
             quotes.append([float(cell.replace(",", ".")) for cell in row])
         except ValueError:
