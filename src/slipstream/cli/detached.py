@@ -19,13 +19,12 @@ def command_line(command: Any, values: Mapping[str, Any]) -> list[str]:
         value = values.get(param.name or "")
         if value is None or value is False or value == []:
             continue
+        several = value if isinstance(value, (list, tuple)) else [value]
         if isinstance(param, TyperArgument):
-            several = value if isinstance(value, (list, tuple)) else [value]
             words += [str(one) for one in several]
         elif value is True:
             options.append(param.opts[0])
         else:
-            several = value if isinstance(value, (list, tuple)) else [value]
             options += [f"{param.opts[0]}={one}" for one in several]
     return [str(command.name), *options, *(["--", *words] if words else [])]
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config, model_in
@@ -133,7 +134,7 @@ class SeatEnv(VectorEnv):
         e, line_up = self.num_envs, self.line_up
         found: list[tuple[int, str, SeatNetworks]] = []
         if line_up.random >= 0:
-            found.append((line_up.random, "random", no_networks(self.spec)))
+            found.append((line_up.random, "random", no_networks(self.spec.action)))
         for kind, networks in line_up.networks.items():
             found.append((kind, "act", with_space(networks)))
         if self._pool is not None and line_up.snapshots >= 0:
@@ -419,25 +420,7 @@ def seat_choices(seat: Any, actions: Any, joint: Any) -> None:
 
 _KEYS = np.zeros(1, np.uint64)
 _ROWS, _LINE, _NUMBERS = f4(2), f4(1), i8(1)
-_NETWORKS = SeatNetworks(
-    weights=_ROWS,
-    table=i8(2),
-    relu=True,
-    drawn=True,
-    squashed=True,
-    log_std=0,
-    mean=_ROWS,
-    inverse_std=_ROWS,
-    limit=_ROWS,
-    sizes=_NUMBERS,
-    start=_NUMBERS,
-    half=_LINE,
-    middle=_LINE,
-    low=_LINE,
-    high=_LINE,
-    x=_ROWS,
-    space=_LINE,
-)
+_NETWORKS = no_networks(spaces.Discrete(2))
 _TABLE = SeatTable(
     obs=f4(3),
     mask=b1(3),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
@@ -261,7 +262,7 @@ def with_space(networks: SeatNetworks) -> SeatNetworks:
     return networks._replace(x=x, space=zeros((BLOCK * int(networks.table[:, OUTPUTS].sum()),)))
 
 
-def no_networks(spec: Spec) -> SeatNetworks:
+def no_networks(action: spaces.Space[Any]) -> SeatNetworks:
     """The outside of an action without any network: for the player that draws it."""
     rows = np.zeros((0, 0), np.float32)
     return SeatNetworks(
@@ -274,7 +275,7 @@ def no_networks(spec: Spec) -> SeatNetworks:
         mean=rows,
         inverse_std=rows,
         limit=rows,
-        **columns_of(ActionMap(spec.action)),
+        **columns_of(ActionMap(action)),
         x=rows,
         space=np.zeros(0, np.float32),
     )
