@@ -30,6 +30,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
+def as_utf8(text: str) -> str:
+    """Return a path or text with the bytes that the locale could not decode read as UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def refuse_path(path: str) -> str:
     """Return the refusal of a path that is not text in the encoding of this system's file names."""
     encoding = sys.getfilesystemencoding()

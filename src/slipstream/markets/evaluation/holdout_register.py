@@ -31,7 +31,7 @@ from slipstream.core.storage.database import (
     open_to_write,
 )
 from slipstream.core.storage.register import state_folder
-from slipstream.core.text import date_text
+from slipstream.core.text import as_utf8, date_text
 from slipstream.core.timeline import DAY, HOLDOUT, DayRoll, day_closes, day_number
 from slipstream.markets.market_pass import SymbolPass
 from slipstream.markets.synthetic import is_planted
@@ -506,6 +506,7 @@ class PriceRegister(HoldoutRegister):
 
     def record_access(self, what: str) -> tuple[str, ...]:
         """Record an access if the register can be written: it takes nothing off a bound."""
+        what = as_utf8(what)  # SQLite stores text as UTF-8
         found: dict[str, tuple[str, str, set[int]]] = {}
         for split in {"test", "window"} & set(self.environment.splits()):
             with suppress(SlipstreamError, OSError):

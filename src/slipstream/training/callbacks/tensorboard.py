@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slipstream.core.storage.files import AppendedFile, disk_errors
+from slipstream.core.text import as_utf8
 from slipstream.training.callbacks.events import (
     PREFIX,
     Evaluated,
@@ -207,7 +208,7 @@ def _session(parameters: Mapping[str, float | str | bool]) -> Sequence[Any]:
 
     # A path that this locale cannot decode has surrogates, which protobuf refuses.
     written = {
-        key: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        key: as_utf8(value) if isinstance(value, str) else value
         for key, value in parameters.items()
     }
     experiment, start, _ = hparams(written, {_REWARD: 0.0, _EVALUATED: 0.0})

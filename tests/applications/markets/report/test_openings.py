@@ -210,6 +210,14 @@ def test_looks_are_listed_and_take_no_day_away(tmp_path):
     assert len(found.looks) == 2 and found.looks[0].startswith("run runs/first (")
 
 
+def test_a_path_that_the_locale_cannot_decode_is_registered(tmp_path):
+    environment = write(tmp_path / "a", "EURUSD", 1)
+    path = "runs/früh".encode().decode("ascii", "surrogateescape")  # as with LC_ALL=C
+    PriceRegister(environment).record_access(f"run {path}")
+    (before,) = PriceRegister(environment).record_access("run runs/second")
+    assert before.startswith("run runs/früh (")
+
+
 def test_without_prices_nothing_is_registered():
     register = register_of(resolve_environment("cartpole", {}))
     assert type(register) is HoldoutRegister
