@@ -13,7 +13,7 @@ from slipstream.kernels.discover import USER_MODULE
 from slipstream.training.environments import kernel_environment
 from slipstream.training.runs.games import opponent_of
 
-EXAMPLES = Path(__file__).parents[4] / "examples" / "kernels"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "kernels"
 
 
 RAN = "import pathlib\npathlib.Path(__file__).with_name('{}.ran').touch()\n"

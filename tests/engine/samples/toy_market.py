@@ -118,7 +118,11 @@ def _facts(split: Split, plan: FoldPlan, time: NDArray[np.int64]) -> dict[str, A
         "groups": [seconds(*group) for group in split.groups],
         "holdout": seconds(*split.holdout),
         "folds": [
-            {"groups": list(fold.groups), "train_bars": sum(high - low for low, high in fold.train)}
+            {
+                "groups": list(fold.groups),
+                "train_bars": sum(high - low for low, high in fold.train),
+                "test": [seconds(*group) for group in fold.test],
+            }
             for fold in split.folds
         ],
         "paths": [list(path) for path in zip(*testing, strict=True)],
