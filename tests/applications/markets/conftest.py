@@ -57,7 +57,7 @@ def put() -> Callable[..., pl.DataFrame]:
 
 def real_data(name: str) -> Path:
     """A folder of real prices, or a skip where they are absent."""
-    root = Path(os.environ.get("SLIPSTREAM_MARKET_DATA", Path(__file__).parents[5] / "shared/data"))
+    root = Path(os.environ.get("SLIPSTREAM_MARKET_DATA", Path(__file__).parents[4] / "shared/data"))
     if not (root / name).is_dir():
         pytest.skip(f"no real prices: set SLIPSTREAM_MARKET_DATA to the folder that holds {name}/")
     return root / name
