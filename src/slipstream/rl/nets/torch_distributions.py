@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,22 +23,6 @@ from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.torch_device import carried
 
 _FORBIDDEN = -1e30  # logit of a masked choice: probability exactly 0, entropy term finite
-
-
-class Distribution(Protocol):
-    """What is asked of a batch of action distributions; leading axes [M, R]."""
-
-    def sample(self, noise: Tensor) -> Tensor:
-        """Actions [M, R, K] from noise [M, R, noise width]."""
-
-    def mode(self) -> Tensor:
-        """Most likely actions [M, R, K]."""
-
-    def log_prob(self, action: Tensor) -> Tensor:
-        """Log density [M, R] of actions [M, R, K]."""
-
-    def entropy(self) -> Tensor:
-        """[M, R], nats."""
 
 
 class Categorical:
@@ -120,6 +103,13 @@ class DiagonalGaussian:
     def entropy(self) -> Tensor:
         h = (self.log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum(dim=-1)
         return h.expand(self.mean.shape[:2])
+
+
+Distribution = Categorical | MultiCategorical | DiagonalGaussian
+"""Of a batch with leading axes [M, R]:
+
+`sample(noise)` and `mode()` are actions [M, R, K]; `log_prob(action)` and `entropy()` are [M, R].
+"""
 
 
 def distribution(

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -199,21 +199,12 @@ def head_of(weights: Mapping[str, Tensor], name: str, features: Tensor) -> Tenso
     return torch.baddbmm(weights[f"{name}.bias"], features, weights[f"{name}.weight"])
 
 
-class TorchNetwork(Protocol):
-    """From observations [M, R, ...] to what actor and critic say of them."""
-
-    def features(self, weights: Weights, x: Tensor) -> Tensor:
-        """What actor and critic share, [M, R, ...]."""
-
-    def head(self, weights: Weights, features: Tensor) -> Tensor:
-        """The actor's numbers, [M, R, >= head width]."""
-
-    def value(self, weights: Weights, features: Tensor) -> Tensor:
-        """The critic's, [M, R]."""
-
-
 class TorchMlp:
-    """Separate fully connected actor and critic of scaled rows."""
+    """Separate fully connected actor and critic of scaled rows.
+
+    `features` are what both share, [M, R, ...], of observations [M, R, ...]; `head` the actor's
+    numbers, [M, R, >= head width]; `value` the critic's, [M, R].
+    """
 
     def __init__(self, activation: Activation, products: Products = FLOAT32) -> None:
         self._products = products
@@ -241,7 +232,7 @@ class TorchMlp:
 
 
 class TorchImages:
-    """Convolutions that actor and critic share."""
+    """Convolutions that actor and critic share; see `TorchMlp`."""
 
     def __init__(self, network: ConvolutionalNetwork, products: Products = FLOAT32) -> None:
         self._network, self._products = network, products
@@ -266,7 +257,7 @@ def named(
     }
 
 
-def make_network(policy: Policy, products: Products = FLOAT32) -> TorchNetwork:
+def make_network(policy: Policy, products: Products = FLOAT32) -> TorchMlp | TorchImages:
     """The torch form of a policy's network."""
     if isinstance(policy.network, ConvolutionalNetwork):
         return TorchImages(policy.network, products)

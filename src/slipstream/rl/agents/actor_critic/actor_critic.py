@@ -60,7 +60,7 @@ class Critics:
 
     Attributes:
         groups: weights of each critic; targets: float32 [M, P] of each, equal to them at first.
-        table: int64 [L, 7], as `layers.py` reads it.
+        table: int64 [L, 7], as `rl/nets/layers.py` reads it.
         mlp: layers; the input is the action, and after it the observation.
     """
 

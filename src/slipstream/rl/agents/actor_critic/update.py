@@ -56,8 +56,9 @@ class Nets(NamedTuple):
     """The networks.
 
     Attributes:
-        actor, critic: int64 [L, 7], tables as in `layers.py`. An actor's input is the observation,
-            a critic's the action and after it the observation, so that dQ/da is its first columns.
+        actor, critic: int64 [L, 7], tables as in `rl/nets/layers.py`. An actor's input is the
+            observation, a critic's the action and after it the observation, so that dQ/da is its
+            first columns.
         relu: else tanh; width: K; columns: K rounded up to what products take.
     """
 

@@ -104,7 +104,7 @@ def load_rows(
 
     Args:
         experience: Experience; rows: Rows.
-        weights: float32 [P]; critic: int64 [L, 7], as in `layers.py`; relu: else tanh.
+        weights: float32 [P]; critic: int64 [L, 7], as in `rl/nets/layers.py`; relu: else tanh.
         block: rows that pass at once.
         buffer: float32, outputs of all layers for a block, overwritten: see `forward`.
     """
@@ -181,7 +181,7 @@ class Net(NamedTuple):
     """Actor and critic in a member's row of weights, and what the actor's head means.
 
     Attributes:
-        tables: int64 [2, L, 7], actor's and critic's as in `layers.py`.
+        tables: int64 [2, L, 7], actor's and critic's as in `rl/nets/layers.py`.
         relu: else tanh.
         continuous: real actions, else choices.
         log_std: where the K log deviations of continuous actions begin.
