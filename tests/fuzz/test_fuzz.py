@@ -27,10 +27,10 @@ from broken_kernels import kernels
 from calls import folders, options, targets
 from configs import studies, texts, values_of_wrong_kind
 from curricula import curricula
+from environments import environments
 from malformed import Case
 from prices import prices
 
-from environments import environments
 from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 
 SECONDS = 10.0  # of processor time; on a busy machine the clock may say more
