@@ -102,7 +102,7 @@ class StudyFolder(Summarised):
         result.json       written at the end, see `slipstream.studies.outcome.result`
         study.html        the page
         machine.csv       what its sessions took of the machine
-        status.json       where it stands, for other processes; see `files.logbook`
+        status.json       where it stands, for other processes; see `Logbook`
         events.jsonl      what happened when, for machines
         log.txt           the same for people, and all that was said; log.txt.1 what was before it
         stop.json         a request by `slipstream stop` or `study stop`

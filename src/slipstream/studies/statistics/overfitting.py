@@ -212,7 +212,7 @@ def tested_years(folds: Mapping[str, Any]) -> dict[str, float]:
     """Years of test data: ``folds``, groups counted once however many folds test them; ``holdout``.
 
     Args:
-        folds: ``provenance["environment"]["folds"]``; see `market.folds.fold_facts`.
+        folds: ``provenance["environment"]["folds"]``; see `markets/folds.py`.
     """
     tested = {group for fold in folds["folds"] for group in fold["groups"]}
     seconds = {

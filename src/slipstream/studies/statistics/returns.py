@@ -235,7 +235,7 @@ class FoldMap(NamedTuple):
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> FoldMap:
-        """The map in ``provenance["environment"]["folds"]``; see `market.folds.fold_facts`."""
+        """The map in ``provenance["environment"]["folds"]``; see `markets/folds.py`."""
         return cls(
             tuple(tuple(fold["groups"]) for fold in facts["folds"]),
             tuple(tuple(path) for path in facts["paths"]),
