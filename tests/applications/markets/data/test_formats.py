@@ -15,6 +15,7 @@ from slipstream.core.timeline import DAY, NEW_YORK, local_time
 from slipstream.markets.data import table
 from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.dialect import sniff
 from slipstream.markets.data.market import load_market
 from slipstream.markets.data.source import price_files
 from slipstream.markets.data.table import read
@@ -435,3 +436,9 @@ def test_rows_that_do_not_fit_into_memory_are_refused_before_they_are_read(
         monkeypatch.setattr(table.pl, name, lambda *_, **__: pytest.fail("its rows were read"))
     with pytest.raises(ResourceError, match=r"EURUSD.*has 1,000 rows.*fewer"):
         table.read("EURUSD", path, DataConfig(folder=str(tmp_path)))
+
+
+def test_a_row_that_is_cut_off_does_not_decide_the_order_of_prices():
+    rows = "".join(f"20200101 {hour:02}0000;1.1;1.3;1.0;1.2;0\n" for hour in range(20))
+    found = sniff(rows + "20200101 200000;1.1", None, "cut")
+    assert found.columns[1:5] == ("open", "high", "low", "close")
