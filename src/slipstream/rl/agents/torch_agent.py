@@ -57,7 +57,7 @@ class TorchGroup:
         self.members, self.device, self.num_envs = members, device, num_envs
         self.environments = slice(members.start * num_envs, members.stop * num_envs)
         self.count = members.stop - members.start
-        self.network = make_network(policy, products)
+        self.network = make_network(policy.network, products)
         self._policy = policy
         self._shared: list[tuple[NDArray[Any], Tensor]] = []  # the agent's, ours
 

@@ -22,9 +22,17 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.rl.nets.networks import Activation, Array, Shapes, Workspace, orthogonal, padded
+from slipstream.rl.nets.networks import (
+    Activation,
+    Array,
+    MlpNetwork,
+    Network,
+    Shapes,
+    Workspace,
+    orthogonal,
+    padded,
+)
 from slipstream.rl.nets.optimizer import Views
-from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.torch_adam import Weights
 from slipstream.rl.nets.torch_device import one_thread
 
@@ -257,8 +265,9 @@ def named(
     }
 
 
-def make_network(policy: Policy, products: Products = FLOAT32) -> TorchMlp | TorchImages:
-    """The torch form of a policy's network."""
-    if isinstance(policy.network, ConvolutionalNetwork):
-        return TorchImages(policy.network, products)
-    return TorchMlp(policy.activation, products)
+def make_network(network: Network, products: Products = FLOAT32) -> TorchMlp | TorchImages:
+    """Return the torch form of a network."""
+    if isinstance(network, ConvolutionalNetwork):
+        return TorchImages(network, products)
+    assert isinstance(network, MlpNetwork)
+    return TorchMlp(network.activation, products)

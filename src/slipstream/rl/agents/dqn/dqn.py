@@ -45,7 +45,7 @@ STATISTICS = ("loss", "q_value", "gradient_norm")
 _ZERO = np.float32(0.0)
 
 
-class Networks(NamedTuple):
+class QNetworks(NamedTuple):
     """The online network and its target, of M members.
 
     Attributes:
@@ -79,7 +79,7 @@ class Settings(NamedTuple):
     reward_factor: NDArray[np.float64]
 
 
-class Workspace(NamedTuple):
+class UpdateWorkspace(NamedTuple):
     """Memory of one member's update; each part of a batch's rows has places of its own.
 
     Attributes:
@@ -115,10 +115,10 @@ class Learner(NamedTuple):
         sums: float64 [M, S], STATISTICS of this iteration; updates: int64 [M], their number.
     """
 
-    nets: Networks
+    nets: QNetworks
     settings: Settings
     scale: Scale
-    space: Workspace
+    space: UpdateWorkspace
     sums: NDArray[np.float64]
     updates: NDArray[np.int64]
 
@@ -126,7 +126,7 @@ class Learner(NamedTuple):
 # Phases of an update, each after the one before it is done.
 _GRADIENT, _SUM, _MOVE = 0, 1, 2
 
-# Columns of `Workspace.seen`.
+# Columns of `UpdateWorkspace.seen`.
 _LOSS, _Q_VALUE = 0, 1
 
 
@@ -495,7 +495,7 @@ class DQN(CompiledLearning, BaseDQN):
                 "form: leave training.learner at auto."
             )
         self._actor = self.policy.actor(num_envs)
-        self._nets = Networks(
+        self._nets = QNetworks(
             weights=self.policy.parameters.arrays,
             target=self.targets["values"],
             table=network.tables[0],
@@ -508,7 +508,7 @@ class DQN(CompiledLearning, BaseDQN):
         x = zeros((parts, block, self.policy.input_width))
         x[:, :, int(np.prod(self.policy.observation_shape))] = 1.0
         outputs, others, d_outputs = (zeros((parts, network.numbers(block))) for _ in range(3))
-        self._space = Workspace(
+        self._space = UpdateWorkspace(
             parts=parts,
             block=block,
             x=x,
