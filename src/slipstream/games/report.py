@@ -15,10 +15,10 @@ from slipstream.games.self_play.opponents import SnapshotPool
 from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
 from slipstream.report.history import numbers_of
 from slipstream.report.inputs import RunEvaluation
+from slipstream.report.numbers import share
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture
 from slipstream.report.run_page import run_page
 from slipstream.report.statistics import Floats
-from slipstream.report.wording import share
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.parts import SNAPSHOTS, Players, by_opponent
 from slipstream.training.runs.games import ALIKE, Player, play, read_games, share_of, snapshots_of

@@ -15,10 +15,10 @@ from slipstream.core.plugins import offered
 from slipstream.core.text import NOTHING
 from slipstream.report.history import closing, episode_returns, learning
 from slipstream.report.inputs import Chosen, Game, RunEvaluation, Window
+from slipstream.report.numbers import Measured, interval_text, number, range_and_median
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture, write
 from slipstream.report.run_evaluation import evaluate_deployed, evaluate_run
 from slipstream.report.statistics import Floats
-from slipstream.report.wording import Measured, interval_text, number, range_and_median
 from slipstream.training.runs.policies import DeployedPolicy
 from slipstream.training.runs.run import EPISODES, Run
 from slipstream.training.track import Track

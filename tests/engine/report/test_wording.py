@@ -7,6 +7,7 @@ import pytest
 
 from slipstream.core.text import span
 from slipstream.report import wording as wo
+from slipstream.report.numbers import number
 from slipstream.report.statistics import Interval
 
 LOUD = ("profitable", "outperforms")
@@ -124,7 +125,7 @@ def test_close_returns_get_the_digits_that_tell_them_apart():
     ],
 )
 def test_number(value, digits, text):
-    assert wo.number(value, digits) == text
+    assert number(value, digits) == text
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from slipstream.markets.report import market_sections as sections
 from slipstream.report import wording
 from slipstream.report.history import closing
 from slipstream.report.inputs import RunEvaluation
+from slipstream.report.numbers import band, number, range_and_median, share
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.statistics import sharpe, sharpe_interval
-from slipstream.report.wording import band, number, range_and_median, share
 from slipstream.studies.outcome import sentences
 from slipstream.studies.statistics.overfitting import smallest_confirmable
 

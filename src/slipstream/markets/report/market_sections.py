@@ -54,6 +54,7 @@ from slipstream.report.canvas import (
     time_axis,
 )
 from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, Prices, RunEvaluation, Stress
+from slipstream.report.numbers import interval_text, number, share
 from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.statistics import (
     Drawdown,
@@ -65,7 +66,7 @@ from slipstream.report.statistics import (
     rolling_sharpe,
     worst_drawdowns,
 )
-from slipstream.report.wording import interval_text, methods, number, share
+from slipstream.report.wording import methods
 from slipstream.training.track import Track
 
 DEEPEST = "Deepest drawdown, of daily closes"

@@ -19,9 +19,9 @@ from slipstream.markets.report.market_page import opening, page_of, views
 from slipstream.report import wording
 from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.inputs import Prices, RoundTrip, RunEvaluation
+from slipstream.report.numbers import number, share
 from slipstream.report.page import Page, Section, Table, picture
 from slipstream.report.statistics import Floats, Ints
-from slipstream.report.wording import number, share
 from slipstream.studies.statistics.returns import LEAST_EXPOSURE, LEAST_FILLS
 from slipstream.training.track import Track
 

@@ -12,12 +12,13 @@ from typing import Any
 
 from slipstream.core.text import percent, span
 from slipstream.report.history import notes
+from slipstream.report.numbers import interval_text, number, share
 from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, picture, write
 from slipstream.report.statistics import growth, sharpe, sharpe_interval
 from slipstream.report.study import figures, tables, wording
 from slipstream.report.study.tables import requirements
 from slipstream.report.study.view import Axis, Lines, StudyView, read_view
-from slipstream.report.wording import interval_text, number, share, sharpe_figures
+from slipstream.report.wording import sharpe_figures
 from slipstream.studies.outcome.sentences import chance_sentence
 from slipstream.studies.record.folder import StudyFolder
 

@@ -13,9 +13,9 @@ from typing import Any
 from slipstream.core.text import plural
 from slipstream.report import wording
 from slipstream.report.inputs import BUY_AND_HOLD
+from slipstream.report.numbers import number, range_and_median, share
 from slipstream.report.statistics import Floats, growth, sharpe, sharpe_interval
 from slipstream.report.study.view import Lines, StudyView
-from slipstream.report.wording import number, range_and_median, share
 from slipstream.studies.outcome import sentences
 from slipstream.studies.search.judge import rung_at
 from slipstream.studies.statistics.overfitting import (

@@ -11,10 +11,10 @@ import slipstream
 from slipstream.core.errors import CheckpointError
 from slipstream.report.history import numbers_of
 from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
+from slipstream.report.numbers import Measured
 from slipstream.report.page import write
 from slipstream.report.run_evaluation import evaluate_run, gather, random_policy
 from slipstream.report.run_page import build_page, has_collapsed, run_page, verdict
-from slipstream.report.wording import Measured
 from slipstream.training.environments.evaluation import run_episodes
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run

@@ -1,0 +1,108 @@
+"""Numbers of reports as text, with as many digits as their error allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from slipstream.core.text import NOTHING
+from slipstream.report.statistics import Floats
+from slipstream.training.track import standard_error
+
+_MOST_DIGITS = 6  # after the point
+_HUGE = 1e12  # from here on a number has three significant digits: an oracle's account compounds
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A number as text: "0.8"; "n/a" where there is none; never "-0.0"; "1.7e+30" if it is huge."""
+    if value is None or math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return "infinite"
+    if abs(value) >= _HUGE:
+        return f"{value:.3g}"
+    text = f"{value:,.{digits}f}"
+    return text.lstrip("-") if not any(c in text for c in "123456789") else text
+
+
+def share(value: float | None, digits: int = 0) -> str:
+    """A fraction in percent: "62 %", never with a plus."""
+    return NOTHING if value is None else f"{number(100.0 * value, digits)} %"
+
+
+def range_and_median(values: Collection[float], digits: int = 1) -> str:
+    """The range and the median of values: "-0.3 to 1.2, median 0.8"."""
+    low, middle, high = np.quantile(list(values), (0.0, 0.5, 1.0))
+    return f"{interval_text((low, high), digits)}, median {number(float(middle), digits)}"
+
+
+def interval_text(values: Collection[float] | None, digits: int = 1) -> str:
+    """The lowest and the highest value: "-1.1 to 2.7"; "n/a" where there are none."""
+    if not values:
+        return NOTHING
+    return f"{number(min(values), digits)} to {number(max(values), digits)}"
+
+
+def band(values: Collection[float], digits: int = 1) -> str:
+    """The lowest and the highest value, "0.70 to 0.76", or the one that both are."""
+    low, high = number(min(values), digits), number(max(values), digits)
+    return low if low == high else f"{low} to {high}"
+
+
+def student_quantile(share: float, freedom: int) -> float:
+    """Return the quantile of Student's t distribution for a share from 0.5 to 1.
+
+    With t = sqrt(freedom) tan a, the distribution is a finite sum of powers of cos a (Abramowitz
+    and Stegun 26.7.3 and 26.7.4), which bisection over a inverts.
+    """
+    odd = freedom % 2
+    j = np.arange(1 + odd, freedom - 1, 2)
+    factors = np.cumprod(np.concatenate([[1.0], j / (j + 1.0)]))
+    low, high = 0.0, math.pi / 2
+    for _ in range(64):
+        a = (low + high) / 2
+        powers = math.cos(a) ** (odd + 2 * np.arange(len(factors)))
+        within = math.sin(a) * float(factors @ powers)
+        if odd:
+            within = 2 / math.pi * (a + (within if freedom > 1 else 0.0))
+        low, high = (a, high) if within < 2 * share - 1 else (low, a)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+class Measured(NamedTuple):
+    """The mean of independent values and its standard error, None where there is one value."""
+
+    mean: float
+    error: float | None
+
+    @classmethod
+    def of(cls, values: Floats) -> Measured:
+        """Measures [n] values."""
+        return cls(float(values.mean()), standard_error(values))
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point: the error shows two significant ones, a sure number four."""
+        if self.error:
+            return _digits(self.error, 2)
+        return 1 if self.mean == 0.0 else min(_digits(self.mean, 4), 3)
+
+    def __str__(self) -> str:
+        """The mean and its error: "-0.051 ± 0.015"."""
+        if math.isnan(self.mean):
+            return NOTHING
+        mean = number(self.mean, self.digits)
+        return mean if self.error is None else f"{mean} ± {number(self.error, self.digits)}"
+
+    def above(self, other: Measured) -> bool:
+        """Whether it is more than two standard errors of the difference higher."""
+        error = math.hypot(self.error or 0.0, other.error or 0.0)
+        return self.mean - other.mean > 2.0 * error
+
+
+def _digits(value: float, significant: int) -> int:
+    """Places after the point that show so many significant digits."""
+    return min(_MOST_DIGITS, max(0, significant - 1 - math.floor(math.log10(abs(value)))))
