@@ -192,6 +192,9 @@ def _explain(model: type[BaseModel], entry: dict[str, Any], where: str) -> tuple
         return f"{path}: ", message, "."
     given = repr(entry["input"])
     given = given if len(given) <= 300 else f"{given[:300]} ..."
+    if message == "Input should be a valid list" and isinstance(entry["input"], str):
+        items = ", ".join(item.strip() for item in entry["input"].split(","))
+        return f"`{path}`: ", f"{message} (got {given}): write '[{items[:300]}]'", "."
     return f"`{path}`: ", message, "." if given in message else f" (got {given})."
 
 

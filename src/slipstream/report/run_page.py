@@ -11,7 +11,7 @@ from typing import Unpack
 
 import numpy as np
 
-from slipstream.core.plugins import offered
+from slipstream.core.plugins import PluginError, offered
 from slipstream.core.text import NOTHING
 from slipstream.report.history import closing, episode_returns, learning
 from slipstream.report.inputs import Chosen, Game, RunEvaluation, Window
@@ -302,8 +302,16 @@ def build_page(run: RunEvaluation) -> Page:
 
     Its `lines` suit a terminal too.
     """
-    pages = (page(run.environment, run) for page in offered("pages"))
-    return next(filter(None, pages), None) or run_page(run)
+    for page in offered("pages"):
+        found = page(run.environment, run)
+        if isinstance(found, Page):
+            return found
+        if found is not None:
+            raise PluginError(
+                f"`pages` of a plugin must return a `slipstream.report.page.Page` or None, got "
+                f"{found!r:.200}. Report it to the plugin's authors, or uninstall it."
+            )
+    return run_page(run)
 
 
 def report_run(

@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from slipstream.cli import main
 from slipstream.core import plugins
 from slipstream.kernels.discover import kernel_modules, load_kernel
+from slipstream.report import run_page
 
 
 @pytest.fixture
@@ -152,3 +155,17 @@ def test_commands_that_do_not_fit_are_left_out(install, tmp_path, text, reason):
         "The command module more_commands of the package my-more" in done.stderr
         and reason in done.stderr
     )
+
+
+def test_a_page_of_another_type_is_an_error_of_the_plugin(monkeypatch):
+    monkeypatch.setattr(run_page, "offered", lambda attribute: [lambda environment, run: 5])
+    with pytest.raises(plugins.PluginError, match=r"`pages` of a plugin must return .*, got 5"):
+        run_page.build_page(SimpleNamespace(environment=None))
+
+
+def test_a_missing_module_of_a_kernel_does_not_end_the_list(install, capsys):
+    install("crank", "kernels = {'crank': 'no_such_module'}\n")
+    with pytest.raises(SystemExit, match="0"):
+        main(["list"])
+    listed = " ".join(capsys.readouterr().out.split())
+    assert "cannot be used: there is no module no_such_module" in listed and "pendulum" in listed

@@ -1,6 +1,7 @@
 """Agents are found by file name: a new one is one new file."""
 
 import sys
+from abc import ABC, abstractmethod
 
 import pytest
 
@@ -8,6 +9,7 @@ import slipstream.rl.agents
 from slipstream import api
 from slipstream.core.errors import ConfigError
 from slipstream.rl.agents import discover
+from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.ppo import PPO
 from slipstream.training.settings.config import resolve
@@ -81,3 +83,13 @@ def test_a_torch_form_may_know_no_precision(monkeypatch):
 def test_an_unknown_agent_is_refused():
     with pytest.raises(ConfigError, match="no agent `pop`; did you mean `ppo`"):
         resolve("cartpole", {"agent.name": "pop"})
+
+
+def test_an_agent_without_a_compiled_form_is_refused(monkeypatch):
+    class Unfinished(ABC):
+        @abstractmethod
+        def act(self): ...
+
+    monkeypatch.setattr(discover, "agent_class", lambda config: Unfinished)
+    with pytest.raises(ConfigError, match=r"no compiled form. Set `training.learner: torch`"):
+        discover.load_agent(DQNConfig())

@@ -102,8 +102,12 @@ def _folder(target: str) -> Path | None:
 
 
 def _first_sentence(module: str) -> str:
-    """First sentence of the docstring of a module, which is not imported."""
-    found = importlib.util.find_spec(module)
-    assert found is not None and found.origin is not None
+    """Return the first sentence of a module's docstring without importing the module."""
+    try:
+        found = importlib.util.find_spec(module)
+    except ImportError:
+        found = None
+    if found is None or found.origin is None:
+        return f"cannot be used: there is no module {module}"
     docstring = ast.get_docstring(ast.parse(Path(found.origin).read_bytes())) or ""
     return docstring.partition("\n\n")[0].replace("\n", " ").rstrip(".")

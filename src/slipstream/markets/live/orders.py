@@ -1,6 +1,6 @@
 """Orders: brings a broker's positions to the units that the rules want after a bar.
 
-What is wanted comes from a trial step of the kernel on a flat bar ahead (`account.py`), so that no
+What is wanted comes from a trial step of the kernel on a flat bar ahead (`store.py`), so that no
 rule is written here. An order is kept on the disk before it is sent, with the client's id, a hash
 of (deployment, bar, symbol, number). The number lies in what is kept, and rises only after the
 broker has shown the order before it as ended: one that it does not show may arrive yet. Whatever

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -108,7 +109,7 @@ def load_agent(
         device, precision: where and how the torch form calculates.
 
     Raises:
-        ConfigError: it has no torch form.
+        ConfigError: it has no such form.
     """
     home = sys.modules[type(config).__module__]
     alone = hasattr(home, "Agent")
@@ -122,7 +123,13 @@ def load_agent(
             )
         how = {} if precision == "float32" else {"precision": precision}
         return partial(importlib.import_module(form).Agent, device=device, **how)
-    return agent_class(config)
+    found = agent_class(config)
+    if inspect.isabstract(found):
+        raise ConfigError(
+            f"The agent `{name}` has no compiled form. Set `training.learner: torch` to train it "
+            "by its torch form."
+        )
+    return found
 
 
 def agent_class(config: AgentConfig) -> type[Agent]:
