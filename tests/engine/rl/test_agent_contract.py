@@ -22,7 +22,7 @@ SIZES = {"horizon", "minibatch", "epochs", "widths"}
 
 def test_nothing_outside_reads_an_algorithms_sizes():
     places = [SOURCE / name for name in OUTSIDE]
-    assert sum(place.is_dir() for place in places) > 8  # applications may be absent
+    assert sum(place.is_dir() for place in places) >= 8  # applications may be absent
     files = [file for place in places for file in place.rglob("*.py")]
     found = [
         f"{file.relative_to(SOURCE)}:{node.lineno} {node.attr}"
