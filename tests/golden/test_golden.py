@@ -55,4 +55,5 @@ def test_bits_are_the_same_without_short_cuts_in_compiling(case, tmp_path_factor
         check=True,
     )
     assert done.stdout.split()[-1] == recorded[case]
-    assert "SLIPSTREAM_PLAIN_NUMBA is set" in done.stderr
+    if case != "resumed":  # its commands keep their own messages
+        assert "SLIPSTREAM_PLAIN_NUMBA is set" in done.stderr
