@@ -5,31 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
+from strangers import FAST, RAN, SMALL, become, kernel, ran
+from strangers import place as place
 
 import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, TrustError
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.files import write_sealed
-from slipstream.kernels.discover import USER_MODULE
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ask, Ledger
-from slipstream.training.environments import kernel_environment
 from slipstream.training.runs.policies import DeployedPolicy
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.trust import check_trust
 
-EXAMPLES = Path(__file__).parents[4] / "examples" / "kernels"
-RAN = "import pathlib\npathlib.Path(__file__).with_name('{}.ran').touch()\n"
-SMALL = {"num_envs": 4, "total_steps": 256, "report": False, "say": lambda sentence: None}
-FAST = {
-    **{"agent.horizon": 32, "agent.minibatch": 32, "evaluation.episodes": 2},
-    "training.backend": "serial",  # no version of a kernel is compiled for these tests
-}
 AGENT = """
 from slipstream.rl.agents.ppo.config import Config as Ppo
 from slipstream.rl.agents.ppo.ppo import PPO
@@ -42,37 +34,6 @@ class Config(Ppo):
 class Agent(PPO):
     pass
 """
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    """An empty working folder, and a register of the test's own; kernels are taken to be right."""
-    monkeypatch.setattr(kernel_environment, "check_environment", lambda *_, **__: None)
-    become(monkeypatch, tmp_path, "me")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def become(monkeypatch, tmp_path, user):
-    """Whose register it is; what was imported before is forgotten."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state" / user))
-    for name in [name for name in sys.modules if name.startswith(USER_MODULE)]:
-        del sys.modules[name]
-
-
-def kernel(path, example="shop"):
-    """A kernel's file that leaves a trace where it is imported."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(RAN.format(path.stem) + (EXAMPLES / f"{example}.py").read_text())
-    return path
-
-
-def ran(path):
-    """Whether a file was imported since this was last asked."""
-    trace = path.with_name(f"{path.stem}.ran")
-    found = trace.exists()
-    trace.unlink(missing_ok=True)
-    return found
 
 
 @pytest.fixture
