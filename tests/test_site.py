@@ -35,7 +35,7 @@ def test_the_reference_has_what_guides_import() -> None:
         for module, names, whole in named.findall(page.read_text()):
             for name in re.findall(r"\w+", names) or [""]:
                 place = f"{module}.{name}" if name else whole
-                inside = any(one.startswith(f"{place}.") for one in held)  # `kernel.Loaded`
+                inside = any(one.startswith(f"{place}.") for one in held)  # `kernel.KernelData`
                 assert inside or held & {place, module}, f"{page.name} imports {place}"
                 found += 1
     assert found > 30

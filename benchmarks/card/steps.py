@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.ours.device import phases
 from slipstream.core.storage import checkpoint
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.agents.ppo import torch_form
 from slipstream.rl.agents.ppo.config import PPOConfig
@@ -175,7 +175,7 @@ def minibatch(
 def _minibatch(device: str, members: int, width: int) -> Callable[[], Any]:
     """One minibatch of the definition, `learn` of PPO's torch form, on random rows."""
     where, everyone = torch.device(device), slice(0, members)
-    spec = Spec(
+    spec = EnvSpec(
         gymnasium.spaces.Box(-np.inf, np.inf, (_INPUTS,), np.float32),
         gymnasium.spaces.Discrete(_CHOICES),
     )

@@ -20,7 +20,7 @@ import slipstream
 from benchmarks.worker import steps_per_second
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import StepOut, VectorEnv, blank, member_indices
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.workers import Crew
@@ -60,7 +60,7 @@ class _Rows:
             self.env.drain_episodes()
 
 
-def _random_actions(spec: Spec, rows: int, num_envs: int) -> NDArray[Any]:
+def _random_actions(spec: EnvSpec, rows: int, num_envs: int) -> NDArray[Any]:
     """Uniform actions [rows, E, K]."""
     random, shape = np.random.default_rng(0), (rows, num_envs, spec.action_width)
     space = spec.action

@@ -36,7 +36,7 @@ def decision(bars: int, seconds: float) -> dict[str, float]:
         data = {"folder": str(prices), "spread_pips": 0.5}
         config = RunConfig.from_mapping({"env": {"name": "forex", "data": data}})
         environment = make_environment("forex", config.env_settings)
-        tensors, manifest = pack(Policy([environment.spec], [0]), 0, environment.conditions)
+        tensors, manifest = pack(Policy([environment.spec], [0]), 0, environment.training_context)
         policy = DeployedPolicy(Path(place), unpack(tensors, manifest), config, {})
         market = load_market(DataConfig.model_validate(data))
         shape = Shape(market.symbols, (), market.bar_seconds, market.kind, (), "auto")

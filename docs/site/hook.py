@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": "index.md"} | {
     name: name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 }
-# What programs get from these calls and hand to them, besides `slipstream.NAME` itself, and whatever
-# else a guide imports.
+# Types of arguments and results of public calls, beside `slipstream.NAME`, and other names that a
+# guide imports.
 BESIDE = {
     "What calls give": (
         "slipstream.rl.nets.policy.Policy",
@@ -38,8 +38,8 @@ BESIDE = {
         "slipstream.core.config.Config",
         "slipstream.core.config.searched",
         "slipstream.kernels.spec",
-        "slipstream.kernels.kernel.Loaded",
-        "slipstream.kernels.spec.Conditions",
+        "slipstream.kernels.kernel.KernelData",
+        "slipstream.kernels.spec.TrainingContext",
         "slipstream.core.random",
         "slipstream.core.errors",
         "slipstream.kernels.discover.load_kernel",

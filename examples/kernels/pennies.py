@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from slipstream.core import config
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 
 
 class Config(config.Config):
@@ -29,7 +29,7 @@ STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("winner", "i8")], align=Tru
 
 
 def load(config):
-    return kernel.Loaded(Data(), {"train": (Params(),)})
+    return kernel.KernelData(Data(), {"train": (Params(),)})
 
 
 def reset(s, p, d):
@@ -46,7 +46,7 @@ def observe(s, p, d, player, out):
 
 
 def spec(p, d):
-    return Spec(
+    return EnvSpec(
         observation=spaces.Box(-1.0, 1.0, (1,), np.float32),
         action=spaces.Discrete(2),
         metrics=(Metric("winner", "1 or -1"),),

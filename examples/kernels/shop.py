@@ -8,7 +8,7 @@ from gymnasium import spaces
 from slipstream.core import config
 from slipstream.core.random import integer
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 
 CAPACITY, MOST_WANTED, STORAGE = 12, 6, 0.1  # units, units on a good day, cost overnight
 
@@ -29,7 +29,7 @@ STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("stock", "i8"), ("lost", "f
 
 
 def load(config):
-    return kernel.Loaded(Data(np.zeros(1)), {"train": (Params(config.delivery),)})
+    return kernel.KernelData(Data(np.zeros(1)), {"train": (Params(config.delivery),)})
 
 
 def reset(s, p, d):  # every field is zero already
@@ -56,4 +56,4 @@ def mask(s, p, d, out):
 
 def spec(p, d):
     stock, orders = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(CAPACITY + 1)
-    return Spec(stock, orders, metrics=(Metric("lost", "units"),), max_episode_steps=60)
+    return EnvSpec(stock, orders, metrics=(Metric("lost", "units"),), max_episode_steps=60)

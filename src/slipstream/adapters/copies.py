@@ -28,7 +28,7 @@ from slipstream.gym.native import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv, nat
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.forms import ActionForm, MisfitError, action_form, as_array, words
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes, blank, member_indices
 from slipstream.training.environments.factory import kind_of, make_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -128,7 +128,7 @@ class FaceCopies(ABC):
     apart = False
 
     def __init__(
-        self, name: str, spec: Spec, actions: ActionForm, num_envs: int, autoreset: AutoresetMode
+        self, name: str, spec: EnvSpec, actions: ActionForm, num_envs: int, autoreset: AutoresetMode
     ) -> None:
         self.name, self.spec, self.num_envs, self.autoreset = name, spec, num_envs, autoreset
         # Clients change them: CleanRL's SAC sets another dtype.

@@ -32,7 +32,7 @@ from slipstream.core.extras import require
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.making import Wrapped
 from slipstream.gym.native import SAME_STEP, native_env
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3")
 _MONITOR = require("stable_baselines3.common.monitor", "The face for Stable-Baselines3", "sb3")
@@ -192,7 +192,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
 
 
 def of_market(
-    spec: Spec, metrics: Mapping[str, NDArray[Any]], peak: NDArray[Any]
+    spec: EnvSpec, metrics: Mapping[str, NDArray[Any]], peak: NDArray[Any]
 ) -> dict[str, NDArray[Any]]:
     """What SB3's users ask of a market's episodes and its metrics do not say by themselves.
 

@@ -29,7 +29,7 @@ from slipstream.core.storage.files import disk_errors, make_folder, write_bytes
 from slipstream.core.text import did_you_mean, to_stderr
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.data.bars import timeframe_seconds
@@ -350,7 +350,7 @@ def _said(
 
 def _loaded(
     config: Config, price: NDArray[np.float64], tech: NDArray[np.float64], names: tuple[str, ...]
-) -> Loaded:
+) -> KernelData:
     """What `portfolio` loads of files, of arrays: prices without gaps, spread or volume."""
     rows, assets = price.shape
     if len(tech) != rows or tech.shape[1] % assets or rows < 2 * config.lookback + 1:
@@ -380,7 +380,7 @@ def _loaded(
     layout.add((config.lookback - 1, rows), 0, training=True)
     data = arrays_of(PanelTable(panel, features), layout, config)
     params = records_of(config, data, {"train": [0]}, _BAR, calendar("24/7", _BAR))
-    return Loaded(data, params, state=state_dtype(assets))
+    return KernelData(data, params, state=state_dtype(assets))
 
 
 _MOST = 2**31  # bytes of a file

@@ -74,7 +74,9 @@ class ResourceError(SlipstreamError):
     """The machine lacks what was asked for: memory, disk, a device, an optional package."""
 
 
-def raised(where: str, function: Any, error: BaseException, advice: str = "") -> KernelError:
+def wrap_user_error(
+    where: str, function: Any, error: BaseException, advice: str = ""
+) -> KernelError:
     """What to raise instead: file, line, the part of the line that failed, why, and what to do.
 
     Args:

@@ -101,7 +101,7 @@ _MODULES = {
     "core.guard": "kernels.guard",
     "core.kernel": "kernels.kernel",
     "core.memory": "jit.memory",
-    "core.market_pass": "markets.market_pass",
+    "core.market_pass": "markets.backtest_spec",
     "core.observed": "rl.experience.replay.state_storage",
     "core.rules": "kernels.checker",
     "core.single": "jit.float32",

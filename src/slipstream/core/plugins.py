@@ -42,7 +42,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
-from slipstream.core.errors import SlipstreamError, raised
+from slipstream.core.errors import SlipstreamError, wrap_user_error
 from slipstream.core.reader import is_there
 from slipstream.core.text import to_stderr
 
@@ -118,7 +118,9 @@ class Plugin(NamedTuple):
                 raise
             except (Exception, SystemExit) as error:
                 where = f"`{attribute}` of the plugin of the package {self.owner}"
-                told = raised(where, function, error, f"report it to its authors. {self.advice}")
+                told = wrap_user_error(
+                    where, function, error, f"report it to its authors. {self.advice}"
+                )
                 raise PluginError(str(told)) from error
 
         return call

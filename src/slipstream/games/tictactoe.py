@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.core import config
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 
 WAIT = 9  # the choice beside the nine cells
 _LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
@@ -24,7 +24,7 @@ OPPONENTS = {"self_play": {"sampling": "latest", "snapshot_iterations": 1}}
 
 # With those and these, a policy loses no game against any player after 3 million steps; the
 # entropy bonus keeps all lines in view that are as good.
-SETTINGS = {
+DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
             "horizon": 32,
@@ -66,9 +66,9 @@ STATE = np.dtype(
 )
 
 
-def load(config: Config) -> kernel.Loaded:
+def load(config: Config) -> kernel.KernelData:
     """The lines of the board."""
-    return kernel.Loaded(Data(np.array(_LINES)), {"train": (Params(),)})
+    return kernel.KernelData(Data(np.array(_LINES)), {"train": (Params(),)})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
@@ -109,9 +109,9 @@ def mask(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
     out[WAIT] = not turn
 
 
-def spec(p: Any, d: Any) -> Spec:
+def spec(p: Any, d: Any) -> EnvSpec:
     """19 numbers, ten choices, at most nine moves."""
-    return Spec(
+    return EnvSpec(
         observation=spaces.Box(0.0, 1.0, (19,), np.float32),
         action=spaces.Discrete(10),
         metrics=(Metric("winner", "1, 0 or -1"), Metric("moves", "moves")),

@@ -24,7 +24,7 @@ from slipstream.gym.process.faults import Fault
 from slipstream.gym.process.pool import Crowd
 from slipstream.kernels.forms import MisfitError
 from slipstream.kernels.loop import HOLD, RESET
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 from slipstream.kernels.vector_env import Episodes, Finals, Received, StepOut, VectorEnv, blank
 
 LONGEST_LOG = 10_000  # steps of an episode that are kept to be taken again
@@ -81,7 +81,7 @@ class ForeignEnv(VectorEnv):
         indices: NDArray[np.uint64],
         *,
         kwargs: Mapping[str, Any] | None = None,
-        spec: Spec | None = None,
+        spec: EnvSpec | None = None,
         metrics: Sequence[str] = (),
         at_end: int = RESET,
         limit: int | None = None,
@@ -444,7 +444,7 @@ def shown_env(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
     return with_mask_apart(make_gymnasium(env, kwargs))
 
 
-def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> Spec:
+def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> EnvSpec:
     """What an environment shows and takes, as rows.
 
     Args:
@@ -467,6 +467,6 @@ def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> Spec:
     return replace(row_spec(name, native, acted, **more), masked=offers_mask(env))
 
 
-def _log_dtype(spec: Spec) -> np.dtype[Any]:
+def _log_dtype(spec: EnvSpec) -> np.dtype[Any]:
     """The smallest that holds an action's numbers; rows count from 0."""
     return np.min_scalar_type(max(spec.components)) if spec.components else spec.action_dtype

@@ -25,7 +25,7 @@ from slipstream.kernels.forms import (
     store,
     words_of,
 )
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 
 class NativeLeaf(NamedTuple):
@@ -50,7 +50,7 @@ class FlatForm:
 
     fixed = True
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: EnvSpec) -> None:
         form = observation_form(spec)
         self._leaves, self._actions = form.leaves, action_form(spec)
         self._image = form.layout == "image"
@@ -182,7 +182,7 @@ class Shaped(Protocol):
 
 
 def copies_layout(
-    spec: Spec, leaves: Sequence[Shaped], num_envs: int, *, log: tuple[int, Any] = (0, np.int64)
+    spec: EnvSpec, leaves: Sequence[Shaped], num_envs: int, *, log: tuple[int, Any] = (0, np.int64)
 ) -> Layout:
     """All that E copies share with who trains on them.
 

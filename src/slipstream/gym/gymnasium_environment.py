@@ -43,7 +43,7 @@ from slipstream.kernels.contract import random_actions
 from slipstream.kernels.forms import image_of
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.sources import is_own
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import VectorEnv, blank
 from slipstream.training.environments.environment import (
     LONGEST,
@@ -342,7 +342,7 @@ class GymnasiumKind(EnvironmentKind):
         """What `make_gymnasium` makes a copy of."""
         return maker(self.name, wrappers, training)
 
-    def most_copies(self, spec: Spec) -> tuple[int, str]:
+    def most_copies(self, spec: EnvSpec) -> tuple[int, str]:
         return FOREIGN_COPIES, self.noun
 
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
@@ -390,7 +390,7 @@ def maker(name: str, wrappers: Wrappers, training: Wrappers = ()) -> str | Wrapp
     return Wrapped(_id(name), wrappers, training) if wrappers or training else _id(name)
 
 
-def _check_training(env: Any, name: str, spec: Spec) -> None:
+def _check_training(env: Any, name: str, spec: EnvSpec) -> None:
     """Refuse an environment inside `env.training_wrappers` whose policies do not fit without them.
 
     Raises:
@@ -468,7 +468,11 @@ def step_seconds(env: VectorEnv) -> float:
 
 
 def first_steps(
-    env: Any, kwargs: Mapping[str, Any], spec: Spec, policy: FaultPolicy, crowd: Crowd | None = None
+    env: Any,
+    kwargs: Mapping[str, Any],
+    spec: EnvSpec,
+    policy: FaultPolicy,
+    crowd: Crowd | None = None,
 ) -> float:
     """Takes a copy's first steps in a worker process; seconds of one, as of `step_seconds`.
 

@@ -24,7 +24,7 @@ from slipstream.gym.making import Wrapped, make_gymnasium
 from slipstream.gym.masks import with_mask_apart
 from slipstream.gym.process.shared_memory import Layout
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 NEXT_STEP, SAME_STEP, DISABLED = 3, RESET_KEEP_ALL, 4
 """What follows the end of an episode for other libraries: the next step begins another one; the
@@ -53,7 +53,7 @@ class Foreign:
     name: str
     shown: Any
     acted: Any
-    spec: Spec | None = None
+    spec: EnvSpec | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     limit: int | None = None
     alike: bool = True

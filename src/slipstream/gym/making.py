@@ -32,7 +32,7 @@ from slipstream.kernels.forms import (
     is_image,
     observation_form,
 )
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of Gymnasium's own messages
 _SPACE_BYTES = 32  # of a Box for each number: bounds, and whether there are any, twice
@@ -260,14 +260,14 @@ def flat_spaces(
     ), action
 
 
-def row_spec(env_id: str, observation: Any, action: Any, **more: Any) -> Spec:
-    """Spec of an environment with these spaces, which agents see as rows; see `flat_spaces`.
+def row_spec(env_id: str, observation: Any, action: Any, **more: Any) -> EnvSpec:
+    """EnvSpec of an environment with these spaces, which agents see as rows; see `flat_spaces`.
 
     Args:
-        more: further fields of the Spec.
+        more: further fields of the EnvSpec.
     """
     shown, acted = flat_spaces(env_id, observation, action)
-    spec = Spec(shown, acted, native_observation=observation, native_action=action, **more)
+    spec = EnvSpec(shown, acted, native_observation=observation, native_action=action, **more)
     mean, std = observation_form(spec).scale()
     return replace(spec, fixed_mean=mean, fixed_std=std)
 

@@ -51,7 +51,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def prefetch(table: Any, row: int, column: int) -> None:
+def prefetch_element(table: Any, row: int, column: int) -> None:
     """Asks for the cache line of ``table[row, column]``; compiled code does not wait for it.
 
     Interpreted it does nothing. The place need not exist.
@@ -87,7 +87,7 @@ def _typed() -> tuple[Callable[..., Any], ...]:
         array = context.make_array(kind)(context, builder, array)
         return cgutils.get_item_pointer(context, builder, kind, array, indices, wraparound=False)
 
-    def prefetch(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
+    def prefetch_element(typing_context: Any, table: Any, row: Any, column: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             place = element(context, builder, signature.args[0], args[0], [args[1], args[2]])
             return ask(context, builder, place)
@@ -121,7 +121,7 @@ def _typed() -> tuple[Callable[..., Any], ...]:
             return None
         return numbers.copy(ndim=2)(numbers, types.intp, types.intp, types.intp), emit
 
-    return prefetch, prefetch_record, matrix
+    return prefetch_element, prefetch_record, matrix
 
 
 forms = MachineForms(__name__, _typed)

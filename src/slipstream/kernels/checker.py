@@ -79,7 +79,7 @@ FORBIDDEN: dict[type[ast.AST], str] = {
     ast.With: "a context manager cannot be compiled: do input and output in `load`",
     ast.JoinedStr: (
         "compiled code makes no text: keep the number in a STATE field and name it in "
-        '`Spec(trace=...)`, or run the kernel with backend="serial" in a debugger'
+        '`EnvSpec(trace=...)`, or run the kernel with backend="serial" in a debugger'
     ),
     ast.Import: _ON_TOP,
     ast.ImportFrom: _ON_TOP,
@@ -280,7 +280,7 @@ class SourceRules(ast.NodeVisitor):
             self.fail(
                 node,
                 "`print` is not among the built-ins of a kernel: keep the number in a STATE field "
-                "and name it in `Spec(trace=...)`",
+                "and name it in `EnvSpec(trace=...)`",
             )
         self.generic_visit(node)
 
@@ -441,15 +441,15 @@ _ARGUMENTS = {
     "step": ("s", "action", "p", "d"),
     "observe": ("s", "p", "d", "out"),
     "mask": ("s", "p", "d", "out"),
-    "ahead": ("s", "p", "d"),
-    "conclude": ("s", "p", "d"),
+    "prefetch": ("s", "p", "d"),
+    "finalize_episode": ("s", "p", "d"),
 }
 _OF_PLAYERS = {  # where more than one player acts
     "observe": ("s", "p", "d", "player", "out"),
     "mask": ("s", "p", "d", "player", "out"),
 }
 _ORDINARY = {"load": ("config",), "spec": ("p", "d")}  # Python functions, which are not compiled
-_WRITES_STATE = frozenset({"reset", "step", "conclude"})
+_WRITES_STATE = frozenset({"reset", "step", "finalize_episode"})
 _STATE_KINDS = {"f8": "float64", "i8": "int64", "u8": "uint64", "b1": "bool"}
 
 
@@ -477,7 +477,7 @@ def check_kernel(kernel: Kernel) -> None:
     seen: set[FunctionType] = set()
     for name, arguments in _ARGUMENTS.items():
         function = getattr(kernel, name)
-        if function is None and name in ("mask", "ahead", "conclude"):
+        if function is None and name in ("mask", "prefetch", "finalize_episode"):
             continue
         given = tuple(inspect.signature(function).parameters)
         several = _OF_PLAYERS.get(name, arguments)
@@ -537,7 +537,7 @@ def _check_classes(kernel: Kernel) -> None:
 
 
 def _check_settings(kernel: Kernel) -> None:
-    settings = getattr(kernel.module, "SETTINGS", {})
+    settings = getattr(kernel.module, "DEFAULT_HYPERPARAMS", {})
     agents = list(settings.values()) if isinstance(settings, dict) else [None]
     if not all(
         isinstance(sections, dict)
@@ -546,8 +546,8 @@ def _check_settings(kernel: Kernel) -> None:
         for sections in agents
     ):
         raise KernelError(
-            f"{kernel.module.__file__}: `SETTINGS` is {settings!r}; write "
-            'SETTINGS = {"ppo": {"agent": {...}, "training": {...}}}.'
+            f"{kernel.module.__file__}: `DEFAULT_HYPERPARAMS` is {settings!r}; write "
+            'DEFAULT_HYPERPARAMS = {"ppo": {"agent": {...}, "training": {...}}}.'
         )
 
 

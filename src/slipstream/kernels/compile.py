@@ -13,7 +13,7 @@ from slipstream.jit import render
 from slipstream.jit.memory import prefetch_record
 from slipstream.kernels import loop
 from slipstream.kernels.kernel import Kernel
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 
 class Loop(NamedTuple):
@@ -32,10 +32,10 @@ def checked_parts(kernel: Kernel) -> frozenset[str]:
     """
     if kernel.built_in:
         return frozenset()
-    return frozenset({"reset", "step", "observe", "mask", "ahead", "conclude"})
+    return frozenset({"reset", "step", "observe", "mask", "prefetch", "finalize_episode"})
 
 
-def loop_text(kernel: Kernel, spec: Spec, checked: bool = False) -> str:
+def loop_text(kernel: Kernel, spec: EnvSpec, checked: bool = False) -> str:
     """Source of one kernel's batch loop: the template and functions that fit its records.
 
     Args:
@@ -54,7 +54,7 @@ def loop_text(kernel: Kernel, spec: Spec, checked: bool = False) -> str:
     constants = [f"{name} = {value}" for name, value in values.items()]
     head = "from typing import Any\n\nimport numpy as np"
     source = render.source_of((loop.begin, loop.advance, loop.start, loop.look))
-    template = vary(source, kernel, spec, checked)
+    template = specialize(source, kernel, spec, checked)
     if checked:
         lines += ["", "", *_numbers_text(spec), "", "", *allows_text(spec)]
     return "\n\n\n".join([head, "\n".join(constants), "\n".join(lines), template]) + "\n"
@@ -77,7 +77,7 @@ def _clear_field(name: str, dtype: np.dtype[Any]) -> list[str]:
     return [*lines, f"{'    ' * (len(index) + 1)}s.{name}[{', '.join(index)}] = {zero}"]
 
 
-def _numbers_text(spec: Spec) -> list[str]:
+def _numbers_text(spec: EnvSpec) -> list[str]:
     """`numbers(row)`: whether an observation holds neither NaN nor infinity."""
     if spec.observation_dtype.kind != "f":
         return ["def numbers(row):", "    return True"]
@@ -93,7 +93,7 @@ def _numbers_text(spec: Spec) -> list[str]:
     return ["def numbers(row):", "    good = True", *lines, "    return good"]
 
 
-def allows_text(spec: Spec) -> list[str]:
+def allows_text(spec: EnvSpec) -> list[str]:
     """`allows(row)`: whether a mask leaves a choice in every component."""
     lines = ["def allows(row):"]
     first = 0
@@ -112,10 +112,10 @@ def bindings(kernel: Kernel) -> dict[str, FunctionType]:
         "observe": kernel.observe,
         "stream": stream,
     }
-    for name in ("mask", "conclude", "ahead"):
+    for name in ("mask", "finalize_episode", "prefetch"):
         if (function := getattr(kernel, name)) is not None:
             functions[name] = function
-    if kernel.ahead is not None:
+    if kernel.prefetch is not None:
         functions["prefetch_record"] = prefetch_record
     return functions
 
@@ -130,15 +130,17 @@ def entry_arguments(batch: tuple[Any, ...], out: tuple[Any, ...]) -> dict[str, t
     }
 
 
-def interpreted_loop(kernel: Kernel, spec: Spec) -> Loop:
+def interpreted_loop(kernel: Kernel, spec: EnvSpec) -> Loop:
     """The loop as plain Python: slow, and what every other backend must equal bit for bit."""
-    kernel = kernel._replace(ahead=None)  # nothing to ask for
+    kernel = kernel._replace(prefetch=None)  # nothing to ask for
     text = loop_text(kernel, spec, bool(checked_parts(kernel)))
     module = render.interpret(text, bindings(kernel), {"Data": kernel.Data})
     return Loop(module.advance, module.start, module.look)
 
 
-def compiled_loop(kernel: Kernel, spec: Spec, batch: tuple[Any, ...], out: tuple[Any, ...]) -> Loop:
+def compiled_loop(
+    kernel: Kernel, spec: EnvSpec, batch: tuple[Any, ...], out: tuple[Any, ...]
+) -> Loop:
     """The loop as machine code for arrays of the types of `batch` and `out`.
 
     Args:
@@ -160,13 +162,13 @@ _OF_TYPE = {"int": 0, "float": 0.0, "bool": False, "None": None}
 
 
 def _compile_apart(kernel: Kernel, batch: tuple[Any, ...]) -> dict[FunctionType, Any]:
-    """Compiled forms of a built-in kernel's `APART`; a user's own name means nothing."""
+    """Compiled forms of a built-in kernel's `NOINLINE`; a user's own name means nothing."""
     if not kernel.built_in:
         return {}
     arrays, params, state = batch[:3]
     known = {"s": state[0], "p": params[0], "d": kernel.Data(*arrays)}
     made: dict[FunctionType, Any] = {}
-    for function in kernel.APART or ():
+    for function in kernel.NOINLINE or ():
         code, name = function.__code__, function.__name__
         arguments = code.co_varnames[: code.co_argcount]
         types = function.__annotations__
@@ -194,7 +196,7 @@ _AHEAD = (
     "    prefetch_record(state, e + 2 * AHEAD, k)",
     "prefetch_record(book, e + 2 * AHEAD, 0)",
     "if e + AHEAD < hi:",
-    "    ahead(state[e + AHEAD], params[book[e + AHEAD].which], d)",
+    "    prefetch(state[e + AHEAD], params[book[e + AHEAD].which], d)",
 )
 _METRICS = "copy_metrics(s, row)"
 _OUT = "actions, obs, reward, terminated, truncated = out"
@@ -206,11 +208,11 @@ _FEW = "arrays, params, state, book = batch[:4]"
 _KEPT = ("for k in range(WORDS):", "    before[k] = words[e, k]")
 
 
-def vary(source: str, kernel: Kernel, spec: Spec, checked: bool) -> str:
+def specialize(source: str, kernel: Kernel, spec: EnvSpec, checked: bool) -> str:
     """The loop's text for a kernel, of as many players as its spec says, with or without `mask`.
 
-    A kernel with `ahead` asks for the memory of a copy while those before it are stepped. One with
-    `conclude` finishes an episode's metrics before they are recorded.
+    `prefetch` is called for an environment while earlier ones are stepped. `finalize_episode` is
+    called before an episode's metrics are recorded.
     A checked one is a user's own: the loop notes the copy at hand and its record before the step,
     and looks at what was observed and allowed.
 
@@ -219,10 +221,10 @@ def vary(source: str, kernel: Kernel, spec: Spec, checked: bool) -> str:
     shown, players, masked = [_OBSERVE], spec.players, kernel.mask is not None
     if checked:
         source = _watch_steps(source)
-    if kernel.ahead is not None:
+    if kernel.prefetch is not None:
         source = _swap(source, _STEP, [_STEP, *_AHEAD])
-    if kernel.conclude is not None:
-        source = _swap(source, _METRICS, ["conclude(s, p, d)", _METRICS])
+    if kernel.finalize_episode is not None:
+        source = _swap(source, _METRICS, ["finalize_episode(s, p, d)", _METRICS])
     if players > 1:
         shown = [f"observe(s, p, d, {i}, obs[e, {i}])" for i in range(players)]
         source = _for_players(source, players)

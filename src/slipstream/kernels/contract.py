@@ -17,14 +17,14 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config
-from slipstream.core.errors import KernelError, raised
+from slipstream.core.errors import KernelError, wrap_user_error
 from slipstream.core.random import stream
 from slipstream.kernels.checker import check_kernel
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.guard import check_spec, checked_load
 from slipstream.kernels.interpreted import Record, Records, empty_component, nothing_allowed
-from slipstream.kernels.kernel import Kernel, Loaded, params_table
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.kernel import Kernel, KernelData, params_table
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import VectorEnv, blank, member_indices
 
 _RECORDS, _RUNS = 8, 24  # Params records that are run one by one: of a split, of all
@@ -39,7 +39,7 @@ def check_environment(
     steps: int = 200,
     copies: int = 4,
     seed: int = 0,
-    loaded: Loaded | None = None,
+    loaded: KernelData | None = None,
 ) -> None:
     """Checks a kernel by running it: interpreted under watch, then against its compiled form.
 
@@ -66,7 +66,7 @@ def check_environment(
         loaded = kernel.load(settings)
     # Others than built-in kernels look at every answer themselves. Arrays are then read-only.
     watched = checked_load(kernel, loaded) if kernel.built_in else loaded
-    kernel = kernel.fitted(loaded)
+    kernel = kernel.specialize(loaded)
     for split, records in loaded.params.items():
         spec = kernel.spec(records[0], loaded.data)
         if kernel.built_in:
@@ -89,7 +89,7 @@ def check_environment(
 
 
 def random_actions(
-    spec: Spec, rows: int, draw: np.random.Generator, mask: NDArray[np.bool_] | None = None
+    spec: EnvSpec, rows: int, draw: np.random.Generator, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[Any]:
     """Uniform actions [E, (P,) K] among the allowed ones.
 
@@ -179,7 +179,9 @@ def _count(left: int) -> Callable[..., Any]:
 class _Watch:
     """One interpreted environment whose inputs are compared before and after every call."""
 
-    def __init__(self, kernel: Kernel, loaded: Loaded, spec: Spec, p: Record, where: str) -> None:
+    def __init__(
+        self, kernel: Kernel, loaded: KernelData, spec: EnvSpec, p: Record, where: str
+    ) -> None:
         self.kernel, self.spec, self.p, self.where = kernel, spec, p, where
         self.data = loaded.data
         self.state = np.zeros(1, kernel.STATE)
@@ -199,8 +201,8 @@ class _Watch:
                 action = random_actions(self.spec, 1, draw, self.allowed)[0]
                 length += 1
                 if self._step(action, t) or length == limit:
-                    if self.kernel.conclude is not None:
-                        self._call("conclude", self.s, self.p, self.data)
+                    if self.kernel.finalize_episode is not None:
+                        self._call("finalize_episode", self.s, self.p, self.data)
                     ended, length = ended + 1, 0
                     self._begin(seed, t + 1)
                 if ended and t + 1 >= steps:
@@ -287,9 +289,9 @@ class _Watch:
             return function(*arguments)
         except EndlessLoopError as error:
             advice = "bound the loop, as by `for i in range(n)`: compiled, it could not be stopped"
-            raise raised(self.where, function, error, advice) from None
+            raise wrap_user_error(self.where, function, error, advice) from None
         except Exception as error:
-            raise raised(self.where, function, error) from error
+            raise wrap_user_error(self.where, function, error) from error
         finally:
             sys.settrace(outer)
 

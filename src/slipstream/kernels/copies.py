@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
 from slipstream.kernels.compile import Loop, checked_parts, compiled_loop, interpreted_loop
 from slipstream.kernels.interpreted import Records, Rerun, no_number
-from slipstream.kernels.kernel import Kernel, Loaded, params_table
+from slipstream.kernels.kernel import Kernel, KernelData, params_table
 from slipstream.kernels.loop import (
     ENVIRONMENT,
     EPISODES,
@@ -25,7 +25,7 @@ from slipstream.kernels.loop import (
     STEP,
     book_dtype,
 )
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import (
     Episodes,
     Finals,
@@ -68,7 +68,7 @@ class KernelVectorEnv(VectorEnv):
     def __init__(
         self,
         kernel: Kernel,
-        loaded: Loaded,
+        loaded: KernelData,
         seeds: NDArray[np.uint64],
         indices: NDArray[np.uint64],
         *,
@@ -88,11 +88,11 @@ class KernelVectorEnv(VectorEnv):
             raise ConfigError(
                 f"`{kernel.name}` has no split `{split}`; it has {', '.join(loaded.params)}."
             )
-        kernel = kernel.fitted(loaded)
+        kernel = kernel.specialize(loaded)
         self.kernel, self.loaded, self.backend = kernel, loaded, backend
         self.num_envs = len(seeds)
         records = loaded.params[split]
-        self.spec: Spec = kernel.spec(records[0], loaded.data)
+        self.spec: EnvSpec = kernel.spec(records[0], loaded.data)
         self.params = params_table(kernel, records)
         self.state = np.zeros(self.num_envs, kernel.STATE)
         self.book = np.zeros(self.num_envs, book_dtype(self.spec.players))

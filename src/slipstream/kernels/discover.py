@@ -22,7 +22,7 @@ from slipstream.core.text import did_you_mean
 from slipstream.kernels.checker import check_kernel
 from slipstream.kernels.guard import guarded
 from slipstream.kernels.kernel import OPTIONAL, REQUIRED, Kernel
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 USER_MODULE = "slipstream_user_"  # how modules of users' files begin
 
@@ -146,12 +146,12 @@ def _from_module(name: str, module: ModuleType) -> Kernel:
     return Kernel(name=name, module=module, **parts)
 
 
-def _masked(spec: Callable[[Any, Any], Spec]) -> Callable[[Any, Any], Spec]:
-    """`spec` of a kernel that has a mask, which a Spec says and its author need not."""
+def _masked(spec: Callable[[Any, Any], EnvSpec]) -> Callable[[Any, Any], EnvSpec]:
+    """`spec` of a kernel that has a mask, which a EnvSpec says and its author need not."""
 
     @functools.wraps(spec)
-    def outside(p: Any, d: Any) -> Spec:
+    def outside(p: Any, d: Any) -> EnvSpec:
         found = spec(p, d)
-        return replace(found, masked=True) if isinstance(found, Spec) else found
+        return replace(found, masked=True) if isinstance(found, EnvSpec) else found
 
     return outside

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.reader import misfit
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 Description = Mapping[str, Any]
 NUMBERS = "biuf"  # kinds of dtype
@@ -458,7 +458,7 @@ class ActionForm:
         return np.ascontiguousarray(rows - self._offset, np.int64)
 
 
-def observation_form(spec: Spec) -> ObservationForm:
+def observation_form(spec: EnvSpec) -> ObservationForm:
     """Of an environment."""
     space = spec.native_observation
     if space is None:
@@ -466,7 +466,7 @@ def observation_form(spec: Spec) -> ObservationForm:
     return ObservationForm(describe(space), "image" if is_image(space) else "flat")
 
 
-def action_form(spec: Spec) -> ActionForm:
+def action_form(spec: EnvSpec) -> ActionForm:
     """Of an environment."""
     start = None
     if not isinstance(spec.action, spaces.Box):

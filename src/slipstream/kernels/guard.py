@@ -15,10 +15,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.core.errors import KernelError, SlipstreamError, raised
+from slipstream.core.errors import KernelError, SlipstreamError, wrap_user_error
 from slipstream.kernels.checker import check_state
-from slipstream.kernels.kernel import Kernel, Loaded, param_types
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.kernel import Kernel, KernelData, param_types
+from slipstream.kernels.spec import EnvSpec, Metric
 
 _NUMBERS = tuple(np.dtype(code) for code in ("f8", "f4", "i8", "i4", "i2", "i1"))
 _NUMBERS += tuple(np.dtype(code) for code in ("u8", "u4", "u2", "u1", "?"))
@@ -38,16 +38,16 @@ def guarded(kernel: Kernel) -> Kernel:
     contract says. Arrays of Data are handed on read-only.
     """
 
-    def load(*arguments: Any) -> Loaded:
+    def load(*arguments: Any) -> KernelData:
         return checked_load(kernel, _call(kernel, kernel.load, arguments), "load")
 
-    def spec(p: Any, d: Any) -> Spec:
+    def spec(p: Any, d: Any) -> EnvSpec:
         found = _call(kernel, kernel.spec, (p, d))
         check_spec(kernel, found)
         return found  # type: ignore[no-any-return]
 
     replaced: dict[str, Any] = {"load": load, "spec": spec}
-    for name in ("load_folds", "vary"):
+    for name in ("load_folds", "with_params"):
         if (function := getattr(kernel, name)) is not None:
             replaced[name] = _loading(kernel, function, name)
     if kernel.timeline is not None:
@@ -58,7 +58,9 @@ def guarded(kernel: Kernel) -> Kernel:
 def _loading(kernel: Kernel, function: Callable[..., Any], name: str) -> Callable[..., Any]:
     def called(*arguments: Any) -> Any:
         found = _call(kernel, function, arguments)
-        return None if found is None and name == "vary" else checked_load(kernel, found, name)
+        return (
+            None if found is None and name == "with_params" else checked_load(kernel, found, name)
+        )
 
     return called
 
@@ -77,17 +79,17 @@ def _timeline(kernel: Kernel, p: Any, d: Any) -> Any:
 def _call(kernel: Kernel, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return function(*arguments)
-    except KernelError as error:  # of a Spec, which does not know whose it is
+    except KernelError as error:  # of a EnvSpec, which does not know whose it is
         raise KernelError(f"{_where(kernel, function.__name__)}: {error}") from error
     except SlipstreamError:
         raise
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise raised(f"Kernel `{kernel.name}`", function, error) from error
+        raise wrap_user_error(f"Kernel `{kernel.name}`", function, error) from error
 
 
-def checked_load(kernel: Kernel, loaded: Any, name: str = "load") -> Loaded:
+def checked_load(kernel: Kernel, loaded: Any, name: str = "load") -> KernelData:
     """What `load` returned, its arrays read-only.
 
     Raises:
@@ -95,14 +97,14 @@ def checked_load(kernel: Kernel, loaded: Any, name: str = "load") -> Loaded:
     """
 
     where = _where(kernel, name)
-    if not isinstance(loaded, Loaded):
+    if not isinstance(loaded, KernelData):
         raise KernelError(
-            f"{where} returned {_shown(loaded)}; return kernel.Loaded(Data(...), "
+            f"{where} returned {_shown(loaded)}; return kernel.KernelData(Data(...), "
             '{"train": (Params(...),)}).'
         )
     if not isinstance(loaded.data, kernel.Data):
         raise KernelError(
-            f"{where} returned {_shown(loaded.data)} as Loaded.data; give its own Data(...)."
+            f"{where} returned {_shown(loaded.data)} as KernelData.data; give its own Data(...)."
         )
     for field, array in zip(kernel.Data._fields, loaded.data, strict=True):
         if not isinstance(array, np.ndarray) or array.dtype not in _NUMBERS:
@@ -118,9 +120,9 @@ def checked_load(kernel: Kernel, loaded: Any, name: str = "load") -> Loaded:
                 f"{where} returned a `state` with the fields {names}; give it those of STATE, in "
                 f"their order: {kernel.STATE.names}."
             )
-        check_state(kernel.fitted(loaded))
+        check_state(kernel.specialize(loaded))
     if not any(array.flags.writeable for array in loaded.data):
-        return loaded  # what `vary` handed on is the same arrays, and counts as such
+        return loaded  # what `with_params` handed on is the same arrays, and counts as such
     return replace(loaded, data=kernel.Data(*(_locked(array) for array in loaded.data)))
 
 
@@ -132,8 +134,8 @@ def _check_params(kernel: Kernel, params: Any, where: str) -> None:
             else _shown(params)
         )
         raise KernelError(
-            f'{where} returned {have} as Loaded.params; give {{"train": (Params(...),)}}: records '
-            "by split, of which `train` is needed, `validation` and `test` are not."
+            f'{where} returned {have} as KernelData.params; give {{"train": (Params(...),)}}: '
+            "records by split. `train` is required, `validation` and `test` are optional."
         )
     types = param_types(kernel.Params)
     for split, records in params.items():
@@ -166,9 +168,9 @@ def check_spec(kernel: Kernel, spec: Any) -> None:
         KernelError: it is not what the contract says.
     """
     where = _where(kernel, "spec")
-    if not isinstance(spec, Spec):
+    if not isinstance(spec, EnvSpec):
         raise KernelError(
-            f"{where} returned {_shown(spec)}; return Spec(observation=spaces.Box(...), "
+            f"{where} returned {_shown(spec)}; return EnvSpec(observation=spaces.Box(...), "
             "action=spaces.Discrete(n))."
         )
     _check_spaces(spec, where)
@@ -197,7 +199,7 @@ def check_spec(kernel: Kernel, spec: Any) -> None:
             )
 
 
-def _check_spaces(spec: Spec, where: str) -> None:
+def _check_spaces(spec: EnvSpec, where: str) -> None:
     seen, action = spec.observation, spec.action
     if not isinstance(seen, spaces.Box) or seen.dtype not in (np.float32, np.uint8):
         what = "" if isinstance(seen, gymnasium.Space) else "which is no space of Gymnasium; "
@@ -223,7 +225,7 @@ def _check_spaces(spec: Spec, where: str) -> None:
         )
 
 
-def _check_metrics(kernel: Kernel, spec: Spec, where: str) -> None:
+def _check_metrics(kernel: Kernel, spec: EnvSpec, where: str) -> None:
     state = kernel.STATE
     fields = ", ".join(state.names or ())
     if isinstance(spec.metrics, Metric) or not isinstance(spec.metrics, tuple | list):
@@ -244,7 +246,7 @@ def _check_metrics(kernel: Kernel, spec: Spec, where: str) -> None:
             raise KernelError(
                 f"{where} returned {metric!r}: the second part is the unit of one number, such as "
                 '"share" or "steps". A metric is copied from STATE where an episode ends; a mean '
-                "over the episode is calculated there, in `conclude(s, p, d)`."
+                "over the episode is calculated there, in `finalize_episode(s, p, d)`."
             )
     if isinstance(spec.trace, str) or not isinstance(spec.trace, tuple | list):
         raise KernelError(f'{where} returned trace={spec.trace!r}; write trace=("field",).')

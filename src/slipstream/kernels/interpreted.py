@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.core.errors import KernelError, raised
+from slipstream.core.errors import KernelError, wrap_user_error
 from slipstream.kernels.loop import AT
 
 
@@ -146,11 +146,11 @@ class Rerun:
                 for function, arguments in self._calls(actions):
                     function(*arguments)
         except Exception as found:
-            return raised(where, function, found)
+            return wrap_user_error(where, function, found)
         return KernelError(
             f"{self._kernel.module.__file__}: {where}: {type(error).__name__}: {error}, in "
-            "`reset`, `step`, `observe`, `mask` or `conclude`; look for an index that may lie "
-            "beyond its array's end."
+            "`reset`, `step`, `observe`, `mask` or `finalize_episode`; look for an index that may "
+            "lie beyond its array's end."
         )
 
     def unfit(self) -> str:
@@ -192,8 +192,8 @@ class Rerun:
             limit, length = int(self._book["limit"]), int(self._book["length"])
             if not (ended[0] or length == 0 or 0 < limit <= length):
                 return
-            if kernel.conclude is not None:
-                yield kernel.conclude, (s, p, d)
+            if kernel.finalize_episode is not None:
+                yield kernel.finalize_episode, (s, p, d)
         begun = np.zeros(1, kernel.STATE)
         begun["key"] = self._now["key"]
         s = Records(begun)[0]

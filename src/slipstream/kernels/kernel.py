@@ -12,59 +12,69 @@ from numpy.typing import NDArray
 
 from slipstream.core import config
 from slipstream.core.config import validate
-from slipstream.core.errors import KernelError, SlipstreamError, raised
-from slipstream.kernels.spec import Conditions, Spec
+from slipstream.core.errors import KernelError, SlipstreamError, wrap_user_error
+from slipstream.kernels.spec import EnvSpec, TrainingContext
 
 REQUIRED = ("Config", "Params", "Data", "STATE", "load", "reset", "step", "observe", "spec")
-OPTIONAL = ("mask", "ahead", "conclude", "load_folds", "vary", "timeline", "APART")
+OPTIONAL = (
+    "mask",
+    "prefetch",
+    "finalize_episode",
+    "load_folds",
+    "with_params",
+    "timeline",
+    "NOINLINE",
+)
 _PARAM_TYPES = {float: "f8", int: "i8", bool: "?"}
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What `load(config)` returns: everything that a kernel reads.
+class KernelData:
+    """Return value of `load(config)`: everything that a kernel reads.
 
     Attributes:
-        data: the kernel's `Data`: read-only arrays, one copy for all environments.
-        params: records by split. Training copy n of a member uses ``params["train"][n % P]``;
-            episode j of an evaluation of split X runs with ``params[X][j]``.
-        notes: sentences the user must see, such as what loading did about bad data.
-        provenance: JSON-able facts for the run directory (hashes of files).
-        state: the record's type where its size follows from the data (a field for each asset);
-            None: the kernel's own `STATE`. Field names are the same in both.
-        conditions: of prices, what a policy that is trained on them takes along.
-        functions: what stands in place of the kernel's `step`, `observe` and `mask`, by name, where
-            the settings decide how many players act.
+        data: the kernel's `Data`: read-only arrays, shared by all environments.
+        params: records by split. Training environment n of a member uses
+            ``params["train"][n % P]``; episode j of an evaluation of split X uses ``params[X][j]``.
+        warnings: messages for the user, such as corrections of bad data.
+        provenance: JSON-compatible metadata for the run directory (hashes of files).
+        state: state dtype if its size depends on the data (a field per asset). Field names are
+            those of the kernel's `STATE`. None: the kernel's `STATE`.
+        training_context: data properties that a policy trained on these prices depends on.
+        functions: replacements of the kernel's `step`, `observe` and `mask`, by name, for kernels
+            whose number of players is a setting.
     """
 
     data: Any
     params: Mapping[str, tuple[Any, ...]]
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     state: np.dtype[Any] | None = None
-    conditions: Conditions | None = None
+    training_context: TrainingContext | None = None
     functions: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Kernel(NamedTuple):
-    """One environment's rules; what a kernel may leave out is None where it does.
+    """The rules of one environment. Optional parts that a kernel does not define are None.
 
     Attributes:
-        mask: which discrete actions are allowed; None: always all.
-        ahead: (s, p, d): asks, by `jit.memory.prefetch`, for the memory that the next step of this
-            copy will read; it changes nothing. Compiled loops call it some copies ahead.
-        conclude: (s, p, d): sets the metrics of an episode that ends here and that no step needs,
-            such as means; called before they are recorded.
-        load_folds: (config, plan) -> Loaded whose splits are a study's folds: `fold0/train`,
+        mask: writes which discrete actions are allowed. None: all actions, always.
+        prefetch: (s, p, d): prefetches, by `jit.memory.prefetch_element`, the memory that the next
+            step of this environment reads, and changes nothing. Compiled loops call it several
+            environments ahead.
+        finalize_episode: (s, p, d): sets the metrics of a finished episode that no step needs, such
+            as means. Called before the metrics are recorded.
+        load_folds: (config, plan) -> KernelData whose splits are a study's folds: `fold0/train`,
             `fold0/test`, ..., `development/train`, `holdout`, `everything/train`, and `train`, an
-            alias of `fold0/train`. `Loaded.provenance["folds"]` says what they cover.
-        vary: (loaded, config) -> the same data and splits with the records of another config, equal
-            to what `load` or `load_folds` of that config gives; None where it needs other data.
+            alias of `fold0/train`. `KernelData.provenance["folds"]` describes their ranges.
+        with_params: (loaded, config) -> the same data and splits with the records of another
+            config, equal to the result of `load` or `load_folds` for that config. None if that
+            config needs other data.
         timeline: (p, d) -> int64 [n], UTC seconds of the end of the bar at which equity is marked
             after step k of evaluation record p.
-        APART: of a built-in kernel: large functions that a step calls in several places, of s, p, d
-            and numbers that are annotated; one may call those before it. Each is compiled once, by
-            itself and beside the others, and not again wherever it is called.
+        NOINLINE: built-in kernels only: large functions that a step calls in several places. Their
+            arguments are s, p, d and annotated numbers; each may call those before it. They are
+            compiled separately, once, and in parallel.
     """
 
     name: str
@@ -73,18 +83,18 @@ class Kernel(NamedTuple):
     Params: Any
     Data: Any
     STATE: np.dtype[Any]
-    load: Callable[[Any], Loaded]
+    load: Callable[[Any], KernelData]
     reset: Callable[..., None]
     step: Callable[..., tuple[float, bool, bool]]
     observe: Callable[..., None]
-    spec: Callable[[Any, Any], Spec]
+    spec: Callable[[Any, Any], EnvSpec]
     mask: Callable[..., None] | None
-    ahead: Callable[..., None] | None = None
-    conclude: Callable[..., None] | None = None
-    load_folds: Callable[[Any, Any], Loaded] | None = None
-    vary: Callable[[Loaded, Any], Loaded | None] | None = None
+    prefetch: Callable[..., None] | None = None
+    finalize_episode: Callable[..., None] | None = None
+    load_folds: Callable[[Any, Any], KernelData] | None = None
+    with_params: Callable[[KernelData, Any], KernelData | None] | None = None
     timeline: Callable[[Any, Any], NDArray[np.int64]] | None = None
-    APART: tuple[FunctionType, ...] | None = None
+    NOINLINE: tuple[FunctionType, ...] | None = None
 
     def hook(self, name: str) -> Any:
         """A function of the kernel's module that only an application calls; None without one."""
@@ -95,7 +105,7 @@ class Kernel(NamedTuple):
         """Whether it is slipstream's own; loops of other kernels are compiled with checks."""
         return self.module.__name__.startswith("slipstream.")
 
-    def fitted(self, loaded: Loaded) -> Kernel:
+    def specialize(self, loaded: KernelData) -> Kernel:
         """The kernel whose `STATE` and functions are those for `loaded`."""
         fitted = self if loaded.state is None else self._replace(STATE=loaded.state)
         return fitted._replace(**loaded.functions) if loaded.functions else fitted
@@ -109,7 +119,7 @@ class Kernel(NamedTuple):
         except Exception as error:  # of a validator of its own
             if self.built_in:
                 raise
-            raise raised(f"Kernel `{self.name}`", self.Config, error) from error
+            raise wrap_user_error(f"Kernel `{self.name}`", self.Config, error) from error
 
 
 def param_types(params: type[Any]) -> dict[str, type]:

@@ -2,8 +2,8 @@
 
 This is a template. `kernels/compile.py` copies the functions below into a module of their own,
 where the names declared next are bound to one kernel's functions: as they are (the `serial`
-backend) or compiled by Numba (`compiled`). They are the only code that steps a kernel. `vary`, also
-in `compile.py`, inserts the lines for several players and for masks.
+backend) or compiled by Numba (`compiled`). They are the only code that steps a kernel.
+`kernels/compile.specialize` inserts the lines for several players and for masks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ observe: Any = None
 stream: Any = None  # core.random.stream
 make_data: Any = None  # tuple of arrays -> the kernel's Data
 clear: Any = None  # sets every field of a STATE record to zero
-copy_metrics: Any = None  # (s, row): the metrics of Spec into the last places of row
+copy_metrics: Any = None  # (s, row): the metrics of EnvSpec into the last places of row
 WORDS: Any = None  # of 8 bytes, in a STATE record
 
 
@@ -57,8 +57,8 @@ RESET = 0  # begin the next one; keep final observations of those cut short
 RESET_KEEP_ALL = 1  # the same, and keep every final observation
 HOLD = 2  # show the last observation and wait for `start`
 
-# Copies between the one stepped and the one whose memory is asked for, where a kernel has `ahead`;
-# its record was asked for as many copies earlier, and no more of it than this.
+# Prefetch distance in environments for kernels with `prefetch`. The state record itself is
+# prefetched at twice this distance.
 AHEAD = 8
 RECORD_BYTES = 576
 

@@ -1,6 +1,6 @@
 """What the rest of the system must know about an environment, and what its policies rest on.
 
-A policy for prices was trained under `Conditions`, which must hold where it acts.
+A policy for prices was trained under `TrainingContext`, which must hold where it acts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Metric(NamedTuple):
     unit: str = ""
 
 
-class Reflection(NamedTuple):
+class Symmetry(NamedTuple):
     """What a mirror image of an environment looks like that follows the same rules.
 
     Attributes:
@@ -68,7 +68,7 @@ class MarketSpec:
 
 
 @dataclass(frozen=True)
-class Spec:
+class EnvSpec:
     """The outside of an environment.
 
     Attributes:
@@ -102,7 +102,7 @@ class Spec:
     trace: tuple[str, ...] = ()
     players: int = 1
     winner: str | None = None
-    reflection: Reflection | None = None
+    symmetry: Symmetry | None = None
     max_episode_steps: int | None = None
     stagger: bool = False
     scale_reward: bool = False
@@ -184,7 +184,7 @@ ACCOUNT_METRICS = ("total_return", "mean_exposure", "fills")
 ACCOUNT_TRACE = ("equity",)
 
 
-def check_account(spec: Spec, name: str) -> None:
+def check_account(spec: EnvSpec, name: str) -> None:
     """Scores, studies and reports read these of every market.
 
     Args:
@@ -198,11 +198,11 @@ def check_account(spec: Spec, name: str) -> None:
     absent += [f"the trace {one}" for one in ACCOUNT_TRACE if one not in spec.trace]
     if spec.market is not None and absent:
         raise KernelError(
-            f"{name}: a Spec with `market` shows the account, and this one lacks "
+            f"{name}: a EnvSpec with `market` shows the account, and this one lacks "
             f"{', '.join(absent)}. Keep each as a STATE field (total_return: fraction of the "
             "initial equity; mean_exposure: multiple of equity; fills: their number; equity: "
-            "account currency), name it in Spec(metrics=...) or Spec(trace=...), or leave `market` "
-            "out."
+            "account currency), name it in EnvSpec(metrics=...) or EnvSpec(trace=...), or leave "
+            "`market` out."
         )
 
 
@@ -211,7 +211,7 @@ _FREE = ("environment", "symbols", "data_sha256", "settings")
 
 
 @dataclass(frozen=True)
-class Conditions:
+class TrainingContext:
     """What a policy's observations and orders rest on, for those who let it act elsewhere.
 
     Attributes:
@@ -243,7 +243,7 @@ class Conditions:
         return asdict(self)
 
 
-def check_conditions(trained: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def check_training_context(trained: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Refuses to let a policy act under other conditions, where they change what it sees or does.
 
     Args:
@@ -268,7 +268,7 @@ def differences(
     """Sentences about what differs and need not agree.
 
     Args:
-        trained, here: as for `check_conditions`.
+        trained, here: as for `check_training_context`.
         same_data: no other prices were asked for.
     """
     found = []

@@ -28,7 +28,7 @@ from slipstream.kernels.forms import (
     action_form,
     observation_form,
 )
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 
 class StepOut(NamedTuple):
@@ -70,7 +70,7 @@ class Finals(NamedTuple):
     records: NDArray[Any] | None = None
 
 
-def finals_of(spec: Spec, kept: Sequence[tuple[NDArray[Any], int, int]]) -> Finals:
+def finals_of(spec: EnvSpec, kept: Sequence[tuple[NDArray[Any], int, int]]) -> Finals:
     """Finals made of observations [*shape] that were noted one by one, each with its t and e."""
     obs = np.zeros((len(kept), *spec.observation_shape), spec.observation_dtype)
     for i, (last, *_) in enumerate(kept):
@@ -94,7 +94,7 @@ class Episodes(NamedTuple):
         t, e: int64 [n], the step's row and the environment.
         ret: float64 [n], undiscounted and unscaled sum of rewards; [n, P] for P > 1 players.
         length: int64 [n], steps.
-        metrics: float64 [n] by name of `Spec.metrics`.
+        metrics: float64 [n] by name of `EnvSpec.metrics`.
         lost: bool [n], cut short by a fault of the environment or its process: no result; None
             where there are none such.
     """
@@ -107,7 +107,7 @@ class Episodes(NamedTuple):
     lost: NDArray[np.bool_] | None = None
 
 
-def episodes_of(spec: Spec, ended: Sequence[tuple[float, ...]]) -> Episodes:
+def episodes_of(spec: EnvSpec, ended: Sequence[tuple[float, ...]]) -> Episodes:
     """Episodes, of rows noted one by one: t, e, return, length, and the spec's metrics."""
     rows = np.array(ended, np.float64).reshape(-1, 4 + len(spec.metrics))
     t, e, length = rows[:, [0, 1, 3]].T.astype(np.int64)
@@ -227,7 +227,7 @@ class VectorEnv(Summarised, ABC):
     """
 
     num_envs: int
-    spec: Spec
+    spec: EnvSpec
     backend: str
     mask_width: int = 0  # choices that the action mask covers, 0 where all are always allowed
     mask: NDArray[np.bool_] | None = None

@@ -17,7 +17,7 @@ from slipstream.core.storage.machine import COLUMNS, WALL
 from slipstream.core.storage.provenance import commit_words
 from slipstream.core.storage.table import Columns
 from slipstream.core.text import listed
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.report.canvas import (
     BLUE,
     GREY,
@@ -94,7 +94,7 @@ def _curve(name: str, table: Columns, members: int, unit: str, column: str = "sc
     return Curve(name, grid[::stride], values[::stride], unit)
 
 
-def episode_curves(run: Run, spec: Spec, left_out: Collection[str] = ()) -> tuple[Curve, ...]:
+def episode_curves(run: Run, spec: EnvSpec, left_out: Collection[str] = ()) -> tuple[Curve, ...]:
     """Length and metrics of recent training episodes over steps, where the tables have them.
 
     Args:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from slipstream.core.capacity import free_memory, memory_of, usable_cores
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.kernels.contract import random_actions
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import (
     Episodes,
     Finals,
@@ -494,7 +494,7 @@ class FreeVectorEnv(VectorEnv):
 
     backend = "serial"
 
-    def __init__(self, spec: Spec, num_envs: int) -> None:
+    def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self.spec, self.num_envs = spec, num_envs
         draw, shape = np.random.default_rng(0), (num_envs, *spec.observation_shape)
         pictures = spec.observation_dtype == np.uint8

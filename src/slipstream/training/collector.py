@@ -25,7 +25,7 @@ from slipstream.jit.machine_form import compiled_clock
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.fused import Acting, FusedLoop, RolloutRows
 from slipstream.kernels.loop import EPISODES, FAULT, FINALS, RESET
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes, Finals, VectorEnv, join_episodes, join_finals
 from slipstream.rl.agents.agent import Agent, Learning
 from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
@@ -235,7 +235,7 @@ class ReplayPass:
 def make_collector(
     agent: Agent,
     envs: Sequence[VectorEnv],
-    spec: Spec,
+    spec: EnvSpec,
     steps: int,
     num_envs: int,
     plan: ReplayPlan | None = None,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from slipstream.core.storage.checkpoint import below, prefixed, read_chunks, write_chunks
 from slipstream.core.storage.interruption import StoppedError
 from slipstream.jit.gate import RunTasks, in_sequence
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes, member_indices
 from slipstream.rl.agents.agent import Agent, AgentConfig
 from slipstream.rl.agents.discover import load_agent
@@ -46,7 +46,7 @@ class RecentEpisodes:
         counts: int64 [m], training episodes ended so far.
     """
 
-    def __init__(self, spec: Spec, members: int, num_envs: int) -> None:
+    def __init__(self, spec: EnvSpec, members: int, num_envs: int) -> None:
         self._names = [metric.name for metric in spec.metrics]
         self._num_envs = num_envs
         # [m, RECENT, 2 + metrics]: return, length, the environment's own.
@@ -157,7 +157,7 @@ class Shard:
         num_envs: int,
         backend: str = "auto",
         run_tasks: RunTasks | None = None,
-        specs: Sequence[Spec] | None = None,
+        specs: Sequence[EnvSpec] | None = None,
         learner: str = "auto",
         device: str = "cpu",
         precision: str = "float32",
@@ -350,8 +350,8 @@ class Shard:
             member: counts over the whole run.
             environment: its own, where members have different ones.
         """
-        conditions = (environment or self._environment).conditions
-        return pack(self.agent.policy, member - self.members.start, conditions)
+        training_context = (environment or self._environment).training_context
+        return pack(self.agent.policy, member - self.members.start, training_context)
 
     def ended(self, member: int) -> list[dict[str, float]]:
         """A member's training episodes of the last iteration; `member` counts over the run."""

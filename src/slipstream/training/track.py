@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 _RUINED = 1e-6  # of the initial equity: the same floor as the log reward's
 
@@ -23,9 +23,9 @@ class Track:
         name: the symbol in a market, else "episode 3".
         ret: sum of rewards, unscaled and undiscounted.
         length: steps.
-        metrics: `Spec.metrics` at the end, by name.
+        metrics: `EnvSpec.metrics` at the end, by name.
         actions: [n, K], what the environment received; empty where not asked for.
-        trace: `Spec.trace` STATE fields after each step, [n, ...] by name, or empty.
+        trace: `EnvSpec.trace` STATE fields after each step, [n, ...] by name, or empty.
         number: of the episode, j.
     """
 
@@ -38,7 +38,7 @@ class Track:
     number: int = 0
 
 
-def values(tracks: Sequence[Track], spec: Spec) -> NDArray[np.float64]:
+def values(tracks: Sequence[Track], spec: EnvSpec) -> NDArray[np.float64]:
     """What a score is the mean of, [J]: log returns in a market, else episode returns."""
     if spec.market is None:
         return np.array([track.ret for track in tracks])
@@ -51,7 +51,7 @@ def counted(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values[~np.isnan(values)] if np.isfinite(values).any() else values
 
 
-def score(tracks: Sequence[Track], spec: Spec) -> float:
+def score(tracks: Sequence[Track], spec: EnvSpec) -> float:
     """What the best policy is chosen by: mean log return in a market, else mean episode return."""
     return float(np.mean(values(tracks, spec)))
 

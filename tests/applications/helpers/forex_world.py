@@ -8,7 +8,7 @@ import numpy as np
 
 from slipstream.core.random import stream
 from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.kernel import Loaded, params_table
+from slipstream.kernels.kernel import KernelData, params_table
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.forex import kernel as forex
 from slipstream.markets.forex.record import FLAT, NIGHT, ROLL, records_of
@@ -81,7 +81,7 @@ class World:
             reward, terminated, truncated = forex.step(
                 self.s, np.array([action], dtype=dtype), self.p, self.d
             )
-            forex.conclude(self.s, self.p, self.d)  # so that a test may look after any step
+            forex.finalize_episode(self.s, self.p, self.d)  # so that a test may look after any step
         return float(reward), bool(terminated), bool(truncated)
 
     def observe(self) -> np.ndarray:
@@ -91,7 +91,7 @@ class World:
         return out
 
 
-def _loaded(config: forex.Config, bars: list[Bar], pip: float, inverse: bool) -> Loaded:
+def _loaded(config: forex.Config, bars: list[Bar], pip: float, inverse: bool) -> KernelData:
     n = len(bars)
     prices = np.array([bar[:5] for bar in bars])
     rates = np.array([(bar.rate_open, bar.rate_close) for bar in bars])
@@ -119,7 +119,7 @@ def _loaded(config: forex.Config, bars: list[Bar], pip: float, inverse: bool) ->
     params = records_of(
         config, data, {"train": [[0]], "train_window": [[0]]}, BAR, calendar("fx", BAR)
     )
-    return Loaded(data, params)
+    return KernelData(data, params)
 
 
 def random_bars(

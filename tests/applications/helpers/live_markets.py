@@ -114,7 +114,7 @@ def save_study(
             weight[0, 0] = 10.0
         if weight.shape[-1] == 3 and weight.ndim == 2:
             weight[0] = np.array([-follows, 0.0, follows], np.float32)
-    tensors, manifest = pack(policy, 0, environment.conditions)
+    tensors, manifest = pack(policy, 0, environment.training_context)
     carried = environment.provenance.get("carried") or {}
     windows = {} if until is None else {"windows_utc_seconds": {"holdout": [until - 900, until]}}
     facts = {"study": folder.name, "id": folder.name, "label": "first seed"}

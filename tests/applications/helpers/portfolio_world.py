@@ -9,7 +9,7 @@ import numpy as np
 from slipstream.core.random import stream
 from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.interpreted import Records
-from slipstream.kernels.kernel import Loaded, params_table
+from slipstream.kernels.kernel import KernelData, params_table
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel import PanelFeatures
@@ -68,7 +68,7 @@ def random_panel(rows: int, assets: int, seed: int, **more: Any) -> Panel:
     return make_panel(close, np.concatenate([close[:1], close[:-1]]) * gap, **more)
 
 
-def build(panel: Panel, columns: int = 2, seed: int = 0, **settings: Any) -> Loaded:
+def build(panel: Panel, columns: int = 2, seed: int = 0, **settings: Any) -> KernelData:
     """The kernel's arrays and records for a panel with random features."""
     config = KERNEL.configure({"data": {"folder": "-"}, **settings})
     shape = (*panel.close.shape, columns)
@@ -83,7 +83,7 @@ def build(panel: Panel, columns: int = 2, seed: int = 0, **settings: Any) -> Loa
         picked["window"].append(layout.add((low + older, high), 0, training=False))
     data = arrays_of(table, layout, config)
     params = records_of(config, data, picked, BAR, calendar("24/7", BAR))
-    return Loaded(data, params, state=state_dtype(len(panel.symbols)))
+    return KernelData(data, params, state=state_dtype(len(panel.symbols)))
 
 
 class World:
@@ -97,7 +97,7 @@ class World:
 
     def __init__(self, panel: Panel, split: str = "window", seed: int = 0, **settings: Any) -> None:
         self.loaded = build(panel, seed=seed, **settings)
-        kernel = KERNEL.fitted(self.loaded)
+        kernel = KERNEL.specialize(self.loaded)
         record = self.loaded.params[split][0]
         self.d = self.loaded.data
         self.spec = kernel.spec(record, self.d)
@@ -112,7 +112,7 @@ class World:
         """Steps with an action row."""
         row = np.asarray(action, dtype=np.float32)
         reward, terminated, truncated = portfolio.step(self.s, row, self.p, self.d)
-        portfolio.conclude(self.s, self.p, self.d)  # so that a test may look after any step
+        portfolio.finalize_episode(self.s, self.p, self.d)  # so that a test may look after any step
         return float(reward), bool(terminated), bool(truncated)
 
     def observe(self) -> np.ndarray:

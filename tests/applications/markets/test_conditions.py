@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import check_conditions, differences
+from slipstream.kernels.spec import check_training_context, differences
 from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
@@ -47,13 +47,13 @@ def portfolio(folders, name="coins", **settings):
 
 def trained_on(environment):
     """A policy that was written and read again."""
-    tensors, manifest = pack(Policy([environment.spec], [0]), 0, environment.conditions)
+    tensors, manifest = pack(Policy([environment.spec], [0]), 0, environment.training_context)
     return unpack(tensors, json.loads(json.dumps(manifest)))
 
 
 def test_what_a_forex_policy_takes_along(folders):
     environment = forex(folders, lookback=4, exposure=2.0)
-    found = trained_on(environment).conditions
+    found = trained_on(environment).training_context
     hash_, settings = found.pop("data_sha256"), found.pop("settings")
     rsi = {"name": "rsi_14", "pattern": "rsi_{n}", "n": 14}
     (warm_up,) = {one.pop("warm_up_bars") for one in found["features"] if one["name"] == "rsi_14"}
@@ -72,16 +72,16 @@ def test_what_a_forex_policy_takes_along(folders):
 
 
 def test_what_a_portfolio_takes_along(folders):
-    found = trained_on(portfolio(folders, decide_every=6)).conditions
+    found = trained_on(portfolio(folders, decide_every=6)).training_context
     assert found["symbols"] == list(COINS) and found["symbols_at_once"] == 3
     assert (found["decide_every"], found["fill"], found["bar_seconds"]) == (6, "next_open", 300)
-    assert portfolio(folders, orders="units").conditions["fill"] == "next_close"
+    assert portfolio(folders, orders="units").training_context["fill"] == "next_close"
 
 
 @pytest.mark.parametrize("name", ["cartpole", "gym:CartPole-v1"])
 def test_games_have_no_market_keys(name):
     environment = make_environment(name, {})
-    assert list(trained_on(environment).conditions) == ["environment"]
+    assert list(trained_on(environment).training_context) == ["environment"]
     policies.check_fit(trained_on(environment), environment)
 
 
@@ -132,7 +132,7 @@ def test_what_may_differ_is_allowed(folders, make, now):
 
 def test_a_policy_that_knows_no_conditions_is_measured_by_its_shape(folders):
     policy = trained_on(forex(folders))
-    policy.conditions = {}
+    policy.training_context = {}
     policies.check_fit(policy, forex(folders, fill="next_close"))
     with pytest.raises(ConfigError, match="observations of shape"):
         policies.check_fit(policy, forex(folders, lookback=2))
@@ -148,11 +148,11 @@ def test_actions_of_another_kind_are_refused(folders):
 def test_parameters_and_unknown_keys():
     feature = {"name": "rsi_14", "n": 14, "warm_up_bars": 200}
     trained = {"features": [feature], "own": 1}
-    check_conditions(trained, {"features": [dict(feature)], "more": 2})
+    check_training_context(trained, {"features": [dict(feature)], "more": 2})
     with pytest.raises(ConfigError, match=r"feature rsi_14 was .*200.* and is .*300"):
-        check_conditions(trained, {"features": [feature | {"warm_up_bars": 300}]})
+        check_training_context(trained, {"features": [feature | {"warm_up_bars": 300}]})
     with pytest.raises(ConfigError, match="own was 1 and is 2 here"):
-        check_conditions(trained, {"own": 2})
+        check_training_context(trained, {"own": 2})
 
 
 def test_what_is_told():
@@ -191,4 +191,4 @@ def test_a_run_on_other_prices(folders, tmp_path):
     assert said[1:] == [
         "The prices have changed since the policy was trained (their hash differs)."
     ]
-    assert slipstream.load_policy(run).conditions["symbols"] == ["EURUSD"]
+    assert slipstream.load_policy(run).training_context["symbols"] == ["EURUSD"]

@@ -133,7 +133,7 @@ def test_the_smaller_is_chosen(tmp_path):
         env = KernelVectorEnv(kernel, loaded, *member_indices([1], 4))
         replay = Replay(ReplayPlan(100_000, 32, 0, 1, 1.0), env.spec, 1, 4, 0, [env])
         sizes[name] = (type(replay.storage), replay.nbytes / 100_000)
-        kept = kept_of(kernel.fitted(loaded), env.spec)
+        kept = kept_of(kernel.specialize(loaded), env.spec)
         said = replay_bytes(replay.plan, env.spec, 1, 4, kept.dtype.itemsize)
         assert said == pytest.approx(replay.nbytes, rel=1e-3)  # what is said before training
     assert sizes["cartpole"][0] is DenseRows  # four numbers

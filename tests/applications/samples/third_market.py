@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.config import Config as Base
-from slipstream.kernels.kernel import Loaded
-from slipstream.kernels.spec import MarketSpec, Metric, Spec
-from slipstream.markets.market_pass import SymbolPass
+from slipstream.kernels.kernel import KernelData
+from slipstream.kernels.spec import EnvSpec, MarketSpec, Metric
+from slipstream.markets.backtest_spec import SymbolBacktestSpec
 
 HOUR = 3_600
 CAPITAL = 10_000.0
@@ -51,12 +51,12 @@ STATE = np.dtype(
 )
 
 
-def load(config: Config) -> Loaded:
+def load(config: Config) -> KernelData:
     growth = 0.003 * np.random.default_rng(5).standard_normal(config.bars)
     data = Data(1_000.0 * np.exp(np.cumsum(growth)), 1_700_006_400 + HOUR * np.arange(config.bars))
     cut = config.bars // 2
     windows = {"train": (1, cut), "validation": (cut, cut + 400), "test": (cut + 400, config.bars)}
-    return Loaded(
+    return KernelData(
         data,
         {
             name: (Params(low, high - 1, config.commission, 1.0),)
@@ -93,8 +93,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     out[1] = s.lots
 
 
-def spec(p: Params, d: Data) -> Spec:
-    return Spec(
+def spec(p: Params, d: Data) -> EnvSpec:
+    return EnvSpec(
         observation=gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32),
         action=gymnasium.spaces.Discrete(3),
         metrics=(
@@ -110,10 +110,10 @@ def spec(p: Params, d: Data) -> Spec:
     )
 
 
-def market_pass(p: Params, d: Data) -> SymbolPass:
+def backtest_spec(p: Params, d: Data) -> SymbolBacktestSpec:
     fills = d.index[p.begin : p.end + 1]
     each = np.full(len(fills), p.fee * p.cost_multiple)
-    return SymbolPass(
+    return SymbolBacktestSpec(
         first=p.begin,
         last=p.end,
         time=d.stamps,

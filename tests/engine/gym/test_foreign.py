@@ -17,7 +17,7 @@ from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.making import flat_spaces
 from slipstream.gym.native import native_env
 from slipstream.kernels.contract import blank
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import member_indices
 from slipstream.training.environments.factory import resolve_environment
 
@@ -238,7 +238,7 @@ def test_a_list_may_stand_for_a_tuple():
 @pytest.mark.parametrize("limit", [0, -1, 2.5, True, "10"])
 def test_a_kernels_time_limit_is_a_number_of_steps(limit):
     with pytest.raises(KernelError, match=r"max_episode_steps.*at least 1"):
-        Spec(spaces.Box(0, 1, (1,)), spaces.Discrete(2), max_episode_steps=limit)
+        EnvSpec(spaces.Box(0, 1, (1,)), spaces.Discrete(2), max_episode_steps=limit)
 
 
 @pytest.mark.parametrize("late", [1, 6])

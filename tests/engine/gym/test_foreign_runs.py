@@ -154,7 +154,7 @@ def test_a_run_says_and_records_that_its_environment_does_not_repeat_itself(tmp_
 
 KERNEL = """
 from slipstream.kernels.classic.probes import *
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from gymnasium import spaces
 
 
@@ -163,7 +163,7 @@ def step(s, action, p, d):
 
 
 def spec(p, d):
-    return Spec(spaces.Box(-1.0, 1.0, (WIDTH,), np.float32), spaces.Discrete(2))
+    return EnvSpec(spaces.Box(-1.0, 1.0, (WIDTH,), np.float32), spaces.Discrete(2))
 """
 
 

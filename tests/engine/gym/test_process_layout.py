@@ -15,7 +15,7 @@ from slipstream.gym.making import flat_spaces
 from slipstream.gym.process import shared_memory
 from slipstream.gym.process.shared_memory import Block, Layout
 from slipstream.kernels.forms import MisfitError, leaves_of, observation_form, store
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 shapes = st.lists(st.integers(1, 4), min_size=0, max_size=3).map(tuple)
 floats = st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.int64, np.uint8])
@@ -37,7 +37,7 @@ trees = st.recursive(
 
 def spec_of(space):
     observation, action = flat_spaces("X", space, spaces.Discrete(3))
-    return Spec(observation, action, native_observation=space)
+    return EnvSpec(observation, action, native_observation=space)
 
 
 @given(space=trees, seed=st.integers(0, 9))

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from slipstream.core.storage import checkpoint
 from slipstream.kernels.forms import observation_form
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack
 
@@ -58,27 +58,32 @@ _DRAWN = ("gaussian", "squashed_gaussian")
 FREE = {
     "slipstream": str,
     "seed": int,
-    "conditions": dict,
-    **dict.fromkeys(("conditions.environment", "conditions.fill", "conditions.data_sha256"), str),
-    **dict.fromkeys(("conditions.bar_seconds", "conditions.lookback"), int),
-    "conditions.symbols": list,
-    "conditions.symbols[0]": str,
-    "conditions.features": list,
-    **dict.fromkeys(("conditions.features[0].name", "conditions.features[0].pattern"), str),
-    "conditions.features[0].n": int,
-    "conditions.settings": dict,
-    "conditions.settings.cost": object,
+    "training_context": dict,
+    **dict.fromkeys(
+        ("training_context.environment", "training_context.fill", "training_context.data_sha256"),
+        str,
+    ),
+    **dict.fromkeys(("training_context.bar_seconds", "training_context.lookback"), int),
+    "training_context.symbols": list,
+    "training_context.symbols[0]": str,
+    "training_context.features": list,
+    **dict.fromkeys(
+        ("training_context.features[0].name", "training_context.features[0].pattern"), str
+    ),
+    "training_context.features[0].n": int,
+    "training_context.settings": dict,
+    "training_context.settings.cost": object,
 }
 
 
 def _spec(observation, action, native=None, masked=False):
     if native is None:
-        return Spec(observation, action, masked=masked)
-    form = observation_form(Spec(observation, action, native_observation=native))
+        return EnvSpec(observation, action, masked=masked)
+    form = observation_form(EnvSpec(observation, action, native_observation=native))
     dtype = np.uint8 if form.layout == "image" else np.float32
     low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
     rows = spaces.Box(low, high, form.shape, dtype)
-    return Spec(rows, action, native_observation=native, masked=masked)
+    return EnvSpec(rows, action, native_observation=native, masked=masked)
 
 
 POLICIES = {
@@ -126,11 +131,11 @@ def forged_manifests(manifest):
     """What was done, and the manifest that came of it."""
     for path, value in fields_of(manifest):
         name = named(path)
-        if isinstance(value, dict) and name != "conditions.settings":
+        if isinstance(value, dict) and name != "training_context.settings":
             yield f"{name} with more", changed(manifest, (*path, "more"), 1)
         if not path or name == "hash":
             continue
-        if not name.startswith("conditions"):
+        if not name.startswith("training_context"):
             yield f"{name} missing", changed(manifest, path, ...)
         larger = [value * 2 + value[:1]] if isinstance(value, list) else []
         for other in [*WRONG, *larger]:
@@ -181,11 +186,11 @@ def _unfit(name, other):
     """Of the right type, and no seed, no list of names or no conditions all the same."""
     if name == "seed":
         return not 0 <= other < 2**64
-    if name == "conditions.symbols":
+    if name == "training_context.symbols":
         return not all(isinstance(one, str) for one in other)
-    if name == "conditions.features":
+    if name == "training_context.features":
         return not all(isinstance(one, dict) and "name" in one for one in other)
-    return name == "conditions" and bool(other)
+    return name == "training_context" and bool(other)
 
 
 def forged_tensors(tensors):

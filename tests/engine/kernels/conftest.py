@@ -19,7 +19,7 @@ PARTS = {
     "load": (
         "def load(config):\n"
         "    data = Data(np.ones(3, np.float32))\n"
-        '    return kernel.Loaded(data, {"train": (Params(config.width),)})'
+        '    return kernel.KernelData(data, {"train": (Params(config.width),)})'
     ),
     "reset": "def reset(s, p, d):\n    s.x = p.width",
     "step": "def step(s, action, p, d):\n    s.x = s.x + 1.0\n    return s.x, False, False",
@@ -27,7 +27,7 @@ PARTS = {
     "spec": (
         "def spec(p, d):\n"
         "    space = spaces.Box(-np.inf, np.inf, (1,), np.float32)\n"
-        "    return Spec(space, spaces.Discrete(2), max_episode_steps=5)"
+        "    return EnvSpec(space, spaces.Discrete(2), max_episode_steps=5)"
     ),
 }
 HEAD = """\
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from slipstream.core import config
 from slipstream.kernels import kernel
 from slipstream.core.random import uniform
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 """
 
 

@@ -74,7 +74,7 @@ RARE = {
         -8,
         "    s.late = s.time > 2",
         "",
-        "conclude",
+        "finalize_episode",
         "`s.seen[2, 0]` raised IndexError",
     ),
     "observation of nothing": (
@@ -98,7 +98,7 @@ def late(d, i):
     return float(d.tenths[i])
 
 
-def conclude(s, p, d):
+def finalize_episode(s, p, d):
     if p.nan_at == -8:
         s.seen[2, 0] = 0.0
 """
@@ -155,7 +155,7 @@ def test_only_kernels_of_others_are_checked():
     """Those that are built in are run with checks by the tests, at no cost to anybody else."""
     assert not any(checked_parts(load_kernel(name)) for name in list_kernels())
     own = load_kernel(str(KERNELS / "clock.py"))
-    called = {"reset", "step", "observe", "mask", "ahead", "conclude"}
+    called = {"reset", "step", "observe", "mask", "prefetch", "finalize_episode"}
     assert checked_parts(own) == called
     # Every function of a kernel that the loop calls is among them.
     text = (Path(__file__).parents[3] / "src/slipstream/kernels/compile.py").read_text()

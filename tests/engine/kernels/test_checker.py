@@ -23,7 +23,7 @@ STATEMENTS = {
     "raise": ("raise ValueError", "guard the value with `if`"),
     "assert": ("assert s.x > 0.0", "check settings in `Config`"),
     "with": ("with open(0):\n        s.x = 1.0", "do input and output in `load`"),
-    "f-string": ('name = f"{s.x}"', "`Spec(trace=...)`"),
+    "f-string": ('name = f"{s.x}"', "`EnvSpec(trace=...)`"),
     "text": ('s.x = 1.0 if s.x == "a" else 2.0', "module-level int constant"),
     "import": ("import os", "at the top of the file"),
     "import from": ("from math import sin", "at the top of the file"),

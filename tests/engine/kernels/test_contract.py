@@ -71,7 +71,7 @@ BROKEN = {
         "no end after 3,000,000 lines; bound the loop",
     ),
     "metric": ('Metric("late")', 'Metric("lat")', "`lat` is not a field of STATE"),
-    "split": ('{"train": params, "test"', '{"training": params, "test"', "`train` is needed"),
+    "split": ('{"train": params, "test"', '{"training": params, "test"', "`train` is required"),
 }
 
 

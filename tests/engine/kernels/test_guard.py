@@ -15,41 +15,53 @@ BOX = "spaces.Box(0.0, 1.0, (1,), np.float32)"
 
 # what `spec` returns: words of the message
 SPECS = {
-    "None": ("`spec` returned None", "return Spec("),
-    '{"observation": space}': ("`spec` returned {'observation'", "return Spec("),
-    "space, spaces.Discrete(2)": ("`spec` returned", "return Spec("),
-    'Spec(spaces.Dict({"a": space}), spaces.Discrete(2))': ("observation Dict(", "spaces.Box(low"),
-    "Spec(space, space.shape)": ("the action (1,) (a tuple)", "spaces.Discrete(n)"),
-    "Spec(3, spaces.Discrete(2))": ("no space of Gymnasium", "spaces.Box(low"),
-    "Spec(spaces.Discrete(4), spaces.Discrete(2))": ("observation Discrete(4)", "spaces.Box(low"),
-    "Spec(spaces.Box(0.0, 1.0, (1,), np.float64), spaces.Discrete(2))": ("float64", "np.float32"),
-    "Spec(spaces.Box(0.0, 1.0, (), np.float32), spaces.Discrete(2))": (
+    "None": ("`spec` returned None", "return EnvSpec("),
+    '{"observation": space}': ("`spec` returned {'observation'", "return EnvSpec("),
+    "space, spaces.Discrete(2)": ("`spec` returned", "return EnvSpec("),
+    'EnvSpec(spaces.Dict({"a": space}), spaces.Discrete(2))': (
+        "observation Dict(",
+        "spaces.Box(low",
+    ),
+    "EnvSpec(space, space.shape)": ("the action (1,) (a tuple)", "spaces.Discrete(n)"),
+    "EnvSpec(3, spaces.Discrete(2))": ("no space of Gymnasium", "spaces.Box(low"),
+    "EnvSpec(spaces.Discrete(4), spaces.Discrete(2))": (
+        "observation Discrete(4)",
+        "spaces.Box(low",
+    ),
+    "EnvSpec(spaces.Box(0.0, 1.0, (1,), np.float64), spaces.Discrete(2))": (
+        "float64",
+        "np.float32",
+    ),
+    "EnvSpec(spaces.Box(0.0, 1.0, (), np.float32), spaces.Discrete(2))": (
         "an observation of shape ()",
         "shape (1,) for a single number",
     ),
-    "Spec(space, spaces.Box(0.0, 1.0, (), np.float32))": ("an action of shape ()", "action[0]"),
-    "Spec(space, spaces.MultiBinary(3))": ("the action MultiBinary(3)", "spaces.MultiDiscrete"),
-    'Spec(space, spaces.Discrete(2), metrics=("x",))': ("returned 'x' among", "Metric("),
-    'Spec(space, spaces.Discrete(2), metrics=Metric("x"))': ("not a tuple", "Metric("),
-    'Spec(space, spaces.Discrete(2), metrics="x")': ("not a tuple", "Metric("),
-    'Spec(space, spaces.Discrete(2), metrics=(Metric("y"),))': ("`y` is not a field of STATE",),
-    'Spec(space, spaces.Discrete(2), metrics=(Metric("x", "avg"),))': (
+    "EnvSpec(space, spaces.Box(0.0, 1.0, (), np.float32))": ("an action of shape ()", "action[0]"),
+    "EnvSpec(space, spaces.MultiBinary(3))": ("the action MultiBinary(3)", "spaces.MultiDiscrete"),
+    'EnvSpec(space, spaces.Discrete(2), metrics=("x",))': ("returned 'x' among", "Metric("),
+    'EnvSpec(space, spaces.Discrete(2), metrics=Metric("x"))': ("not a tuple", "Metric("),
+    'EnvSpec(space, spaces.Discrete(2), metrics="x")': ("not a tuple", "Metric("),
+    'EnvSpec(space, spaces.Discrete(2), metrics=(Metric("y"),))': ("`y` is not a field of STATE",),
+    'EnvSpec(space, spaces.Discrete(2), metrics=(Metric("x", "avg"),))': (
         "'avg'",
         "the unit of one number",
-        "`conclude(s, p, d)`",
+        "`finalize_episode(s, p, d)`",
     ),
-    'Spec(space, spaces.Discrete(2), metrics=(Metric("x", 3),))': ("the unit of one number",),
-    'Spec(space, spaces.Discrete(2), trace="x")': ('trace=("field",)',),
-    'Spec(space, spaces.Discrete(2), trace=("y",))': ("the trace `y` is not a field",),
-    "Spec(space, spaces.Discrete(2), players=0)": ("players=0", "1 or more"),
-    "Spec(space, spaces.Discrete(2), max_episode_steps=0)": (
+    'EnvSpec(space, spaces.Discrete(2), metrics=(Metric("x", 3),))': ("the unit of one number",),
+    'EnvSpec(space, spaces.Discrete(2), trace="x")': ('trace=("field",)',),
+    'EnvSpec(space, spaces.Discrete(2), trace=("y",))': ("the trace `y` is not a field",),
+    "EnvSpec(space, spaces.Discrete(2), players=0)": ("players=0", "1 or more"),
+    "EnvSpec(space, spaces.Discrete(2), max_episode_steps=0)": (
         "`max_episode_steps` is 0",
         "from 1 on",
     ),
-    "Spec(space, spaces.Discrete(2), max_episode_steps=-1)": ("`max_episode_steps` is -1", "None"),
-    "Spec(space, spaces.Discrete(2), fixed_mean=np.zeros(3))": ("fixed_mean of shape (3,)",),
-    "Spec(space, spaces.Discrete(0))": ("`Spec(space, spaces.Discrete(0))`", "in `spec`"),
-    'Spec(space, spaces.Discrete("2"))': ("in `spec`", "raised"),
+    "EnvSpec(space, spaces.Discrete(2), max_episode_steps=-1)": (
+        "`max_episode_steps` is -1",
+        "None",
+    ),
+    "EnvSpec(space, spaces.Discrete(2), fixed_mean=np.zeros(3))": ("fixed_mean of shape (3,)",),
+    "EnvSpec(space, spaces.Discrete(0))": ("`EnvSpec(space, spaces.Discrete(0))`", "in `spec`"),
+    'EnvSpec(space, spaces.Discrete("2"))': ("in `spec`", "raised"),
 }
 
 
@@ -70,18 +82,27 @@ def test_spec(write_kernel, answer):
 
 # what `load` returns: words of the message
 LOADS = {
-    "None": ("`load` returned None", "return kernel.Loaded("),
-    "data": ("`load` returned Data(", "return kernel.Loaded("),
-    "kernel.Loaded(None, params)": ("None as Loaded.data", "Data(...)"),
-    "kernel.Loaded(data, (Params(1.0),))": ("as Loaded.params", '{"train": (Params(...),)}'),
-    'kernel.Loaded(data, {"training": (Params(1.0),)})': ("the splits training", '{"train"'),
-    'kernel.Loaded(data, {"train": Params(1.0)})': ("1.0 (a float) within split", "has a comma"),
-    'kernel.Loaded(data, {"train": ()})': ("`train`", "at least one"),
-    'kernel.Loaded(data, {"train": (1.0,)})': ("1.0 (a float) within", "Params(...)"),
-    'kernel.Loaded(data, {"train": (Params("1"),)})': ("Params.width as '1' (a str)", "float"),
-    'kernel.Loaded(Data([1.0]), {"train": (Params(1.0),)})': ("Data.table", "NumPy array"),
-    'kernel.Loaded(Data(np.array(["a"])), {"train": (Params(1.0),)})': ("Data.table", "float64"),
-    'kernel.Loaded(data, params, state=np.dtype([("x", "f8")]))': ("`state`", "those of STATE"),
+    "None": ("`load` returned None", "return kernel.KernelData("),
+    "data": ("`load` returned Data(", "return kernel.KernelData("),
+    "kernel.KernelData(None, params)": ("None as KernelData.data", "Data(...)"),
+    "kernel.KernelData(data, (Params(1.0),))": (
+        "as KernelData.params",
+        '{"train": (Params(...),)}',
+    ),
+    'kernel.KernelData(data, {"training": (Params(1.0),)})': ("the splits training", '{"train"'),
+    'kernel.KernelData(data, {"train": Params(1.0)})': (
+        "1.0 (a float) within split",
+        "has a comma",
+    ),
+    'kernel.KernelData(data, {"train": ()})': ("`train`", "at least one"),
+    'kernel.KernelData(data, {"train": (1.0,)})': ("1.0 (a float) within", "Params(...)"),
+    'kernel.KernelData(data, {"train": (Params("1"),)})': ("Params.width as '1' (a str)", "float"),
+    'kernel.KernelData(Data([1.0]), {"train": (Params(1.0),)})': ("Data.table", "NumPy array"),
+    'kernel.KernelData(Data(np.array(["a"])), {"train": (Params(1.0),)})': (
+        "Data.table",
+        "float64",
+    ),
+    'kernel.KernelData(data, params, state=np.dtype([("x", "f8")]))': ("`state`", "those of STATE"),
     'open("/does/not/exist")': ("No such file", "in `load`", '`open("/does/not/exist")`'),
     "1 / 0": ("`1 / 0` raised ZeroDivisionError", "in `load`"),
     "exit(0)": ("SystemExit", "must not end the program"),
@@ -118,7 +139,7 @@ def test_data_cannot_be_written(write_kernel):
         ("Config", "class Config:\n    width = 1.0", "class Config(config.Config)"),
         ("Params", "class Params:\n    width = 1.0", "class Params(NamedTuple)"),
         ("Data", "Data = dict", "class Data(NamedTuple)"),
-        ("top", 'SETTINGS = {"ppo": {"agents": {}}}', '{"ppo": {"agent": {...}'),
+        ("top", 'DEFAULT_HYPERPARAMS = {"ppo": {"agents": {}}}', '{"ppo": {"agent": {...}'),
         ("load", "def load():\n    pass", "`load` takes 0 arguments; the contract is load(config)"),
         ("spec", "def spec(p):\n    pass", "`spec` takes 1 argument; the contract is spec(p, d)"),
         ("spec", "spec = 3", "`spec` must be a function"),

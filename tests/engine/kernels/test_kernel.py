@@ -11,7 +11,7 @@ from slipstream.core.errors import ConfigError, KernelError
 from slipstream.kernels import classic as envs
 from slipstream.kernels.discover import kernel_modules, list_kernels, load_kernel
 from slipstream.kernels.kernel import REQUIRED, params_dtype, params_table
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 
 def test_built_in_kernels_load():
@@ -118,19 +118,19 @@ def test_params_hold_scalars_only(write_kernel):
 
 def test_what_a_kernel_may_leave_out_is_none(write_kernel):
     kernel = load_kernel(str(write_kernel()))
-    parts = (kernel.mask, kernel.ahead, kernel.conclude)
-    parts += (kernel.load_folds, kernel.vary, kernel.timeline)
+    parts = (kernel.mask, kernel.prefetch, kernel.finalize_episode)
+    parts += (kernel.load_folds, kernel.with_params, kernel.timeline)
     assert parts == (None,) * 6
-    path = write_kernel(top="def vary(loaded, config):\n    return None")
-    assert load_kernel(str(path)).vary is not None
+    path = write_kernel(top="def with_params(loaded, config):\n    return None")
+    assert load_kernel(str(path)).with_params is not None
 
 
 def test_a_records_size_may_follow_from_the_data(write_kernel):
     kernel = load_kernel(str(write_kernel()))
     loaded = kernel.load(kernel.Config())
-    assert kernel.fitted(loaded) is kernel
+    assert kernel.specialize(loaded) is kernel
     wide = np.dtype([("key", "u8"), ("counter", "u8"), ("x", "f8", (3,))], align=True)
-    assert wide == kernel.fitted(replace(loaded, state=wide)).STATE
+    assert wide == kernel.specialize(replace(loaded, state=wide)).STATE
 
 
 @pytest.mark.parametrize(
@@ -143,4 +143,4 @@ def test_a_records_size_may_follow_from_the_data(write_kernel):
 )
 def test_an_action_space_has_a_bounded_size(action):
     with pytest.raises(KernelError, match=r"has 100,00\d choices or numbers, and 100,000"):
-        Spec(spaces.Box(-1.0, 1.0, (1,), np.float32), action)
+        EnvSpec(spaces.Box(-1.0, 1.0, (1,), np.float32), action)

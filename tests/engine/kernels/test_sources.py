@@ -18,7 +18,7 @@ def test_files_of_a_user(write_kernel, tmp_path, monkeypatch):
             import own_reader
 
             data = Data(np.full(3, own_reader.read(), np.float32))
-            return kernel.Loaded(data, {"train": (Params(config.width),)})
+            return kernel.KernelData(data, {"train": (Params(config.width),)})
         """
     path = write_kernel(top="from own_helper import half", load=load)
     module = load_kernel(str(path)).module

@@ -43,7 +43,10 @@ def test_whatever_it_raises_is_a_paragraph(tmp_path: Path, raises: str, words: s
     ("line", "sentence"),
     [
         ("from slipstream.core import kernel", "core.kernel` is `slipstream.kernels.kernel` now."),
-        ("from slipstream.core.spec import Spec", "core.spec` is `slipstream.kernels.spec` now."),
+        (
+            "from slipstream.core.spec import EnvSpec",
+            "core.spec` is `slipstream.kernels.spec` now.",
+        ),
         ("import slipstream.machine.codegen", "machine` is `slipstream.jit` now."),
         ("from slipstream.agents import agent", "agents` is `slipstream.rl.agents` now."),
     ],

@@ -181,7 +181,7 @@ def test_forbidden_choices_are_refused():
 
 STARTED = """
 from slipstream.kernels.classic.probes import *
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from gymnasium import spaces
 
 
@@ -194,7 +194,7 @@ def mask(s, p, d, out):
 
 
 def spec(p, d):
-    return Spec(spaces.Box(-1.0, 1.0, (WIDTH,), np.float32), spaces.Discrete(3, start=5))
+    return EnvSpec(spaces.Box(-1.0, 1.0, (WIDTH,), np.float32), spaces.Discrete(3, start=5))
 """
 
 

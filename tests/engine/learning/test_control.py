@@ -10,7 +10,7 @@ import pytest
 from slipstream.kernels.classic import cartpole
 from slipstream.training.settings.config import resolve
 
-CARTPOLE = cartpole.SETTINGS["ppo"]["agent"]
+CARTPOLE = cartpole.DEFAULT_HYPERPARAMS["ppo"]["agent"]
 PENDULUM = {
     "horizon": 256,
     "minibatch": 512,

@@ -70,7 +70,7 @@ def test_a_time_limit_is_no_end(max_steps, form):
 
 
 def test_cartpole_is_solved():
-    settings = cartpole.SETTINGS["dqn"]["agent"]
+    settings = cartpole.DEFAULT_HYPERPARAMS["dqn"]["agent"]
     config = DQNConfig(**settings)
     shard = Shard(resolve_environment("cartpole", {}), config, [1], range(1), 1)
     shard.reset()

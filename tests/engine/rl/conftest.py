@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.ppo import PPO
@@ -30,7 +30,7 @@ class Experience:
 
     def spec(self, shape=(5,), action="discrete", dtype=np.float32, **fields):
         low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
-        return Spec(gymnasium.spaces.Box(low, high, shape, dtype), self.spaces[action], **fields)
+        return EnvSpec(gymnasium.spaces.Box(low, high, shape, dtype), self.spaces[action], **fields)
 
     def fill(self, agent, rollout, iteration=0, ends=0.05, act=True):
         t, n = rollout.horizon, rollout.num_envs
@@ -81,7 +81,7 @@ class Experience:
             "learning_rate": 1e-2,
             "entropy_coef": 0.01,
         } | settings
-        one = spec if isinstance(spec, Spec) else spec[0]
+        one = spec if isinstance(spec, EnvSpec) else spec[0]
         form = self._torch_form() if one.is_image or torch_form else PPO
         agent = form(PPOConfig(**settings), spec, seeds, num_envs)
         rollout = Rollout(one, agent.horizon, len(seeds), num_envs)

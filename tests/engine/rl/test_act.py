@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
 from slipstream.gym.making import flat_spaces
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
 
@@ -42,7 +42,7 @@ ACTIONS = [
 def policy_of(observation, action=ACTIONS[0], members=1, masked=False):
     flat, rows = flat_spaces("X", observation, action)
     native = {"native_observation": observation, "native_action": action}
-    spec = Spec(flat, rows, masked=masked, **native)
+    spec = EnvSpec(flat, rows, masked=masked, **native)
     policy = Policy([spec] * members, range(members), widths=(16,), observation_normalization=False)
     policy.parameters.flat *= 5.0  # preferences that no rounding decides
     return policy
@@ -199,7 +199,7 @@ def test_a_population_has_the_member_axis_first():
 
 
 def test_kernels_show_their_own_rows():
-    spec = replace(Spec(BOX, spaces.Discrete(2)))
+    spec = replace(EnvSpec(BOX, spaces.Discrete(2)))
     policy = Policy([spec], [0])
     assert policy.act(np.zeros(3)) in (0, 1)
     assert policy.act(np.zeros((2, 3), np.float32)).shape == (2,)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.td3.config import TD3Config
 from slipstream.rl.nets.policy import Policy
@@ -19,7 +19,7 @@ ROWS = np.random.default_rng(1).normal(size=(2, 4_000, 3)).astype(np.float32)
 
 
 def policy_of(head, members=2):
-    spec = Spec(observation=OBS, action=HEADS[head])
+    spec = EnvSpec(observation=OBS, action=HEADS[head])
     return Policy([spec] * members, list(range(5, 5 + members)), widths=(8,), head=head)
 
 

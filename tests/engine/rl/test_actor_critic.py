@@ -8,7 +8,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 from slipstream.rl.agents.discover import load_agent, load_config
@@ -27,7 +27,7 @@ def config_of(name, **settings):
 
 def spec_of(action=1, width=3, **fields):
     box = gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32)
-    return Spec(box, gymnasium.spaces.Box(-2, 3, (action,), np.float32), **fields)
+    return EnvSpec(box, gymnasium.spaces.Box(-2, 3, (action,), np.float32), **fields)
 
 
 def stepped(agent, spec, steps, replay=None, begin=0, run=None, learn=True):
@@ -305,7 +305,7 @@ def test_the_best_action_is_found(name):
     ],
 )
 def test_what_does_not_fit_is_refused(name, action, words):
-    spec = Spec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), action)
+    spec = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), action)
     config = config_of(name)
     with pytest.raises(ConfigError, match=name) as caught:
         load_agent(config)(config, spec, [0], 1)
@@ -315,7 +315,7 @@ def test_what_does_not_fit_is_refused(name, action, words):
 def test_images_are_refused_with_what_fits():
     image = gymnasium.spaces.Box(0, 255, (1, 8, 8), np.uint8)
     with pytest.raises(ConfigError, match=r"td3 learns from rows of numbers.*ppo"):
-        config_of("td3").check_spaces(Spec(image, gymnasium.spaces.Box(-1, 1, (1,), np.float32)))
+        config_of("td3").check_spaces(EnvSpec(image, gymnasium.spaces.Box(-1, 1, (1,), np.float32)))
 
 
 @AGENTS

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals
 from slipstream.rl.agents.actor_critic import torch_form as actor_critic_form
 from slipstream.rl.agents.off_policy import torch_form as off_policy_form
@@ -89,7 +89,7 @@ def drawn(name, seed):
     space = gymnasium.spaces.Box(-2, 3, (int(rng.integers(1, 12)),), np.float32)
     width = int(rng.integers(1, 20))
     fixed = np.where(rng.random(width) < 0.3, rng.standard_normal(width), np.nan)
-    spec = Spec(
+    spec = EnvSpec(
         gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32),
         space,
         fixed_mean=fixed.astype(np.float32),

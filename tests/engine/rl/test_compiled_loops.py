@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.ppo import ppo
 from slipstream.rl.agents.ppo.losses import explained_variance, minibatch_normalisation, pack_rows
 from slipstream.rl.agents.ppo.update import member_gradient
@@ -118,7 +118,7 @@ def test_gradients_of_a_minibatch_agree_with_autograd(kind, widths, activation, 
     case, inputs = minibatch(kind, False), 7
     box = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     action = box if kind == "gaussian" else gymnasium.spaces.MultiDiscrete([2, 3])
-    spec = Spec(gymnasium.spaces.Box(-1, 1, (inputs,), np.float32), action)
+    spec = EnvSpec(gymnasium.spaces.Box(-1, 1, (inputs,), np.float32), action)
     policy = Policy([spec] * G, range(G), widths=widths, activation=activation, parts=2)
     parameters = policy.parameters
     for name in ("actor", "critic"):  # heads that say something

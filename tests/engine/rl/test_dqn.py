@@ -44,7 +44,7 @@ from gymnasium import spaces
 from slipstream.core import config
 from slipstream.kernels import kernel
 from slipstream.core.random import integer
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import Metric, EnvSpec
 
 
 class Config(config.Config):
@@ -63,7 +63,7 @@ STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("left", "i8"), ("broken", "
 
 
 def load(config):
-    return kernel.Loaded(Data(np.zeros(1)), {"train": (Params(config.coins),)})
+    return kernel.KernelData(Data(np.zeros(1)), {"train": (Params(config.coins),)})
 
 
 def reset(s, p, d):
@@ -90,7 +90,7 @@ def mask(s, p, d, out):
 
 
 def spec(p, d):
-    return Spec(
+    return EnvSpec(
         observation=spaces.Box(0.0, 20.0, (1,), np.float32),
         action=spaces.Discrete(3, start=5),
         metrics=(Metric("broken", "forbidden choices"),),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.networks import blocks, clear_across, join_streams
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
@@ -20,7 +20,7 @@ N = 3  # choices
 
 
 def policy_of(widths=(9, 6), dueling=True):
-    spec = Spec(spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Discrete(N, start=1))
+    spec = EnvSpec(spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Discrete(N, start=1))
     return Policy([spec] * 2, [3, 4], widths=widths, activation="relu", head="q", dueling=dueling)
 
 

@@ -6,7 +6,7 @@ import torch
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.jit import draws
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
 from slipstream.rl.nets.torch_distributions import distribution
@@ -132,6 +132,6 @@ def test_unknown_action_spaces_are_refused(experience):
     import gymnasium
 
     spec = experience.spec()
-    strange = Spec(spec.observation, gymnasium.spaces.MultiBinary(3))
+    strange = EnvSpec(spec.observation, gymnasium.spaces.MultiBinary(3))
     with pytest.raises(ConfigError, match="MultiDiscrete"):
         Policy([strange], [0])

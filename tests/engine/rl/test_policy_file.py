@@ -15,7 +15,7 @@ from policy_samples import BOUNDED, BOX, resealed
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.storage import checkpoint
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
 
@@ -43,7 +43,7 @@ assert not [name for name in sys.modules if name.partition(".")[0] in ("slipstre
 
 
 def policy_of(head, action, activation="tanh", masked=False):
-    spec = Spec(spaces.Box(-np.inf, np.inf, (5,), np.float32), action, masked=masked)
+    spec = EnvSpec(spaces.Box(-np.inf, np.inf, (5,), np.float32), action, masked=masked)
     policy = Policy([spec] * 2, [3, 4], widths=(9, 6), activation=activation, head=head)
     policy.parameters.flat *= 4.0  # preferences that no rounding decides
     draw = np.random.default_rng(1)
@@ -152,4 +152,4 @@ def test_damage_is_noticed(tmp_path):
     with pytest.raises(CheckpointError, match="hash"):
         unpack(tensors, {**manifest, "head": "q"})
     with pytest.raises(CheckpointError, match="hash"):
-        unpack(tensors, {**manifest, "conditions": {"bar_seconds": 60}})
+        unpack(tensors, {**manifest, "training_context": {"bar_seconds": 60}})

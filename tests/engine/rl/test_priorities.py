@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream.jit.simd import least_of, place_of, sum_of
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals
 from slipstream.rl.compiled_loops import compile_loops, f4, f8, i8
 from slipstream.rl.experience.replay.plan import ReplayPlan
@@ -73,7 +73,7 @@ def test_a_target_that_float32_takes_up_finds_a_leaf_that_can_be_drawn():
 def filled(alpha):
     """A member's 200 transitions, each with a reward of its own."""
     box = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    spec = Spec(box, gymnasium.spaces.Discrete(2))
+    spec = EnvSpec(box, gymnasium.spaces.Discrete(2))
     replay = Replay(ReplayPlan(HELD, 32, 0, 1, 1.0, alpha=alpha), spec, 1, 2)
     rollout, nobody = Rollout(spec, HELD // 2, 1, 2), np.full(2, -1)
     rollout.reward[:] = np.random.default_rng(1).standard_normal(rollout.reward.shape) ** 3

@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import Reflection, Spec
+from slipstream.kernels.spec import EnvSpec, Symmetry
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.sac.config import SACConfig
 from slipstream.rl.experience.replay.ring import NOTHING, Batch, loops, signs_of
@@ -15,8 +15,8 @@ from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 
 BOX = spaces.Box(-np.inf, np.inf, (3,), np.float32)
-NUMBERS = Spec(BOX, spaces.Box(-1, 1, (2,), np.float32), reflection=Reflection((1,), (0,)))
-CHOICES = Spec(BOX, spaces.Discrete(3), reflection=Reflection((0, 2), choices=(0, 2, 1)))
+NUMBERS = EnvSpec(BOX, spaces.Box(-1, 1, (2,), np.float32), symmetry=Symmetry((1,), (0,)))
+CHOICES = EnvSpec(BOX, spaces.Discrete(3), symmetry=Symmetry((0, 2), choices=(0, 2, 1)))
 
 
 def batch_of(action, rows=4000):
@@ -52,8 +52,8 @@ def test_nothing_is_reflected_unless_asked():
 
 @pytest.mark.parametrize("config", [DQNConfig, SACConfig])
 def test_who_has_no_image_is_refused(config):
-    with pytest.raises(ConfigError, match="reflection"):
-        config(reflect=True).check_spaces(Spec(BOX, CHOICES.action))
+    with pytest.raises(ConfigError, match="symmetry"):
+        config(reflect=True).check_spaces(EnvSpec(BOX, CHOICES.action))
 
 
 @pytest.mark.long
@@ -86,7 +86,7 @@ def test_both_forms_learn_from_the_same_images(agent, name):
 )
 def test_a_kernels_mirror_image_follows_its_rules(name, fields):
     """From states with the opposite signs, by the opposite actions."""
-    declared = resolve_environment(name, {}).spec.reflection
+    declared = resolve_environment(name, {}).spec.symmetry
     envs = [slipstream.make_vec(name, 50, seed=2) for _ in range(2)]
     seen = [env.reset(seed=2) for env in envs]
     for field in fields:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals
 from slipstream.rl.experience.replay.plan import ReplayPlan, updates_due
 from slipstream.rl.experience.replay.replay import Replay
@@ -18,7 +18,7 @@ D, CHOICES = 3, 4
 
 def spec_of(**fields):
     box = gymnasium.spaces.Box(-np.inf, np.inf, (D,), np.float32)
-    return Spec(box, gymnasium.spaces.Discrete(CHOICES), **fields)
+    return EnvSpec(box, gymnasium.spaces.Discrete(CHOICES), **fields)
 
 
 def is_lost(step):

@@ -1,14 +1,14 @@
 import gymnasium
 import numpy as np
 
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals
 from slipstream.rl.experience.rollout import Rollout, rollout_bytes
 
 
 def test_environments_write_into_the_rollout():
     space = gymnasium.spaces.Box(-1, 1, (5,), np.float32)
-    rollout = Rollout(Spec(space, gymnasium.spaces.Discrete(2)), 3, 2, 4)
+    rollout = Rollout(EnvSpec(space, gymnasium.spaces.Discrete(2)), 3, 2, 4)
     out = rollout.step_out(1, 2, 6)
     out.obs[:] = 7
     out.reward[:] = 8
@@ -21,7 +21,7 @@ def test_environments_write_into_the_rollout():
 
 def test_bytes_are_known_beforehand():
     image = gymnasium.spaces.Box(0, 255, (4, 5, 6), np.uint8)
-    sizes = (Spec(image, gymnasium.spaces.Box(-1, 1, (2,), np.float32)), 7, 2, 3, 5)
+    sizes = (EnvSpec(image, gymnasium.spaces.Box(-1, 1, (2,), np.float32)), 7, 2, 3, 5)
     rollout = Rollout(*sizes)
     arrays = [rollout.obs, rollout.actions, rollout.log_prob, rollout.reward, rollout.mask]
     arrays += [rollout.terminated, rollout.truncated, rollout.valid]
@@ -30,7 +30,7 @@ def test_bytes_are_known_beforehand():
 
 def test_the_last_observation_begins_the_next_block():
     space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    rollout = Rollout(Spec(space, gymnasium.spaces.Discrete(2)), 3, 1, 2)
+    rollout = Rollout(EnvSpec(space, gymnasium.spaces.Discrete(2)), 3, 1, 2)
     rollout.obs[3] = 5
     a = Finals(np.ones((1, 2), np.float32), np.array([[0, 1]]))
     b = Finals(np.zeros((0, 2), np.float32), np.zeros((0, 2), np.int64))

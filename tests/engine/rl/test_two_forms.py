@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals
 from slipstream.rl.agents.ppo import torch_form
 from slipstream.rl.agents.ppo.config import PPOConfig
@@ -72,7 +72,7 @@ def drawn(seed):
     )
     width = int(rng.integers(1, 20))
     fixed = np.where(rng.random(width) < 0.3, rng.standard_normal(width), np.nan)
-    spec = Spec(
+    spec = EnvSpec(
         gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32),
         action,
         fixed_mean=fixed.astype(np.float32),

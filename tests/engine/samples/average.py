@@ -1,4 +1,4 @@
-"""A kernel for tests of `conclude`: it sums actions, and their mean is known at the end only."""
+"""A kernel for tests of `finalize_episode`: the mean action, set at the end."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from slipstream.core import config
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 
 
 class Config(config.Config):
@@ -27,8 +27,8 @@ STATE = np.dtype(
 )
 
 
-def load(config: Config) -> kernel.Loaded:
-    return kernel.Loaded(Data(), {"train": (Params(config.length),)})
+def load(config: Config) -> kernel.KernelData:
+    return kernel.KernelData(Data(), {"train": (Params(config.length),)})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
@@ -41,7 +41,7 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     return s.mean, s.steps >= p.length, False
 
 
-def conclude(s: Any, p: Any, d: Any) -> None:
+def finalize_episode(s: Any, p: Any, d: Any) -> None:
     if s.steps > 0:
         s.mean = s.sum / float(s.steps)
 
@@ -50,8 +50,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     out[0] = s.mean
 
 
-def spec(p: Any, d: Any) -> Spec:
-    return Spec(
+def spec(p: Any, d: Any) -> EnvSpec:
+    return EnvSpec(
         observation=spaces.Box(-np.inf, np.inf, (1,), np.float32),
         action=spaces.Discrete(5),
         metrics=(Metric("mean"),),

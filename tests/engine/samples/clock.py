@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from slipstream.core import config
 from slipstream.core.random import uniform
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 
 
 class Config(config.Config):
@@ -47,12 +47,14 @@ STATE = np.dtype(
 )
 
 
-def load(config: Config) -> kernel.Loaded:
+def load(config: Config) -> kernel.KernelData:
     params = tuple(
         Params(end, cut, config.max_steps, config.stagger, config.nan_at, number)
         for number, (end, cut) in enumerate(config.records)
     )
-    return kernel.Loaded(Data(np.full(1, 0.1, np.float32)), {"train": params, "test": params[::-1]})
+    return kernel.KernelData(
+        Data(np.full(1, 0.1, np.float32)), {"train": params, "test": params[::-1]}
+    )
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
@@ -80,8 +82,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     out[3] = s.seen[1, 0]
 
 
-def spec(p: Any, d: Any) -> Spec:
-    return Spec(
+def spec(p: Any, d: Any) -> EnvSpec:
+    return EnvSpec(
         observation=spaces.Box(-np.inf, np.inf, (4,), np.float32),
         action=spaces.Discrete(5),
         metrics=(Metric("sum", "tenths"), Metric("late")),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from slipstream.core import config
 from slipstream.core.random import integer
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 
 CHOICES = 4
 
@@ -31,8 +31,8 @@ STATE = np.dtype(
 )
 
 
-def load(config: Config) -> kernel.Loaded:
-    return kernel.Loaded(Data(np.arange(4.0)), {"train": (Params(config.max_steps),)})
+def load(config: Config) -> kernel.KernelData:
+    return kernel.KernelData(Data(np.arange(4.0)), {"train": (Params(config.max_steps),)})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
@@ -58,8 +58,8 @@ def mask(s: Any, p: Any, d: Any, player: int, out: Any) -> None:
         out[choice] = choice != s.taken[1 - player]
 
 
-def spec(p: Any, d: Any) -> Spec:
-    return Spec(
+def spec(p: Any, d: Any) -> EnvSpec:
+    return EnvSpec(
         observation=spaces.Box(0.0, 3.0, (2,), np.float32),
         action=spaces.Discrete(CHOICES),
         metrics=(Metric("total"),),

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from slipstream.core import config
 from slipstream.core.random import integer
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 
 class Config(config.Config):
@@ -24,7 +24,7 @@ class Data(NamedTuple):
 
 
 def load(config):
-    return kernel.Loaded(Data(np.zeros(1)), {"train": (Params(config.none),)})
+    return kernel.KernelData(Data(np.zeros(1)), {"train": (Params(config.none),)})
 
 
 CAPACITY = 20
@@ -54,4 +54,4 @@ def observe(s, p, d, out):
 
 def spec(p, d):
     box = spaces.Box(0.0, 100.0, (2,), np.float32)
-    return Spec(box, spaces.Discrete(CAPACITY + 1), max_episode_steps=100)
+    return EnvSpec(box, spaces.Discrete(CAPACITY + 1), max_episode_steps=100)

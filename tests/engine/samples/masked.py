@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from slipstream.core import config
 from slipstream.core.random import integer
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 
 
 class Config(config.Config):
@@ -27,8 +27,8 @@ class Data(NamedTuple):
 STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("time", "i8")], align=True)
 
 
-def load(config: Config) -> kernel.Loaded:
-    return kernel.Loaded(Data(np.zeros(1)), {"train": (Params(),)})
+def load(config: Config) -> kernel.KernelData:
+    return kernel.KernelData(Data(np.zeros(1)), {"train": (Params(),)})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
@@ -49,5 +49,5 @@ def mask(s: Any, p: Any, d: Any, out: Any) -> None:
         out[choice] = choice <= max(s.time, 2)
 
 
-def spec(p: Any, d: Any) -> Spec:
-    return Spec(spaces.Box(0.0, 5.0, (1,), np.float32), spaces.MultiDiscrete([2, 3]))
+def spec(p: Any, d: Any) -> EnvSpec:
+    return EnvSpec(spaces.Box(0.0, 5.0, (1,), np.float32), spaces.MultiDiscrete([2, 3]))

@@ -8,7 +8,7 @@ from pydantic import Field
 from slipstream.core.config import searched
 from slipstream.core.random import word
 from slipstream.jit import draws
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents import agent
 from slipstream.rl.experience.replay.plan import ReplayPlan
 from slipstream.rl.nets.policy import Policy
@@ -63,7 +63,7 @@ class Agent(agent.Agent):
     wants = "replay"
 
     def __init__(self, config, specs, seeds, num_envs):
-        specs = [specs] * len(seeds) if isinstance(specs, Spec) else list(specs)
+        specs = [specs] * len(seeds) if isinstance(specs, EnvSpec) else list(specs)
         self.config, self.members, self.num_envs = config, len(seeds), num_envs
         self.seeds = np.array([seed % 2**64 for seed in seeds], np.uint64)
         self.rate = config.per_member("learning_rate", self.members)

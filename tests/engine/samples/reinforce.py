@@ -8,7 +8,7 @@ from pydantic import Field
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
 from slipstream.jit import draws
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents import agent
 from slipstream.rl.nets.policy import Policy
 
@@ -45,7 +45,7 @@ class Config(agent.AgentConfig):
 
 class Agent(agent.Agent):
     def __init__(self, config, specs, seeds, num_envs):
-        specs = [specs] * len(seeds) if isinstance(specs, Spec) else list(specs)
+        specs = [specs] * len(seeds) if isinstance(specs, EnvSpec) else list(specs)
         if len(specs[0].components) != 1 or specs[0].observation_dtype != np.float32:
             raise ConfigError(
                 "reinforce learns one choice a step from numbers; this environment shows "

@@ -11,8 +11,8 @@ from slipstream.core.config import Config as Base
 from slipstream.core.errors import DataError
 from slipstream.core.random import integer
 from slipstream.core.timeline import FoldPlan
-from slipstream.kernels.kernel import Loaded
-from slipstream.kernels.spec import Conditions, MarketSpec, Metric, Spec
+from slipstream.kernels.kernel import KernelData
+from slipstream.kernels.spec import EnvSpec, MarketSpec, Metric, TrainingContext
 
 SECONDS = 21_600  # four bars a day
 CAPITAL = 1000.0
@@ -57,11 +57,11 @@ STATE = np.dtype(
 )
 
 
-def load(config: Config) -> Loaded:
+def load(config: Config) -> KernelData:
     raise AssertionError("a study loads folds")
 
 
-def load_folds(config: Config, plan: Any) -> Loaded:
+def load_folds(config: Config, plan: Any) -> KernelData:
     LOADS.append(config.bars)
     draw = np.random.default_rng(config.bars)
     growth = 0.01 * draw.standard_normal((config.bars, 2))
@@ -71,7 +71,9 @@ def load_folds(config: Config, plan: Any) -> Loaded:
     data = Data(prices, time)
     split = _divide(config.bars, plan)
     facts = {"folds": _facts(split, plan, time), "bars": config.bars}
-    return Loaded(data, _records(config, split), provenance=facts, conditions=_conditions(config))
+    return KernelData(
+        data, _records(config, split), provenance=facts, training_context=_training_context(config)
+    )
 
 
 class Fold(NamedTuple):
@@ -129,19 +131,19 @@ def _facts(split: Split, plan: FoldPlan, time: NDArray[np.int64]) -> dict[str, A
     }
 
 
-def _conditions(config: Config) -> Conditions:
+def _training_context(config: Config) -> TrainingContext:
     settings = config.model_dump()
-    return Conditions(SECONDS, ("A", "B"), 1, (), 0, 1, "close", 1, "of nothing", settings)
+    return TrainingContext(SECONDS, ("A", "B"), 1, (), 0, 1, "close", 1, "of nothing", settings)
 
 
-def vary(loaded: Loaded, config: Config) -> Loaded | None:
+def with_params(loaded: KernelData, config: Config) -> KernelData | None:
     if loaded.provenance["bars"] != config.bars:
         return None
     plan = FoldPlan(**loaded.provenance["folds"]["plan"])
     split = _divide(config.bars, plan)
     facts = loaded.provenance
-    own = _conditions(config)
-    return Loaded(loaded.data, _records(config, split), provenance=facts, conditions=own)
+    own = _training_context(config)
+    return KernelData(loaded.data, _records(config, split), provenance=facts, training_context=own)
 
 
 def timeline(p: Params, d: Data) -> NDArray[np.int64]:
@@ -197,8 +199,8 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     out[2] = float(p.symbol)
 
 
-def spec(p: Params, d: Data) -> Spec:
-    return Spec(
+def spec(p: Params, d: Data) -> EnvSpec:
+    return EnvSpec(
         observation=gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32),
         action=gymnasium.spaces.Discrete(3),
         metrics=(

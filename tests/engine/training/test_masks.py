@@ -11,7 +11,7 @@ from slipstream.training.trainer import train
 # Choosing what the mask forbids costs 1; a policy that is never told would pay.
 KERNEL = """
 from slipstream.kernels.classic.probes import *
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from gymnasium import spaces
 
 
@@ -29,7 +29,7 @@ def mask(s, p, d, out):
 
 
 def spec(p, d):
-    return Spec(spaces.Box(-1.0, 1.0, (WIDTH,), np.float32), spaces.Discrete(2))
+    return EnvSpec(spaces.Box(-1.0, 1.0, (WIDTH,), np.float32), spaces.Discrete(2))
 """
 
 

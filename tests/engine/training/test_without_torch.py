@@ -59,12 +59,12 @@ def test_images_name_the_line_that_installs_it():
         import gymnasium
         import numpy as np
         from slipstream.core.errors import ResourceError
-        from slipstream.kernels.spec import Spec
+        from slipstream.kernels.spec import EnvSpec
         from slipstream.rl.nets.policy import Policy
 
         image = gymnasium.spaces.Box(0, 255, (1, 10, 10), np.uint8)
         try:
-            Policy([Spec(image, gymnasium.spaces.Discrete(2))], [0])
+            Policy([EnvSpec(image, gymnasium.spaces.Discrete(2))], [0])
         except ResourceError as error:
             print(error)
         """

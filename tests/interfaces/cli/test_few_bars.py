@@ -59,7 +59,7 @@ def test_daily_forex_needs_a_zone_alone(tmp_path):
         load_kernel("forex").configure({k: v for k, v in env.items() if k != "name"})
     )
     assert {"train", "validation", "test"} <= set(loaded.params)
-    assert not any("gap" in note for note in loaded.notes)
+    assert not any("gap" in note for note in loaded.warnings)
 
 
 def test_too_few_bars_for_anything_are_named(tmp_path):

@@ -244,7 +244,7 @@ class Config(config.Config):
         return self
 
 
-def load(config: Config) -> kernel.Loaded:
+def load(config: Config) -> kernel.KernelData:
     """The table's shapes; nothing is read."""
     modes = config.mode if isinstance(config.mode, dict) else {config.mode: 1.0}
     others = config.opponents
@@ -268,4 +268,4 @@ def load(config: Config) -> kernel.Loaded:
         **config.reward.model_dump(),
         **seats,
     )
-    return kernel.Loaded(Data(table()), {"train": (params,)})
+    return kernel.KernelData(Data(table()), {"train": (params,)})

@@ -65,11 +65,11 @@ from slipstream.games.hockey.players import (
     rotate,
 )
 from slipstream.jit.float32 import add, div, mul, single, sub
-from slipstream.kernels.kernel import Loaded
-from slipstream.kernels.spec import Metric, Reflection, Spec
+from slipstream.kernels.kernel import KernelData
+from slipstream.kernels.spec import EnvSpec, Metric, Symmetry
 
 # What `slipstream train hockey` uses unless told otherwise: docs/hockey.md says how far it gets.
-SETTINGS = {
+DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
             "horizon": 64,
@@ -87,13 +87,13 @@ SETTINGS = {
 OPPONENTS = {"opponents": {"weak": 1.0, "strong": 3.0}}
 
 # Large, and called in three places, in four and in two.
-APART = (distance, update, solve_velocities)
+NOINLINE = (distance, update, solve_velocities)
 
 # What self-play is evaluated against: both bots, equally often.
 EVALUATION = {"opponents": {"weak": 1.0, "strong": 1.0}}
 
 
-def load(config: Config) -> Loaded:
+def load(config: Config) -> KernelData:
     """The table's shapes, and how many players act; nothing is read."""
     loaded = settings.load(config)
     alone = loaded.params["train"][0].players == 1
@@ -230,7 +230,7 @@ def shaping(p: Any, near: float, touch: float, forward: float) -> float:
     return float(p.closeness * near + p.touch * touch + p.direction * forward)
 
 
-def conclude(s: Any, p: Any, d: Any) -> None:
+def finalize_episode(s: Any, p: Any, d: Any) -> None:
     """The game as who has `seat` sees it."""
     sign = 1 - 2 * s.seat
     s.won = 1.0 if s.winner * sign > 0 else 0.0
@@ -355,31 +355,31 @@ _UPRIGHT = (1, 2, 4, 5, 7, 8, 10, 11, 13, 15)
 _UP, _TURN = 1, 2  # numbers of an action
 
 
-def reflection(p: Any) -> Reflection:
+def symmetry(p: Any) -> Symmetry:
     """The game with up and down swapped, as either player sees it."""
     if p.fineness == 0:
-        return Reflection(_UPRIGHT, action=(_UP, _TURN))
+        return Symmetry(_UPRIGHT, action=(_UP, _TURN))
     levels = p.fineness - 1
     choices = list(range(1 + 6 * levels + (1 if p.keep else 0)))
     for axis in (_UP, _TURN):
         for level in range(levels):
             back, forth = 1 + 2 * axis * levels + level, 1 + (2 * axis + 1) * levels + level
             choices[back], choices[forth] = forth, back
-    return Reflection(_UPRIGHT, choices=tuple(choices))
+    return Symmetry(_UPRIGHT, choices=tuple(choices))
 
 
-def spec(p: Any, d: Any) -> Spec:
+def spec(p: Any, d: Any) -> EnvSpec:
     """18 numbers seen and 4 in an action, 16 and 3 without keep mode; or discrete actions."""
     action: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (4 if p.keep else 3,), np.float32)
     if p.fineness > 0:
         action = spaces.Discrete(1 + 6 * (p.fineness - 1) + (1 if p.keep else 0))
-    return Spec(
+    return EnvSpec(
         observation=spaces.Box(-np.inf, np.inf, (18 if p.keep else 16,), np.float32),
         action=action,
         metrics=_LEARNER if p.players == 1 else _BOTH,
         players=p.players,
         winner=None if p.players == 1 else "winner",
-        reflection=reflection(p),
+        symmetry=symmetry(p),
         max_episode_steps=NORMAL_LIMIT + 2,  # never reached: a game ends itself one step earlier
     )
 

@@ -44,7 +44,7 @@ from slipstream.jit.reached import Reachable
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.loop import book_dtype
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 from slipstream.kernels.vector_env import Episodes, Finals, StepOut, VectorEnv, blank
 from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8
 from slipstream.rl.nets.policy import Policy
@@ -57,7 +57,7 @@ _ABOUT = (Metric("seat", "0 or 1"), Metric("opponent", "number"), Metric("snapsh
 _NO_SERIALS = np.full((1, 1), -1, np.int64)
 
 
-def seat_spec(spec: Spec) -> Spec:
+def seat_spec(spec: EnvSpec) -> EnvSpec:
     """The outside of one seat of a game of two.
 
     Raises:
@@ -470,13 +470,13 @@ class SelfPlay:
     """
 
     config: SelfPlayConfig
-    spec: Spec
+    spec: EnvSpec
     training: LineUp
     evaluation: LineUp
     pool: SnapshotPool | None = None
 
     @classmethod
-    def of(cls, config: SelfPlayConfig, name: str, spec: Spec) -> SelfPlay:
+    def of(cls, config: SelfPlayConfig, name: str, spec: EnvSpec) -> SelfPlay:
         """Finds out who is meant in a game of that short name.
 
         Raises:
@@ -487,7 +487,7 @@ class SelfPlay:
             what = "sampling: pfsp" if config.sampling == "pfsp" else "snapshot_win_rate"
             raise ConfigError(
                 f"`env.self_play.{what}` follows who won, which {name} does not say: name a metric "
-                "in its Spec, winner='...', or leave it out."
+                "in its EnvSpec, winner='...', or leave it out."
             )
         never = (config.snapshot_iterations, config.snapshot_episodes, config.snapshot_win_rate)
         if SNAPSHOTS in config.opponents and all(when is None for when in never):
@@ -542,7 +542,7 @@ class GameEnvironment(KernelEnvironment, Players):
         judge = None if self.judge is None else self.judge.with_rules(kernel, arrays)
         return replace(super().with_rules(kernel, arrays), judge=judge)
 
-    def spec_of(self, records: tuple[Any, ...]) -> Spec:
+    def spec_of(self, records: tuple[Any, ...]) -> EnvSpec:
         spec = super().spec_of(records)
         return spec if self.self_play is None else seat_spec(spec)
 
@@ -613,7 +613,7 @@ class GameEnvironment(KernelEnvironment, Players):
         if "won" not in [metric.name for metric in environment.spec.metrics]:
             raise ConfigError(
                 f"`{environment.kind.short_name}` does not say who won: name a metric in its "
-                "Spec, winner='...', above 0 where player 0 did and below 0 where player 1 did."
+                "EnvSpec, winner='...', above 0 where player 0 did and below 0 where player 1 did."
             )
         return environment
 

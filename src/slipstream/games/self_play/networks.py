@@ -20,7 +20,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
 from slipstream.jit.draws import gumbel_at, normal64_at, uniform_at
 from slipstream.jit.memory import zeros
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.experience.scaling import scale_row
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.layers import BLOCK, INPUTS, LINE, OUTPUTS, PLACE, forward
@@ -305,7 +305,7 @@ class Layers(NamedTuple):
     activations: list[str | None]
 
 
-def read_onnx(path: Path, spec: Spec) -> SeatNetworks:
+def read_onnx(path: Path, spec: EnvSpec) -> SeatNetworks:
     """The network in a file; its outputs are actions of the game itself, or one value a choice.
 
     Boxes are clipped to their bounds, of choices the one with the greatest value is taken.

@@ -23,7 +23,7 @@ from slipstream.games.self_play.networks import (
     read_onnx,
 )
 from slipstream.jit.memory import zeros
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.policy import Policy
@@ -49,7 +49,7 @@ class LineUp:
 
     @classmethod
     def of(
-        cls, where: str, opponents: Mapping[str, float], spec: Spec, game: str, drawn: bool
+        cls, where: str, opponents: Mapping[str, float], spec: EnvSpec, game: str, drawn: bool
     ) -> LineUp:
         """Finds out what the names mean; policies are read.
 
@@ -115,7 +115,7 @@ class LineUp:
         return self.names.index(RANDOM) if RANDOM in self.names else -1
 
 
-def opponent_network(name: str, spec: Spec, game: str, drawn: bool) -> SeatNetworks:
+def opponent_network(name: str, spec: EnvSpec, game: str, drawn: bool) -> SeatNetworks:
     """The network of a policy or of an ONNX file.
 
     Args:
@@ -131,7 +131,7 @@ def opponent_network(name: str, spec: Spec, game: str, drawn: bool) -> SeatNetwo
         policy = read_policy(name)
     except (ConfigError, CheckpointError) as error:
         raise ConfigError(f"The opponent {name} cannot play: {error}") from error
-    known = policy.conditions.get("environment")
+    known = policy.training_context.get("environment")
     if known is not None and known != game:
         raise ConfigError(
             f"The opponent {name} was trained on {known}, and this game is {game}: name a policy "

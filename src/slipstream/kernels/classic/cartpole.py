@@ -18,7 +18,7 @@ from slipstream.core import config
 from slipstream.core.bounds import Gravity, Magnitude, SomeBars, TimeStep
 from slipstream.core.random import uniform
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Reflection, Spec
+from slipstream.kernels.spec import EnvSpec, Symmetry
 
 
 class Config(config.Config):
@@ -62,7 +62,7 @@ STATE = np.dtype(
 
 # What `slipstream train cartpole` uses unless told otherwise: 500 within 100,000 steps; DQN within
 # 50,000.
-SETTINGS = {
+DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
             "horizon": 32,
@@ -95,7 +95,7 @@ X_LIMIT = 2.4  # m
 ANGLE_LIMIT = 12 * 2 * math.pi / 360  # rad
 
 
-def load(config: Config) -> kernel.Loaded:
+def load(config: Config) -> kernel.KernelData:
     params = Params(
         gravity=config.gravity,
         pole_mass=config.pole_mass,
@@ -105,7 +105,7 @@ def load(config: Config) -> kernel.Loaded:
         time_step=config.time_step,
         max_steps=config.max_steps,
     )
-    return kernel.Loaded(Data(np.zeros(1)), {"train": (params,)})
+    return kernel.KernelData(Data(np.zeros(1)), {"train": (params,)})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
@@ -140,11 +140,11 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     out[3] = s.spin
 
 
-def spec(p: Any, d: Any) -> Spec:
+def spec(p: Any, d: Any) -> EnvSpec:
     bound = np.array([2 * X_LIMIT, np.inf, 2 * ANGLE_LIMIT, np.inf], dtype=np.float32)
-    return Spec(
+    return EnvSpec(
         observation=spaces.Box(-bound, bound, dtype=np.float32),
         action=spaces.Discrete(2),
-        reflection=Reflection((0, 1, 2, 3), choices=(1, 0)),  # left and right
+        symmetry=Symmetry((0, 1, 2, 3), choices=(1, 0)),  # left and right
         max_episode_steps=p.max_steps,
     )

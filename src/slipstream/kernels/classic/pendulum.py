@@ -18,7 +18,7 @@ from slipstream.core import config
 from slipstream.core.bounds import Gravity, Magnitude, SomeBars, TimeStep
 from slipstream.core.random import uniform
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Reflection, Spec
+from slipstream.kernels.spec import EnvSpec, Symmetry
 
 
 class Config(config.Config):
@@ -49,7 +49,7 @@ STATE = np.dtype([("key", "u8"), ("counter", "u8"), ("angle", "f8"), ("speed", "
 
 # What `slipstream train pendulum` uses unless told otherwise: PPO has about -160 after 500,000
 # steps.
-SETTINGS = {
+DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
             "horizon": 256,
@@ -75,8 +75,8 @@ SETTINGS = {
 }
 
 
-def load(config: Config) -> kernel.Loaded:
-    return kernel.Loaded(Data(np.zeros(1)), {"train": (Params(**config.model_dump()),)})
+def load(config: Config) -> kernel.KernelData:
+    return kernel.KernelData(Data(np.zeros(1)), {"train": (Params(**config.model_dump()),)})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
@@ -104,11 +104,11 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
     out[2] = s.speed
 
 
-def spec(p: Any, d: Any) -> Spec:
+def spec(p: Any, d: Any) -> EnvSpec:
     bound = np.array([1.0, 1.0, p.max_speed], dtype=np.float32)
-    return Spec(
+    return EnvSpec(
         observation=spaces.Box(-bound, bound, dtype=np.float32),
         action=spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32),
-        reflection=Reflection((1, 2), action=(0,)),  # clockwise and not
+        symmetry=Symmetry((1, 2), action=(0,)),  # clockwise and not
         max_episode_steps=p.max_steps,
     )

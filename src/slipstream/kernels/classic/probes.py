@@ -25,7 +25,7 @@ from pydantic import Field
 from slipstream.core import config
 from slipstream.core.random import uniform
 from slipstream.kernels import kernel
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 
 ONE, OBSERVED, DELAYED, ACTION, MATCHED, ENDLESS, SWITCHES, TARGET = range(8)
 NAMES = ("one", "observed", "delayed", "action", "matched", "endless", "switches", "target")
@@ -54,9 +54,9 @@ STATE = np.dtype(
 )
 
 
-def load(config: Config) -> kernel.Loaded:
+def load(config: Config) -> kernel.KernelData:
     params = Params(NAMES.index(config.probe), config.max_steps)
-    return kernel.Loaded(Data(np.zeros(1)), {"train": (params,)})
+    return kernel.KernelData(Data(np.zeros(1)), {"train": (params,)})
 
 
 def reset(s: Any, p: Any, d: Any) -> None:
@@ -100,13 +100,13 @@ def observe(s: Any, p: Any, d: Any, out: Any) -> None:
         out[i] = s.seen[i]
 
 
-def spec(p: Any, d: Any) -> Spec:
+def spec(p: Any, d: Any) -> EnvSpec:
     action: spaces.Space[Any] = spaces.Discrete(2)
     if p.probe == SWITCHES:
         action = spaces.MultiDiscrete([2] * WIDTH)
     if p.probe == TARGET:
         action = spaces.Box(-1.0, 1.0, (1,), np.float32)
-    return Spec(
+    return EnvSpec(
         observation=spaces.Box(-1.0, 1.0, (WIDTH,), np.float32),
         action=action,
         metrics=(Metric("score", "reward of the last step"),),

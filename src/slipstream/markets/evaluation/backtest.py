@@ -21,10 +21,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.kernel import Kernel, Loaded
+from slipstream.kernels.kernel import Kernel, KernelData
 from slipstream.kernels.spec import MarketSpec
+from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.evaluation.oracle import best_plan, best_weights
-from slipstream.markets.market_pass import PortfolioPass
 from slipstream.report import inputs
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest
 from slipstream.report.statistics import Floats
@@ -85,13 +85,13 @@ class Passes:
     """The continuous passes of one split through a market kernel, one per record.
 
     Attributes:
-        kernel, loaded: the rules and their data; the kernel declares `market_pass`.
+        kernel, loaded: the rules and their data; the kernel declares `backtest_spec`.
         split: whose records are passed through.
         backend: how the copies are stepped.
     """
 
     kernel: Kernel
-    loaded: Loaded
+    loaded: KernelData
     split: str
     backend: str = "compiled"
 
@@ -153,7 +153,7 @@ class Passes:
     @cached_property
     def declared(self) -> tuple[Any, ...]:
         """What the kernel says of each pass."""
-        declared = self.kernel.hook("market_pass")
+        declared = self.kernel.hook("backtest_spec")
         return tuple(declared(p, self.data) for p in self.params)
 
     @property
@@ -393,7 +393,7 @@ class PortfolioPasses(Passes):
     """One pass for each stretch of bars without a hole, one after the other, never at once.
 
     Attributes:
-        kernel, loaded: the rules and their data; the kernel declares a `PortfolioPass`.
+        kernel, loaded: the rules and their data; the kernel declares a `PortfolioBacktestSpec`.
         split: whose records are passed through.
         backend: how the copies are stepped.
     """
@@ -582,24 +582,24 @@ class PortfolioPasses(Passes):
 
 @dataclass(frozen=True)
 class MarketBacktest(Backtest):
-    """A market whose kernel declares a `market_pass`.
+    """A market whose kernel declares a `backtest_spec`.
 
     Attributes:
         kernel, loaded: the rules and their data.
     """
 
     kernel: Kernel
-    loaded: Loaded
+    loaded: KernelData
 
     @classmethod
     def of(cls, environment: Environment) -> Self | None:
         rules = environment.part(KernelEnvironment)
-        if rules is None or rules.spec.market is None or rules.kernel.hook("market_pass") is None:
+        if rules is None or rules.spec.market is None or rules.kernel.hook("backtest_spec") is None:
             return None
         return cls(rules.kernel, rules.loaded)
 
     def of_split(self, split: str, backend: str = "compiled") -> Passes:
-        record, declares = self.loaded.params[split][0], self.kernel.hook("market_pass")
-        several = isinstance(declares(record, self.loaded.data), PortfolioPass)
+        record, declares = self.loaded.params[split][0], self.kernel.hook("backtest_spec")
+        several = isinstance(declares(record, self.loaded.data), PortfolioBacktestSpec)
         kind = PortfolioPasses if several else Passes
         return kind(self.kernel, self.loaded, split, backend)

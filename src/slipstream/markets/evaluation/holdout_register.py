@@ -33,7 +33,7 @@ from slipstream.core.storage.database import (
 from slipstream.core.storage.register import state_folder
 from slipstream.core.text import as_utf8, date_text
 from slipstream.core.timeline import DAY, HOLDOUT, DayRoll, day_closes, day_number
-from slipstream.markets.market_pass import SymbolPass
+from slipstream.markets.backtest_spec import SymbolBacktestSpec
 from slipstream.markets.synthetic import is_planted
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import Timeline
@@ -442,7 +442,7 @@ def price_series(
     if "folder" in data and not data.get("files") and is_planted(data["folder"]):
         return []
     kernel, loaded = timeline.kernel, timeline.loaded
-    declared = kernel.hook("market_pass")
+    declared = kernel.hook("backtest_spec")
     found: dict[tuple[Any, ...], list[tuple[Array, ...]]] = {}
     step = HOUR
     for record in loaded.params[split]:
@@ -456,7 +456,7 @@ def price_series(
             logs = _stand_in(loaded.data, day_number(ends, roll))[:, None]
         else:
             one = declared(record, loaded.data)
-            rows = slice(one.history if isinstance(one, SymbolPass) else 0, one.last + 1)
+            rows = slice(one.history if isinstance(one, SymbolBacktestSpec) else 0, one.last + 1)
             ends = one.time[rows] + market.bar_seconds - 1
             closes = one.close.reshape(len(one.close), -1)[rows]
             logs = np.log(np.where(closes > 0.0, closes, np.nan))  # 0: not listed

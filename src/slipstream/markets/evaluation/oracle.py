@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.markets.market_pass import PortfolioPass
+from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.report.statistics import Floats
 
 _FIRST_PRUNE = 192
@@ -155,7 +155,7 @@ def _positions(
     return positions
 
 
-def best_weights(one: PortfolioPass) -> Hindsight:
+def best_weights(one: PortfolioBacktestSpec) -> Hindsight:
     """Weights [n, A + 1], one row a decision, by dynamic programming over the assets and cash."""
     rows = slice(one.first + 1, one.last + 1)
     close, opened, half = one.close[rows], one.opened[rows], one.half_spread[rows]

@@ -109,7 +109,7 @@ def account(
 
     Args:
         tracks: one continuous pass per symbol; the trace has `bar`, `equity`, `exposure`.
-        market: the kernel's `Spec.market`.
+        market: the kernel's `EnvSpec.market`.
         time: UTC seconds of every row of `Data.bars`.
         clock: marks at these times, as in another account's `time`; by default at the tracks' own.
     """
@@ -154,7 +154,7 @@ def chained(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> Account:
 
     Args:
         tracks: in the order of time; the trace has `bar`, `equity` and `exposure`.
-        market: the kernel's `Spec.market`.
+        market: the kernel's `EnvSpec.market`.
         time: UTC seconds of every row of the data.
     """
     first = int(bars(tracks[0])[0])

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.jit.memory import prefetch, prefetch_record
-from slipstream.kernels.spec import MarketSpec, Metric, Spec
+from slipstream.jit.memory import prefetch_element, prefetch_record
+from slipstream.kernels.spec import EnvSpec, MarketSpec, Metric
+from slipstream.markets.backtest_spec import SymbolBacktestSpec
 from slipstream.markets.forex.config import Config
-from slipstream.markets.forex.load import load, load_folds, load_window, timeline, vary
+from slipstream.markets.forex.load import load, load_folds, load_window, timeline, with_params
 from slipstream.markets.forex.record import (
     ATR,
     ATR_MULTIPLES,
@@ -48,7 +49,6 @@ from slipstream.markets.forex.record import (
     Data,
     Params,
 )
-from slipstream.markets.market_pass import SymbolPass
 from slipstream.markets.shared_rules import (
     begin,
     conclude_score,
@@ -63,7 +63,7 @@ from slipstream.markets.shared_rules import (
 # Chosen on planted markets with and without an edge (docs/rules.md, section 14): wide layers, many
 # updates and long sight fit the noise of 60,000 bars, and trade on it. The table is in
 # docs/agents.md.
-SETTINGS = {
+DEFAULT_HYPERPARAMS = {
     "dqn": {
         "agent": {
             "widths": [16, 16],
@@ -90,17 +90,17 @@ def reset(s: Any, p: Any, d: Any) -> None:
     s.sharpe_b = d.constants[s.segment, VARIANCE]
 
 
-def ahead(s: Any, p: Any, d: Any) -> None:
+def prefetch(s: Any, p: Any, d: Any) -> None:
     """Asks for the next bar and what is observed there: copies stand at bars far apart.
 
     Measured with 2,048 copies a thread: 90 ns a step instead of 105 on 100,000 bars, nothing on
     6,000, which stay in the cache.
     """
     row = s.bar + 1
-    prefetch(d.bars, row, 0)
+    prefetch_element(d.bars, row, 0)
     prefetch_record(d.calendar, row, 0)
     for k in range(0, p.lookback * (p.num_features + CLOCK), 16):  # numbers of a cache line
-        prefetch(d.features, row + 1 - p.lookback, k)
+        prefetch_element(d.features, row + 1 - p.lookback, k)
 
 
 # Long: what happens in a bar, in the order in which it happens, stands in one place.
@@ -194,7 +194,7 @@ def _pay_swap(s: Any, p: Any, close: float, rate: float, nights: int) -> None:
     s.costs -= credit
 
 
-def conclude(s: Any, p: Any, d: Any) -> None:
+def finalize_episode(s: Any, p: Any, d: Any) -> None:
     """Figures of the whole episode; deviation with ddof 1."""
     variance = conclude_score(s, p)
     if variance > 0.0:
@@ -306,7 +306,7 @@ _METRICS = (
 )
 
 
-def spec(p: Params, d: Data) -> Spec:
+def spec(p: Params, d: Data) -> EnvSpec:
     """Spaces, metrics and what reports need; feature columns come with their training moments."""
     bounded = CLOCK + (3 if p.discrete else 1)
     running = [np.nan] * (4 if p.reward == DIFFERENTIAL_SHARPE else 2)
@@ -317,7 +317,7 @@ def spec(p: Params, d: Data) -> Spec:
         [np.tile(d.feature_std[p.scale], p.lookback), np.ones(bounded), running]
     )
     action = spaces.Discrete(3) if p.discrete else spaces.Box(-1.0, 1.0, (1,), np.float32)
-    return Spec(
+    return EnvSpec(
         observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
         action=action,
         metrics=_METRICS,
@@ -347,7 +347,7 @@ _NO_RULES: dict[str, Any] = {
 }
 
 
-def market_pass(p: Params, d: Data) -> SymbolPass:
+def backtest_spec(p: Params, d: Data) -> SymbolBacktestSpec:
     """What the pass of an evaluation record could trade at, and what that costs."""
     start, stop = d.segments[p.first_segment]
     first, last, bars = int(start), int(stop) - 1, d.bars
@@ -362,7 +362,7 @@ def market_pass(p: Params, d: Data) -> SymbolPass:
     half = 0.5 * np.append(bars[rows, SPREAD], bars[last, SPREAD])
     pip = float(d.constants[p.first_segment, PIP])
     mine = d.segment_symbol == d.segment_symbol[p.first_segment]
-    return SymbolPass(
+    return SymbolBacktestSpec(
         first=first,
         last=last,
         time=d.time,

@@ -30,8 +30,8 @@ from slipstream.core.timeline import (
     local_time,
     train_split,
 )
-from slipstream.kernels.kernel import Loaded
-from slipstream.kernels.spec import Conditions
+from slipstream.kernels.kernel import KernelData
+from slipstream.kernels.spec import TrainingContext
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.calendar import (
     FRIDAY,
@@ -83,7 +83,7 @@ _READ = ("data", "features", "lookback", "account_currency", "return_variance")
 _CLOCK = ("flat_at", "flat_on_friday", "fill")
 
 
-def load(config: Config) -> Loaded:
+def load(config: Config) -> KernelData:
     """Loads prices, computes features and deals out windows.
 
     Splits: `train` starts at random within the training window; `train_window`, `validation` and
@@ -104,7 +104,7 @@ def load_window(
     market: Market | None = None,
     data: str | Path | None = None,
     symbols: Sequence[str] | None = None,
-) -> Loaded:
+) -> KernelData:
     """Everything between two moments (UTC seconds, half open) as one window, split `window`.
 
     For scoring a policy on other bars than it was trained on; `config.split` is not used. Prices
@@ -130,7 +130,7 @@ def load_window(
 
 def _windows(
     market: Market, tables: list[SymbolTable], times: Times, config: Config, warm_up: int
-) -> Loaded:
+) -> KernelData:
     """Cuts windows out of all symbols."""
     offsets = _offsets(tables)
     layout = Segments()
@@ -186,7 +186,7 @@ class _Symbol(NamedTuple):
         return self.offset + low, self.offset + max(low, high)
 
 
-def load_folds(config: Config, plan: FoldPlan) -> Loaded:
+def load_folds(config: Config, plan: FoldPlan) -> KernelData:
     """Loads prices and computes features once, and deals out the folds of `plan`.
 
     Groups are equal bar counts of the union of all symbols' bars, cut at the same moments for
@@ -232,7 +232,7 @@ def _assemble(
     warm_up: int,
     notes: Iterable[str],
     facts: Mapping[str, Any] | None = None,
-) -> Loaded:
+) -> KernelData:
     """Lays symbols end to end.
 
     Costs and moves in the facts are those of the bars that are trained on: of folds those are the
@@ -255,7 +255,7 @@ def _assemble(
     converting = [sentence for table in tables for sentence in table.rates.accepted]
     whole = train_split(DEVELOPMENT)
     rows = [row for group in picked[whole if whole in picked else "train"] for row in group]
-    return Loaded(
+    return KernelData(
         data,
         records_of(config, data, picked, market.bar_seconds, days),
         (
@@ -278,11 +278,11 @@ def _assemble(
             "carried": {"return_variance": _variances(data, rows)},
             **(facts or {}),
         },
-        conditions=_conditions(config, market, warm_up),
+        training_context=_training_context(config, market, warm_up),
     )
 
 
-def vary(loaded: Loaded, config: Config) -> Loaded | None:
+def with_params(loaded: KernelData, config: Config) -> KernelData | None:
     """What `load_folds` would give for another config, without reading the data again.
 
     None where the config needs other arrays: other data, features, lookback or currency.
@@ -304,22 +304,22 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
         data = data._replace(calendar=np.concatenate(bits))
         data.calendar.flags.writeable = False
     bars = _bars_in(data, facts["bars"], folds["development"])
-    kept = len(loaded.notes) - len(_setting_notes(before, bars))
+    kept = len(loaded.warnings) - len(_setting_notes(before, bars))
     picked = {
         split: _picked(records, data)
         for split, records in loaded.params.items()
         if split != "train"
     }
-    return Loaded(
+    return KernelData(
         data,
         records_of(config, data, picked, facts["bar_seconds"], days),
-        (*loaded.notes[:kept], *_setting_notes(config, bars)),
+        (*loaded.warnings[:kept], *_setting_notes(config, bars)),
         {
             **facts,
             "round_trip": _round_trips(config, bars),
             "settings": config.model_dump(mode="json"),
         },
-        conditions=loaded.conditions and _with_settings(loaded.conditions, config),
+        training_context=loaded.training_context and with_settings(loaded.training_context, config),
     )
 
 
@@ -534,9 +534,9 @@ def _bar_moves(tables: list[SymbolTable], window: list[int], bar_seconds: int) -
     return moves
 
 
-def _conditions(config: Config, market: Market, warm_up: int) -> Conditions:
+def _training_context(config: Config, market: Market, warm_up: int) -> TrainingContext:
     """What a policy that is trained on these prices takes along; `warm_up` bars of all columns."""
-    blank = Conditions(
+    blank = TrainingContext(
         bar_seconds=market.bar_seconds,
         symbols=market.symbols,
         symbols_at_once=1,
@@ -547,14 +547,14 @@ def _conditions(config: Config, market: Market, warm_up: int) -> Conditions:
         decide_every=1,
         data_sha256=market.hash,
     )
-    return _with_settings(blank, config)
+    return with_settings(blank, config)
 
 
-def _with_settings(conditions: Conditions, config: Config) -> Conditions:
+def with_settings(training_context: TrainingContext, config: Config) -> TrainingContext:
     """The same prices under other settings that need no other arrays."""
     own = {"data", "split", "features", "lookback", "fill"}
     settings = config.model_dump(mode="json", exclude=own)
-    return replace(conditions, fill=config.fill, settings=settings)
+    return replace(training_context, fill=config.fill, settings=settings)
 
 
 _ATR_FEATURE = "atr_14"  # what `record.ATR` is filled with

@@ -220,7 +220,7 @@ class PaperAccount:
         if self._replay is None:
             return None
         told, every = {name for one in new for name in one.bars}, self.shape.symbols
-        one_each = self.policy.policy.conditions["symbols_at_once"] == 1
+        one_each = self.policy.policy.training_context["symbols_at_once"] == 1
         traded = [name for name in every if name in told] if one_each else every
         if not traded:
             return []

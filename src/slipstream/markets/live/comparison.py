@@ -11,11 +11,11 @@ import numpy as np
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.storage.files import plain, write_json
+from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.data.bars import IntArray
 from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.journal import Decision, Intent, Journal, Traded
-from slipstream.markets.market_pass import PortfolioPass
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.runs.policies import DeployedPolicy
 from slipstream.training.track import Track
@@ -102,7 +102,7 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
         decided = [journal.rows(track.name) for track in tracks]
         intents, traded = journal.intents(), journal.traded()
         odd = {*journal.names()} ^ {track.name for track in tracks}
-    odd |= {one.symbol for one in intents} - {*environment.conditions["symbols"]}
+    odd |= {one.symbol for one in intents} - {*environment.training_context["symbols"]}
     if odd or (traded and policy.config.env_name != "portfolio"):
         what = (
             f"other passes or symbols, {min(odd)}" if odd else "orders of a policy without a broker"
@@ -159,9 +159,9 @@ def _executed(
     environment: KernelEnvironment, intents: Sequence[Intent], bars: Sequence[Traded]
 ) -> Execution:
     """How the broker did: its fills beside those of the rules, its equity beside theirs."""
-    declared = environment.kernel.hook("market_pass")
+    declared = environment.kernel.hook("backtest_spec")
     own = declared(environment.records("window")[0], environment.loaded.data)
-    assert isinstance(own, PortfolioPass)
+    assert isinstance(own, PortfolioBacktestSpec)
     paid, assumed, value = 0.0, 0.0, 0.0
     for one in intents:
         row = int(np.searchsorted(own.time, one.time, "right"))  # orders fill on the next bar

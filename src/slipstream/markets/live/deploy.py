@@ -79,7 +79,7 @@ def deploy(
     tensors, facts = _source(path, trust)
     section = facts["run"]["env"]
     data = section.get("data")
-    if not isinstance(data, Mapping) or "features" not in facts["policy"]["conditions"]:
+    if not isinstance(data, Mapping) or "features" not in facts["policy"]["training_context"]:
         raise ConfigError(
             f"{path} was trained on {section.get('name')}, which reads no price files or declares "
             "no features: only a policy of forex, portfolio or another market that declares both "
@@ -153,7 +153,7 @@ def _bars(
 
 def _shape(environment: Environment, data: Mapping[str, Any]) -> tuple[Shape, list[Bars]]:
     """Return what inference found, to be frozen, and the bars of all its symbols."""
-    known, facts = environment.conditions, environment.provenance
+    known, facts = environment.training_context, environment.provenance
     symbols = tuple(known["symbols"])
     pairs = (facts.get("converted_by") or {}).values()
     converting = sorted({pair for pair in pairs if pair is not None and pair not in symbols})
@@ -313,7 +313,7 @@ def equal_cuts(
     The whole is a stretch of bars with the warm-up before it. Action and equity of every bar
     are compared bit for bit.
     """
-    known = deployed.policy.conditions
+    known = deployed.policy.training_context
     memory = int(known["warm_up_bars"]) + int(known["lookback"]) + 2
     times = np.unique(np.concatenate([one.time for one in bars[: len(shape.symbols)]]))
     last = len(times) - 2

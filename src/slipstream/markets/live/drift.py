@@ -200,14 +200,14 @@ def _seen(environment: KernelEnvironment) -> Iterator[NDArray[np.float64]]:
 
 def _features(environment: KernelEnvironment, first: int, end: int) -> NDArray[np.float64]:
     """What decisions on rows [first, end) see: float64 [rows, features], the look-back's too."""
-    begin, columns = first + 1 - environment.conditions["lookback"], len(_names(environment))
+    begin, columns = first + 1 - environment.training_context["lookback"], len(_names(environment))
     found: NDArray[np.float64] = environment.loaded.data.features[begin:end, :columns]
     return found.astype(np.float64)
 
 
 def _names(environment: KernelEnvironment) -> list[str]:
     """Of the features of one bar, in order."""
-    known = environment.conditions
+    known = environment.training_context
     features = [str(one["name"]) for one in known["features"]]
     symbols = known["symbols"] if known["symbols_at_once"] > 1 else ("",)
     return [f"{symbol} {feature}".strip() for symbol in symbols for feature in features]

@@ -106,7 +106,7 @@ class PriceReplay:
         with self._streams.used(continues=False):
             environment = self._load(market, start)
         check_fit(policy.policy, environment)
-        self.memory = sum(environment.conditions[key] for key in ("warm_up_bars", "lookback"))
+        self.memory = sum(environment.training_context[key] for key in ("warm_up_bars", "lookback"))
         self._environment, self._rows = _with_room(environment, room)
         self._names = names = _names(environment)
         backend = policy.config.training.chosen_backend

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.jit.memory import prefetch
-from slipstream.kernels.spec import Metric, Spec
-from slipstream.markets.market_pass import PortfolioPass
+from slipstream.jit.memory import prefetch_element
+from slipstream.kernels.spec import EnvSpec, Metric
+from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.portfolio.config import Config
-from slipstream.markets.portfolio.load import load, load_folds, load_window, timeline, vary
+from slipstream.markets.portfolio.load import load, load_folds, load_window, timeline, with_params
 from slipstream.markets.portfolio.orders import (
     book_step,
     fee_rate,
@@ -50,7 +50,7 @@ from slipstream.markets.shared_rules import (
 # Chosen on two kinds of planted markets, regimes of 288 bars and edges of one bar: the table of
 # docs/portfolio.md. What decides is how far an advantage looks ahead: rewards of later bars are
 # noise to an edge of one bar, and a longer regime pays at once too.
-SETTINGS = {
+DEFAULT_HYPERPARAMS = {
     "ppo": {
         "agent": {
             "horizon": 256,
@@ -91,16 +91,16 @@ def reset(s: Any, p: Any, d: Any) -> None:
         start_volumes(s, p, d, s.bar + 1)
 
 
-def ahead(s: Any, p: Any, d: Any) -> None:
+def prefetch(s: Any, p: Any, d: Any) -> None:
     """Asks for the next bar: copies stand at bars far apart, and each one's comes from memory.
 
     Measured with 4,096 copies: the step waited longer for it than it calculated.
     """
     row = s.bar + 1
     for k in range(0, 3 * len(s.units), 8):  # numbers of a cache line
-        prefetch(d.prices, row, k)
+        prefetch_element(d.prices, row, k)
     for k in range(0, p.num_features, 16):
-        prefetch(d.features, row, k)
+        prefetch_element(d.features, row, k)
 
 
 def _buy_free_benchmark(s: Any, p: Any, d: Any, row: int) -> None:
@@ -233,7 +233,7 @@ def _liquidate(s: Any, p: Any, d: Any, row: int, fee: float) -> None:
     s.equity = s.cash
 
 
-def conclude(s: Any, p: Any, d: Any) -> None:
+def finalize_episode(s: Any, p: Any, d: Any) -> None:
     """Figures of the whole episode; deviation with ddof 1."""
     s.benchmark_return = s.benchmark / p.initial_equity - 1.0
     variance = conclude_score(s, p)
@@ -397,7 +397,7 @@ _METRICS = (
 )
 
 
-def spec(p: Params, d: Data) -> Spec:
+def spec(p: Params, d: Data) -> EnvSpec:
     """Spaces, metrics and what reports need; feature columns come with their training moments."""
     mean = np.tile(d.feature_mean[p.scale], p.lookback)
     deviation = np.tile(d.feature_std[p.scale], p.lookback)
@@ -411,7 +411,7 @@ def spec(p: Params, d: Data) -> Spec:
     mean = np.concatenate([mean, np.zeros(more)])
     deviation = np.concatenate([deviation, np.ones(more)])
     actions = p.assets if p.unit_orders else p.assets + 1
-    return Spec(
+    return EnvSpec(
         observation=spaces.Box(-np.inf, np.inf, mean.shape, np.float32),
         action=spaces.Box(-1.0, 1.0, (actions,), np.float32),
         metrics=_METRICS,
@@ -436,7 +436,7 @@ _NO_RULES: dict[str, Any] = {
 }
 
 
-def market_pass(p: Params, d: Data) -> PortfolioPass:
+def backtest_spec(p: Params, d: Data) -> PortfolioBacktestSpec:
     """What the pass of an evaluation record could trade at, and what that costs."""
     start, stop = d.segments[p.first_segment]
     first, last, n = int(start), int(stop) - 1 - p.early_end, p.assets
@@ -446,7 +446,7 @@ def market_pass(p: Params, d: Data) -> PortfolioPass:
     flat = np.zeros(n + (not p.unit_orders), np.float32)
     if not (p.unit_orders or p.action_map == CHANGE):
         flat[:], flat[-1] = -1.0, 1.0
-    return PortfolioPass(
+    return PortfolioBacktestSpec(
         names=names_of(d),
         first=first,
         last=last,

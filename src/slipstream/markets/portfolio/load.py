@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.timeline import DEVELOPMENT, EVERYTHING, FoldPlan, train_split
-from slipstream.kernels.kernel import Loaded
-from slipstream.kernels.spec import Conditions
+from slipstream.kernels.kernel import KernelData
+from slipstream.kernels.spec import TrainingContext
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.market import Market
 from slipstream.markets.data.panel import Panel, load_panel, panel_of
@@ -39,7 +39,7 @@ from slipstream.markets.shared_rules import (
 _READ = ("data", "universe", "features", "lookback")
 
 
-def load(config: Config) -> Loaded:
+def load(config: Config) -> KernelData:
     """Loads prices, computes features and deals out windows of `config.split`.
 
     Splits: `train` starts at random within the training window; `train_window`, `validation` and
@@ -71,7 +71,7 @@ def load_window(
     market: Market | None = None,
     data: str | Path | None = None,
     symbols: Sequence[str] | None = None,
-) -> Loaded:
+) -> KernelData:
     """Everything between two moments (UTC seconds, half open) as one window, split `window`.
 
     For scoring a policy on other bars than it was trained on; `config.split` is not used. Prices
@@ -93,7 +93,7 @@ def load_window(
     return _assemble(table, rows, {"train": window, "window": window}, config)
 
 
-def load_folds(config: Config, plan: FoldPlan) -> Loaded:
+def load_folds(config: Config, plan: FoldPlan) -> KernelData:
     """Loads prices and computes features once, and deals out the folds of `plan`.
 
     Splits: `foldI/train`, `development/train` (everything before the hold-out) and
@@ -110,7 +110,7 @@ def load_folds(config: Config, plan: FoldPlan) -> Loaded:
     return _assemble(table, rows, split.ranges(), config, folds)
 
 
-def vary(loaded: Loaded, config: Config) -> Loaded | None:
+def with_params(loaded: KernelData, config: Config) -> KernelData | None:
     """What loading with another config would give, without reading the data again.
 
     None where the config needs other arrays: other data, features, lookback, lots, fee tiers or
@@ -137,18 +137,18 @@ def vary(loaded: Loaded, config: Config) -> Loaded | None:
         make_folds(folds["bars"], FoldPlan(**folds["plan"]), folds["embargo_bars"], min_train=least)
     days = calendar(facts["kind"], facts["bar_seconds"])
     spreads = {name: trip["spread_bp"] for name, trip in facts["round_trip"].items()}
-    kept = len(loaded.notes) - len(notes_of(before, facts["bar_seconds"]))
-    return Loaded(
+    kept = len(loaded.warnings) - len(notes_of(before, facts["bar_seconds"]))
+    return KernelData(
         data,
         records_of(config, data, facts["segments"], facts["bar_seconds"], days),
-        (*loaded.notes[:kept], *notes_of(config, facts["bar_seconds"])),
+        (*loaded.warnings[:kept], *notes_of(config, facts["bar_seconds"])),
         {
             **facts,
             "round_trip": round_trips(config, spreads),
             "settings": config.model_dump(mode="json"),
         },
         loaded.state,
-        loaded.conditions and varied_conditions(loaded.conditions, config),
+        loaded.training_context and with_settings(loaded.training_context, config),
     )
 
 
@@ -206,7 +206,7 @@ def _assemble(
     parts: dict[str, tuple[Range, ...]],
     config: Config,
     folds: dict[str, Any] | None = None,
-) -> Loaded:
+) -> KernelData:
     """Lays out the arrays for ranges of usable rows; `folds` are facts about a study's."""
     panel = table.panel
     layout, picked = Segments(), {}
@@ -250,13 +250,13 @@ def _assemble(
         "settings": config.model_dump(mode="json"),
         **facts,
     }
-    return Loaded(
+    return KernelData(
         data,
         records_of(config, data, picked, panel.bar_seconds, days),
         (*panel.notes, *table.features.notes, *notes_of(config, panel.bar_seconds)),
         provenance,
         state_dtype(len(panel.symbols)),
-        conditions_of(config, table),
+        training_context(config, table),
     )
 
 
@@ -424,10 +424,10 @@ def round_trips(config: Config, spread_bp: Mapping[str, float]) -> dict[str, Any
     }
 
 
-def conditions_of(config: Config, table: PanelTable) -> Conditions:
+def training_context(config: Config, table: PanelTable) -> TrainingContext:
     """What a policy that is trained on these prices takes along."""
     panel, features = table.panel, table.features
-    blank = Conditions(
+    blank = TrainingContext(
         bar_seconds=panel.bar_seconds,
         symbols=tuple(panel.symbols),
         symbols_at_once=len(panel.symbols),
@@ -438,14 +438,14 @@ def conditions_of(config: Config, table: PanelTable) -> Conditions:
         decide_every=config.decide_every,
         data_sha256=panel.hash,
     )
-    return varied_conditions(blank, config)
+    return with_settings(blank, config)
 
 
-def varied_conditions(conditions: Conditions, config: Config) -> Conditions:
+def with_settings(training_context: TrainingContext, config: Config) -> TrainingContext:
     """The same prices under other settings that need no other arrays."""
     own = {"data", "split", "features", "lookback", "decide_every"}
     return replace(
-        conditions,
+        training_context,
         fill="next_close" if config.orders == "units" else "next_open",
         decide_every=config.decide_every,
         settings=config.model_dump(mode="json", exclude=own),

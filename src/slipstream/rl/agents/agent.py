@@ -24,7 +24,7 @@ from slipstream.core.errors import ConfigError
 if TYPE_CHECKING:
     from slipstream.jit.gate import RunTasks
     from slipstream.kernels.fused import Acting
-    from slipstream.kernels.spec import Spec
+    from slipstream.kernels.spec import EnvSpec
     from slipstream.rl.experience.replay.plan import ReplayPlan
     from slipstream.rl.experience.replay.replay import Replay
     from slipstream.rl.experience.rollout import Rollout
@@ -123,14 +123,14 @@ class AgentConfig(MemberConfig):
         """Rows that a member learns from in one update."""
 
     @abstractmethod
-    def weight_bytes(self, spec: Spec) -> int:
+    def weight_bytes(self, spec: EnvSpec) -> int:
         """Bytes of one member's networks; what acting costs is in proportion to it."""
 
     @abstractmethod
-    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+    def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
         """Memory that M members and their experience need, apart from what `replay` says."""
 
-    def state_bytes(self, spec: Spec) -> int:
+    def state_bytes(self, spec: EnvSpec) -> int:
         """Bytes of one member's networks in its state: weights, moments and targets."""
         return self.bytes(spec, 1, 1)
 
@@ -141,7 +141,7 @@ class AgentConfig(MemberConfig):
         """What is kept of each member, and when it learns from it; None: it wants rollouts."""
         return None
 
-    def check_spaces(self, spec: Spec) -> None:
+    def check_spaces(self, spec: EnvSpec) -> None:
         """Refuses an environment that the agent cannot act in.
 
         Raises:
@@ -218,7 +218,7 @@ class Agent(ABC):
 
     @abstractmethod
     def __init__(
-        self, config: Any, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
+        self, config: Any, specs: EnvSpec | Sequence[EnvSpec], seeds: Sequence[int], num_envs: int
     ) -> None:
         """config: a `Config`; specs: the environment's, or [M]; seeds: [M]; num_envs: N."""
 

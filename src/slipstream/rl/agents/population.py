@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.storage.checkpoint import below
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import Agent
 from slipstream.rl.experience.rollout import Rollout
 from slipstream.rl.experience.scaling import RewardScale
@@ -23,7 +23,7 @@ class PopulationAgent(Agent):
 
     Args:
         config: its per-member lists have length M.
-        specs: the environment's Spec, or one per member (they may differ in fixed scales).
+        specs: the environment's EnvSpec, or one per member (they may differ in fixed scales).
         seeds: [M].
         num_envs: N, environments per member.
         parts: gradient buffers of the policy.
@@ -45,13 +45,13 @@ class PopulationAgent(Agent):
     def __init__(
         self,
         config: Any,
-        specs: Spec | Sequence[Spec],
+        specs: EnvSpec | Sequence[EnvSpec],
         seeds: Sequence[int],
         num_envs: int,
         parts: int = 1,
         **network: Any,
     ) -> None:
-        specs = [specs] * len(seeds) if isinstance(specs, Spec) else list(specs)
+        specs = [specs] * len(seeds) if isinstance(specs, EnvSpec) else list(specs)
         config.check_spaces(specs[0])
         self.seeds = np.asarray([int(seed) % 2**64 for seed in seeds], np.uint64)
         self.config, self.members, self.num_envs = config, len(self.seeds), num_envs

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.kernels.fused import RolloutRows
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals, StepOut
 
 
@@ -37,7 +37,7 @@ class Rollout:
     """
 
     def __init__(
-        self, spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0
+        self, spec: EnvSpec, horizon: int, members: int, num_envs: int, mask_width: int = 0
     ) -> None:
         self.horizon, self.members, self.num_envs = horizon, members, num_envs
         t, e = horizon, members * num_envs
@@ -92,7 +92,7 @@ class Rollout:
 
 
 def rollout_bytes(
-    spec: Spec, horizon: int, members: int, num_envs: int, mask_width: int = 0
+    spec: EnvSpec, horizon: int, members: int, num_envs: int, mask_width: int = 0
 ) -> int:
     """Bytes that a `Rollout` of this size allocates (final observations apart)."""
     e = members * num_envs

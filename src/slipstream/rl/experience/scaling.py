@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.compiled_loops import Loops, b1, f4, f8
 from slipstream.rl.experience.rollout import Rollout
 
@@ -182,8 +182,8 @@ class RunningMoments:
 class ObservationScale:
     """(x - mean) / std per member and column, clipped to +-10 if the column is normalised.
 
-    Columns that the environment knows beforehand (`Spec.fixed_mean`, not NaN) keep that scale. The
-    others use the statistics of the rollouts seen so far. If `running` is false, the network
+    Columns that the environment knows beforehand (`EnvSpec.fixed_mean`, not NaN) keep that scale.
+    The others use the statistics of the rollouts seen so far. If `running` is false, the network
     receives them unchanged and unclipped. The scale changes only in `learn`: while a rollout is
     collected and in evaluation it is frozen.
 
@@ -196,7 +196,7 @@ class ObservationScale:
         limit: float32 [M, D], bound of each scaled column; infinity if it is not normalised.
     """
 
-    def __init__(self, specs: Sequence[Spec], running: bool) -> None:
+    def __init__(self, specs: Sequence[EnvSpec], running: bool) -> None:
         width = int(np.prod(specs[0].observation_shape))
         nothing = np.full(width, np.nan, np.float32)
         mean = np.stack([nothing if s.fixed_mean is None else s.fixed_mean.ravel() for s in specs])

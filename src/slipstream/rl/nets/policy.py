@@ -25,7 +25,7 @@ from slipstream.kernels.forms import (
     action_form,
     observation_form,
 )
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.experience.scaling import ObservationScale
 from slipstream.rl.nets.action_selection import Decider, Sampler, loops
 from slipstream.rl.nets.actions import ActionMap, Head
@@ -51,7 +51,7 @@ class Policy(Summarised):
         actions = policy.act(observations)        # a batch [n, ...] -> n actions
 
     Args:
-        specs: one Spec per member; they differ in fixed scales only.
+        specs: one EnvSpec per member; they differ in fixed scales only.
         seeds: [M]; a member's first weights follow from its seed alone.
         widths: hidden layers (an image's dense layer is the last of them).
         activation: between layers.
@@ -72,7 +72,7 @@ class Policy(Summarised):
 
     def __init__(
         self,
-        specs: Sequence[Spec],
+        specs: Sequence[EnvSpec],
         seeds: Sequence[int],
         *,
         widths: tuple[int, ...] = (64, 64),
@@ -85,7 +85,7 @@ class Policy(Summarised):
     ) -> None:
         if len(specs) != len(seeds):
             raise ConfigError(
-                f"One Spec per member is needed: {len(seeds)} members, {len(specs)} specs."
+                f"One EnvSpec per member is needed: {len(seeds)} members, {len(specs)} specs."
             )
         spec = specs[0]
         self.members, self.seeds = len(seeds), tuple(int(seed) for seed in seeds)
@@ -93,7 +93,7 @@ class Policy(Summarised):
         self.observation_shape = spec.observation_shape
         self.observation_dtype = spec.observation_dtype
         self.actions = ActionMap(spec.action, head)
-        self.conditions: Mapping[str, Any] = {}
+        self.training_context: Mapping[str, Any] = {}
         self.native = Native.of(spec, self.members, self.actions.sizes)
         self.is_image = self.observation_dtype == np.uint8 and len(self.observation_shape) == 3
         self.scale: ObservationScale | None = None
@@ -472,7 +472,7 @@ class Native:
     masked: bool = False
 
     @classmethod
-    def of(cls, spec: Spec, members: int, sizes: tuple[int, ...]) -> Native:
+    def of(cls, spec: EnvSpec, members: int, sizes: tuple[int, ...]) -> Native:
         """Forms of an environment's own observations and actions."""
         return cls(observation_form(spec), action_form(spec), members, sizes, bool(spec.masked))
 

@@ -22,7 +22,7 @@ from slipstream.core.reader import misfit
 from slipstream.core.storage import checkpoint
 from slipstream.core.version import __version__
 from slipstream.kernels.forms import ObservationForm, check_description, leaves_of
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.best_policies import BEST, BestPolicies
 from slipstream.rl.experience.scaling import LIMIT
 from slipstream.rl.nets.actions import ActionMap
@@ -44,7 +44,7 @@ _SHAPE: dict[str, Any] = {
     "observation": {"shape": [int], "dtype": str, "clip?": (int, float, type(None), list)},
     "action": {"kind": str, "sizes?": [int], "start?": [int], "low?": _BOUND, "high?": _BOUND},
     "native": {"observation": {}, "layout": str, "action": {}, "masked": bool},
-    "conditions": {
+    "training_context": {
         **dict.fromkeys(("environment?", "fill?", "data_sha256?"), str),
         **dict.fromkeys(("bar_seconds?", "symbols_at_once?", "warm_up_bars?"), int),
         **dict.fromkeys(("lookback?", "decide_every?"), int),
@@ -54,7 +54,7 @@ _SHAPE: dict[str, Any] = {
 
 
 def pack(
-    policy: Policy, m: int = 0, conditions: Mapping[str, Any] | None = None
+    policy: Policy, m: int = 0, training_context: Mapping[str, Any] | None = None
 ) -> tuple[Tensors, dict[str, Any]]:
     """Tensors by name, for safetensors, and the JSON-able manifest of member m.
 
@@ -69,8 +69,8 @@ def pack(
         tensors["observation.mean"] = policy.scale.mean[m].copy()
         tensors["observation.inverse_std"] = policy.scale.inverse_std[m].copy()
     description = _described(policy, m)
-    if conditions is not None:
-        description["conditions"] = dict(conditions)
+    if training_context is not None:
+        description["training_context"] = dict(training_context)
     return tensors, {**description, "hash": _digest(tensors, description)}
 
 
@@ -97,7 +97,7 @@ def _described(policy: Policy, m: int) -> dict[str, Any]:
         "observation": observation,
         "action": policy.actions.description(),
         "native": policy.native.description(),
-        "conditions": dict(policy.conditions),
+        "training_context": dict(policy.training_context),
     }
 
 
@@ -214,7 +214,7 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
     _check_native(description["native"], shape, rows["dtype"], actions)
     dtype = np.dtype(rows["dtype"])
     low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
-    spec = Spec(
+    spec = EnvSpec(
         observation=gymnasium.spaces.Box(low, high, shape, dtype.type),
         action=ActionMap.space(description["action"]),
     )
@@ -226,7 +226,7 @@ def _checked(tensors: Mapping[str, NDArray[Any]], description: dict[str, Any]) -
     if policy.scale is not None:
         policy.scale.limit[:] = _limit(rows["clip"], math.prod(shape))
     policy.native = policy.native.with_description(description["native"])
-    policy.conditions = description["conditions"]
+    policy.training_context = description["training_context"]
     written = {**_described(policy, 0), "slipstream": description["slipstream"]}
     odd = [key for key in _SHAPE if written[key] != description[key]]
     if odd:

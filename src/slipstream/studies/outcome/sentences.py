@@ -20,7 +20,7 @@ UNKNOWN_OPENINGS = (
 LUCK = {"excess": "in excess of equal weight", "own": "of own returns", "timing": "of timing"}
 NO_TIMING = (
     "Timing was not recorded: an older version ran this study, or its environment does not declare "
-    "one position a symbol (`market_pass`). What its direction earned counts as skill here."
+    "one position a symbol (`backtest_spec`). What its direction earned counts as skill here."
 )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from slipstream.core.capacity import free_memory, usable_cores
 from slipstream.core.errors import ResourceError
 from slipstream.core.text import plural
-from slipstream.kernels.spec import MarketSpec, Spec
+from slipstream.kernels.spec import EnvSpec, MarketSpec
 from slipstream.rl.experience.replay.plan import replay_bytes
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
@@ -87,7 +87,11 @@ def free_disk(folder: Path) -> int:
 
 
 def check_memory(
-    plan: StudyPlan, spec: Spec, observed: int | None, advice: str = "", memory: int | None = None
+    plan: StudyPlan,
+    spec: EnvSpec,
+    observed: int | None,
+    advice: str = "",
+    memory: int | None = None,
 ) -> None:
     """Refuses to begin where a single member does not fit, or its replay: batches are made to.
 
@@ -113,12 +117,12 @@ def check_memory(
         )
 
 
-def _member_bytes(plan: StudyPlan, spec: Spec, observed: int | None) -> int:
+def _member_bytes(plan: StudyPlan, spec: EnvSpec, observed: int | None) -> int:
     """Of the largest member while it is trained."""
     return max(sum(terms.values()) for terms in _each_terms(plan, spec, observed))
 
 
-def _each_terms(plan: StudyPlan, spec: Spec, observed: int | None) -> list[dict[str, int]]:
+def _each_terms(plan: StudyPlan, spec: EnvSpec, observed: int | None) -> list[dict[str, int]]:
     """Bytes of a member of each draw while it is trained, by what takes them."""
     found = []
     for config in plan.draws:
@@ -142,7 +146,7 @@ def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
 
 
 def kept_bytes(
-    config: RunConfig, spec: Spec, observed: int | None, steps: int | None = None
+    config: RunConfig, spec: EnvSpec, observed: int | None, steps: int | None = None
 ) -> int:
     """What of it is a replay, which is saved with the member's state; filled by so many steps."""
     plan, n = config.agent.replay(config.num_envs), config.num_envs
@@ -331,7 +335,7 @@ def candidates_within(plan: StudyPlan, trials: int, workers: int, load: float) -
 
 def forecast(
     plan: StudyPlan,
-    spec: Spec,
+    spec: EnvSpec,
     speed: SliceSpeed,
     provenance: Mapping[str, Any],
     folder: Path,
@@ -407,7 +411,7 @@ def _fitting(
 
 
 def rival_sentence(
-    name: str, rival: StudyPlan, measured: StudyPlan, spec: Spec, speed: SliceSpeed
+    name: str, rival: StudyPlan, measured: StudyPlan, spec: EnvSpec, speed: SliceSpeed
 ) -> str:
     """What the search of another space would take, from the speed of this study's slice.
 
@@ -498,7 +502,7 @@ def _reuse(config: RunConfig) -> float:
     return config.agent.updates(n) * config.agent.rows(n) / config.iteration_steps
 
 
-def _search_minutes(plan: StudyPlan, base: RunConfig, spec: Spec, speed: SliceSpeed) -> float:
+def _search_minutes(plan: StudyPlan, base: RunConfig, spec: EnvSpec, speed: SliceSpeed) -> float:
     """Of a search without pruning; `speed` is what `base` did."""
     train, test = _mean_seconds(plan, base, spec, speed)
     stages = len(plan.stages(plan.base).milestones)
@@ -506,7 +510,7 @@ def _search_minutes(plan: StudyPlan, base: RunConfig, spec: Spec, speed: SliceSp
 
 
 def _mean_seconds(
-    plan: StudyPlan, base: RunConfig, spec: Spec, speed: SliceSpeed
+    plan: StudyPlan, base: RunConfig, spec: EnvSpec, speed: SliceSpeed
 ) -> tuple[float, float]:
     """Mean of `_seconds` over the space."""
     costs = [_seconds(config, base, spec, speed) for config in plan.draws]
@@ -515,7 +519,7 @@ def _mean_seconds(
 
 
 def _seconds(
-    config: RunConfig, base: RunConfig, spec: Spec, speed: SliceSpeed
+    config: RunConfig, base: RunConfig, spec: EnvSpec, speed: SliceSpeed
 ) -> tuple[float, float]:
     """Seconds of a member's training and of its test pass, from what the base config's took.
 
@@ -532,7 +536,7 @@ def _seconds(
 
 def needs(
     plan: StudyPlan,
-    spec: Spec,
+    spec: EnvSpec,
     observed: int | None,
     workers: int | None = None,
     speed: SliceSpeed | None = None,
@@ -602,7 +606,7 @@ def needs(
     return Needs(search, confirm, memory, disk)
 
 
-def _state_bytes(config: RunConfig, spec: Spec, observed: int | None, steps: int) -> int:
+def _state_bytes(config: RunConfig, spec: EnvSpec, observed: int | None, steps: int) -> int:
     """Bytes of a member's networks and of its replay after so many steps, as its state has them."""
     return config.agent.state_bytes(spec) + kept_bytes(config, spec, observed, steps)
 

@@ -19,7 +19,7 @@ from slipstream.core.storage.interruption import Interrupted, Interruption
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.machine import Machine, MachineSampler, MachineTable
 from slipstream.core.storage.status import Status
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
@@ -322,7 +322,7 @@ class Survey:
         register: of the days that are searched on and opened.
     """
 
-    spec: Spec
+    spec: EnvSpec
     folds: int
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from slipstream.core.process import FaultPolicy
 from slipstream.core.storage import yaml_file
 from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.kernel import Kernel
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import VectorEnv
 
 LONGEST = 10_000  # steps of an evaluation episode that nothing else ends
@@ -169,7 +169,7 @@ class EnvironmentKind(ABC):
         return None
 
     @abstractmethod
-    def most_copies(self, spec: Spec) -> tuple[int, str]:
+    def most_copies(self, spec: EnvSpec) -> tuple[int, str]:
         """The most copies of a member if `num_envs` is left open, and of what, such as "a game"."""
 
     def chosen_backend(self, backend: str) -> str:
@@ -197,7 +197,7 @@ class Environment(ABC):
     """
 
     kind: EnvironmentKind
-    spec: Spec
+    spec: EnvSpec
 
     @property
     def name(self) -> str:
@@ -224,8 +224,8 @@ class Environment(ABC):
         return {"name": self.name}
 
     @property
-    def conditions(self) -> dict[str, Any]:
-        """What a policy that is trained here takes along, plain values; see `Conditions`."""
+    def training_context(self) -> dict[str, Any]:
+        """What a policy that is trained here takes along, plain values; see `TrainingContext`."""
         return {"environment": self.kind.short_name}
 
     def prepared(self, stepping: Stepping) -> Environment:

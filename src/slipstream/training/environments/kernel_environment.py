@@ -23,10 +23,10 @@ from slipstream.jit.cache import cannot_write, private_folder
 from slipstream.kernels.contract import check_environment
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import list_kernels, load_kernel
-from slipstream.kernels.kernel import Kernel, Loaded
+from slipstream.kernels.kernel import Kernel, KernelData
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.sources import source_hashes
-from slipstream.kernels.spec import Spec, check_account
+from slipstream.kernels.spec import EnvSpec, check_account
 from slipstream.kernels.vector_env import VectorEnv
 from slipstream.rl.experience.replay.state_storage import kept_bytes
 from slipstream.training.environments.environment import (
@@ -83,12 +83,12 @@ class KernelEnvironment(Tunable):
 
     kind: KernelKind
     kernel: Kernel
-    loaded: Loaded
+    loaded: KernelData
     shares: Shares | None = None
 
     @classmethod
     def from_loaded(
-        cls, kind: KernelKind, kernel: Kernel, loaded: Loaded, config: Config | None = None
+        cls, kind: KernelKind, kernel: Kernel, loaded: KernelData, config: Config | None = None
     ) -> KernelEnvironment:
         """Make what a kernel is, with the spec of its first training record.
 
@@ -120,7 +120,7 @@ class KernelEnvironment(Tunable):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return self.loaded.notes
+        return self.loaded.warnings
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -136,14 +136,14 @@ class KernelEnvironment(Tunable):
         return {"name": self.kernel.name, "sources": self.sources, **plain(self.provenance)}
 
     @property
-    def conditions(self) -> dict[str, Any]:
-        declared, market = self.loaded.conditions, self.spec.market
+    def training_context(self) -> dict[str, Any]:
+        declared, market = self.loaded.training_context, self.spec.market
         if declared is not None:
-            return {**super().conditions, **plain(declared.as_mapping())}
+            return {**super().training_context, **plain(declared.as_mapping())}
         if market is None:
-            return super().conditions
+            return super().training_context
         own = {"bar_seconds": market.bar_seconds, "symbols": list(market.symbols)}
-        return {**super().conditions, **plain(own)}
+        return {**super().training_context, **plain(own)}
 
     @property
     def observed_bytes(self) -> int | None:
@@ -281,7 +281,7 @@ class KernelEnvironment(Tunable):
             "docs/extending-markets.md names the splits of a study."
         )
 
-    def spec_of(self, records: tuple[Any, ...]) -> Spec:
+    def spec_of(self, records: tuple[Any, ...]) -> EnvSpec:
         """The spec that some records have: folds differ in scales, settings in time limits."""
         return self.kernel.spec(records[0], self.loaded.data)
 
@@ -346,7 +346,7 @@ class KernelKind(EnvironmentKind):
         return name, complete
 
     def suggested(self, agent_name: str) -> Sections:
-        by_agent: Mapping[str, Sections] | None = self.kernel.hook("SETTINGS")
+        by_agent: Mapping[str, Sections] | None = self.kernel.hook("DEFAULT_HYPERPARAMS")
         if by_agent is None:  # copies follow from budget and records
             return {"agent": for_gymnasium(self.name, agent_name)["agent"]}
         return by_agent.get(agent_name, {})
@@ -360,7 +360,7 @@ class KernelKind(EnvironmentKind):
     ) -> KernelEnvironment:
         kernel, config = self.kernel, self.kernel.configure(settings)
         same = (e for e in known if isinstance(e, KernelEnvironment) and e.name == self.name)
-        varied = (kernel.vary(e.loaded, config) for e in same) if kernel.vary else ()
+        varied = (kernel.with_params(e.loaded, config) for e in same) if kernel.with_params else ()
         loaded = next((one for one in varied if one is not None), None)
         if loaded is None:
             load = kernel.load_folds
@@ -378,7 +378,7 @@ class KernelKind(EnvironmentKind):
         market = replace(market, benchmark="benchmark" in found.spec.trace)
         return replace(found, spec=replace(found.spec, market=market))
 
-    def most_copies(self, spec: Spec) -> tuple[int, str]:
+    def most_copies(self, spec: EnvSpec) -> tuple[int, str]:
         if spec.market is None:
             return KERNEL_COPIES, "a kernel"
         return MARKET_COPIES, "a market"
@@ -396,7 +396,7 @@ class Timeline(Part):
     """
 
     kernel: Kernel
-    loaded: Loaded
+    loaded: KernelData
 
     @classmethod
     def of(cls, environment: Environment) -> Self | None:
@@ -419,7 +419,7 @@ class Timeline(Part):
 
     def market_returns(self, records: Iterable[Any]) -> dict[Any, NDArray[np.float64]] | None:
         """Return of the market in each bar by record; None if passes are not one position each."""
-        found, declared = {}, self.kernel.hook("market_pass")
+        found, declared = {}, self.kernel.hook("backtest_spec")
         for record in records:
             one = None if declared is None else declared(record, self.loaded.data)
             returns = getattr(one, "market_returns", None)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.timeline import FoldPlan, train_split
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of, trainable
@@ -138,7 +138,7 @@ class Place:
         return self.environment.records(train_split(self.member.fold))
 
     @property
-    def spec(self) -> Spec:
+    def spec(self) -> EnvSpec:
         """The outside of its records: folds differ in scales, settings in time limits."""
         rules = self.environment.part(KernelEnvironment)
         return self.environment.spec if rules is None else rules.spec_of(self.records)

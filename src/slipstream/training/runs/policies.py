@@ -23,7 +23,7 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.provenance import commit_words
 from slipstream.core.storage.status import LEDGER
 from slipstream.core.text import percent, printable, stamp
-from slipstream.kernels.spec import check_conditions, differences
+from slipstream.kernels.spec import check_training_context, differences
 from slipstream.rl.best_policies import BEST
 from slipstream.rl.experience.scaling import LIMIT
 from slipstream.rl.nets.actions import ActionMap
@@ -109,7 +109,7 @@ def evaluate_policies(
 
 def check_fit(policy: Policy, environment: Environment) -> None:
     """Refuses data that mean something else to the policy than what it was trained on."""
-    check_conditions(policy.conditions, environment.conditions)
+    check_training_context(policy.training_context, environment.training_context)
     here = environment.spec.observation_shape
     if here != policy.observation_shape:
         raise ConfigError(
@@ -154,9 +154,9 @@ def seen_rows(
 
 def other_data(run: Run, environment: Environment) -> list[str]:
     """Sentences about data that the best policies were not trained on, and yet act on here."""
-    trained = run.best_policy(run.best.present[0]).conditions
+    trained = run.best_policy(run.best.present[0]).training_context
     same = "window" not in environment.splits()
-    return differences(trained, environment.conditions, same_data=same)
+    return differences(trained, environment.training_context, same_data=same)
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class DeployedPolicy:
         Raises:
             ConfigError: bars that the study has used, which scored them itself.
         """
-        known = self.policy.conditions
+        known = self.policy.training_context
         if known.get("symbols") and (data is None or self._is_own(Path(data))):
             self._check_new(start)
         found = chosen_environment(
@@ -224,7 +224,7 @@ class DeployedPolicy:
             DataWindow(data, symbols, start, stop, carried_settings(self.facts)),
         )
         digest = known.get("data_sha256")
-        if digest is not None and found.conditions.get("data_sha256") == digest:
+        if digest is not None and found.training_context.get("data_sha256") == digest:
             self._check_new(start)  # the same prices in another folder
         return found
 
@@ -256,7 +256,7 @@ class DeployedPolicy:
 
     def remarks(self, environment: Environment) -> list[str]:
         """Sentences about data that it was not trained on, and yet acts on here."""
-        return differences(self.policy.conditions, environment.conditions)
+        return differences(self.policy.training_context, environment.training_context)
 
 
 def forced_sentences(facts: Mapping[str, Any]) -> list[str]:
@@ -335,7 +335,7 @@ def policy_facts(path: Path, member: int | None = None) -> dict[str, str]:
         read_config(above / CONFIG) if (above / CONFIG).is_file() else {}
     )
     facts = {"policy": str(folder), **dict(_network(policy, manifest["policy"], config))}
-    facts |= dict(_conditions(policy.conditions))
+    facts |= dict(_training_context(policy.training_context))
     windows = ((made | manifest).get("environment") or {}).get("windows_utc_seconds") or {}
     if manifest.get("trained"):  # of a deployment
         windows = {"training": manifest["trained"]}
@@ -370,7 +370,7 @@ def _network(
     yield "scaler", f"{scaled} of {same.size} columns, each by its own mean and deviation; {bound}"
 
 
-def _conditions(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _training_context(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What it was trained under."""
     words = {
         "environment": "environment",

@@ -15,7 +15,7 @@ from typing import Literal
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.extras import require
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.off_policy.config import VECTOR_STEP
 from slipstream.rl.experience.replay.plan import replay_bytes
@@ -248,7 +248,7 @@ def _terms(config: RunConfig, environment: Environment) -> dict[str, int]:
     }
 
 
-def agent_terms(agent: AgentConfig, spec: Spec, members: int, num_envs: int) -> dict[str, int]:
+def agent_terms(agent: AgentConfig, spec: EnvSpec, members: int, num_envs: int) -> dict[str, int]:
     """Bytes of an agent of M members without a replay, by what takes them."""
     networks = members * agent.bytes(spec, 1, 1)
     return {

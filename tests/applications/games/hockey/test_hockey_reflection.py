@@ -46,7 +46,7 @@ def test_the_mirror_image_of_a_game_is_a_game(config):
     y, py = draw.uniform(-1.5, 1.5, n), draw.uniform(-1.0, 1.0, n)
     here, out = games(np.stack([x, CENTER_Y + y, px, CENTER_Y + py], axis=1), **config)
     there, image = games(np.stack([x, CENTER_Y - y, px, CENTER_Y - py], axis=1), **config)
-    declared = here.spec.reflection
+    declared = here.spec.symmetry
     moves = np.zeros((n, 2, here.spec.action_width), here.spec.action_dtype)
     ends = np.zeros((2, n), bool)
     for t in range(60):
@@ -72,7 +72,7 @@ def test_a_choice_becomes_the_one_that_means_the_mirrored_action(fineness, keep)
     kernel = load_kernel("hockey")
     loaded = kernel.load(kernel.configure({"action_fineness": fineness, "keep": keep}))
     p = loaded.params["train"][0]
-    choices = kernel.spec(p, loaded.data).reflection.choices
+    choices = kernel.spec(p, loaded.data).symmetry.choices
     sign = np.array([1.0, -1.0, -1.0, 1.0])
     for choice, image in enumerate(choices):
         acts = []

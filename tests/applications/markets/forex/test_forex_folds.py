@@ -14,7 +14,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.vector_env import StepOut
 from slipstream.markets.evaluation.backtest import replay
 from slipstream.markets.forex import kernel as forex
@@ -40,11 +40,11 @@ def configured(folder: Path, **settings: Any) -> Any:
     return KERNEL.configure({"data": data, **settings})
 
 
-def folds(folder: Path, plan: FoldPlan | None = None, **settings: Any) -> Loaded:
+def folds(folder: Path, plan: FoldPlan | None = None, **settings: Any) -> KernelData:
     return forex.load_folds(configured(folder, **settings), plan or FoldPlan())
 
 
-def segments(loaded: Loaded, split: str) -> list[tuple[str, int, int]]:
+def segments(loaded: KernelData, split: str) -> list[tuple[str, int, int]]:
     """Symbol and rows of every segment of a split's records."""
     data, found = loaded.data, []
     for p in loaded.params[split]:
@@ -149,7 +149,7 @@ def test_the_hold_out_changes_nothing_before_it(folder: Path, tmp_path: Path) ->
     assert np.array_equal(ours.data.constants[used], theirs.data.constants[used])
 
 
-def _rows(loaded: Loaded, split: str) -> list[int]:
+def _rows(loaded: KernelData, split: str) -> list[int]:
     return [
         k
         for p in loaded.params[split]
@@ -160,7 +160,7 @@ def _rows(loaded: Loaded, split: str) -> list[int]:
 @pytest.mark.parametrize("deal", ["round_robin", "random"])
 def test_episodes_stay_within_training_segments(folder: Path, deal: str) -> None:
     loaded = folds(folder, deal=deal, max_steps=300)
-    one = Loaded(loaded.data, {"train": loaded.params["fold1/train"]})
+    one = KernelData(loaded.data, {"train": loaded.params["fold1/train"]})
     copies = 60
     indices = np.arange(copies, dtype=np.uint64)
     env = KernelVectorEnv(KERNEL, one, np.full(copies, 3, np.uint64), indices)
@@ -220,10 +220,10 @@ def test_varied_is_as_loaded(
 ) -> None:
     first = folds(folder, **before)
     fresh = folds(folder, **settings)
-    varied = forex.vary(first, configured(folder, **settings))
+    varied = forex.with_params(first, configured(folder, **settings))
     assert varied is not None
     assert varied.params == fresh.params and list(varied.params) == list(fresh.params)
-    assert varied.notes == fresh.notes and varied.provenance == fresh.provenance
+    assert varied.warnings == fresh.warnings and varied.provenance == fresh.provenance
     for name, ours, theirs in zip(fresh.data._fields, varied.data, fresh.data, strict=True):
         assert np.array_equal(ours, theirs), name
         assert name == "calendar" or ours is getattr(first.data, name)
@@ -241,9 +241,9 @@ def test_varied_is_as_loaded(
 )
 def test_other_arrays_are_not_a_variation(folder: Path, settings: dict[str, Any]) -> None:
     loaded = folds(folder)
-    assert forex.vary(loaded, configured(folder, **settings)) is None
+    assert forex.with_params(loaded, configured(folder, **settings)) is None
     one_window = KERNEL.load(configured(folder))
-    assert forex.vary(one_window, configured(folder, slippage_pips=1.0)) is None
+    assert forex.with_params(one_window, configured(folder, slippage_pips=1.0)) is None
 
 
 def test_too_few_bars_for_folds(folder: Path, tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_feature_that_never_forgets_cannot_be_studied(folder: Path) -> None:
 
 
 def test_the_hold_out_is_not_read_for_costs_or_dead_features(tmp_path: Path) -> None:
-    """Two folders that differ in the hold-out's bars only say the same, also after `vary`.
+    """Two folders that differ in the hold-out's bars only say the same, also after `with_params`.
 
     Spreads stay below 50 pips: the data check is of all bars, and warns of wider ones.
     """
@@ -282,7 +282,7 @@ def test_the_hold_out_is_not_read_for_costs_or_dead_features(tmp_path: Path) -> 
         table.write_parquet(file)
         more = {"features": ["log_return_1", "quiet"], "data": {"spread_pips": None}}
         loaded = folds(place, **more)
-        varied = forex.vary(loaded, configured(place, slippage_pips=0.5, **more))
+        varied = forex.with_params(loaded, configured(place, slippage_pips=0.5, **more))
         told.append([loaded, varied])
     for calm, wild in zip(*told, strict=True):
         assert wild.provenance["round_trip"] == calm.provenance["round_trip"]

@@ -11,7 +11,7 @@ from forex_folder import write_symbol
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.kernel import KernelData
 from slipstream.markets.features.registry import warm_up_rows
 from slipstream.markets.forex import kernel as forex
 from slipstream.markets.forex.load import load_window
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def load(folder: Path, **settings: Any) -> Loaded:
+def load(folder: Path, **settings: Any) -> KernelData:
     data = {"folder": str(folder), **settings.pop("data", {})}
     return KERNEL.load(KERNEL.configure({"data": data, **settings}))
 
@@ -116,7 +116,7 @@ def test_bars_without_a_fresh_rate_are_left_out_and_said_so(tmp_path: Path) -> N
     write_symbol(tmp_path, "USDJPY", seed=2, price=150.0, drop=slice(700, 720))
     loaded = load(tmp_path, data={"symbols": ["EURJPY"]})
     complete = load(tmp_path, data={"symbols": ["USDJPY"]}, account_currency="JPY")
-    note = next(note for note in loaded.notes if "left out" in note)
+    note = next(note for note in loaded.warnings if "left out" in note)
     # The first bar, the hole but its first four bars, and the bar that opens right after it.
     assert "18 bars" in note and "USDJPY" in note
     assert loaded.provenance["bars"]["EURJPY"] == complete.provenance["bars"]["USDJPY"] + 20 - 17
@@ -151,11 +151,11 @@ def test_a_window_of_other_bars_can_be_scored(folder: Path) -> None:
 
 
 def test_notes_say_what_is_not_modelled(folder: Path) -> None:
-    free = " ".join(load(folder).notes)
+    free = " ".join(load(folder).warnings)
     assert "Financing not modelled" in free and "Trading is free" in free
     paid = load(folder, data={"spread_pips": 1.0}, swap_long=-2.0, fill="compat_same_close")
-    assert "compat_same_close" in " ".join(paid.notes)
-    assert "Financing" not in " ".join(paid.notes) and "free" not in " ".join(paid.notes)
+    assert "compat_same_close" in " ".join(paid.warnings)
+    assert "Financing" not in " ".join(paid.warnings) and "free" not in " ".join(paid.warnings)
     trip = paid.provenance["round_trip"]["EURUSD"]
     assert trip["pips"] == pytest.approx(1.0) and trip["basis_points"] == pytest.approx(
         0.9, abs=0.05

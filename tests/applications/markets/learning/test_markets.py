@@ -78,7 +78,7 @@ def test_a_planted_edge_is_found_by_eight_seeds(train, tmp_path):
 
 def _dqn(train, tmp_path, market, seeds, learner="auto"):
     """By forex's suggested settings, on one copy."""
-    agent = DQNConfig(**forex.SETTINGS["dqn"]["agent"])
+    agent = DQNConfig(**forex.DEFAULT_HYPERPARAMS["dqn"]["agent"])
     return _tracks(train, tmp_path, market, seeds, 300_000, agent, 1, learner)
 
 

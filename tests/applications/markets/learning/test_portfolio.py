@@ -17,7 +17,7 @@ def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path, learn
 
     See docs/rules.md, section 14.
     """
-    agent = portfolio.SETTINGS["ppo"]["agent"]
+    agent = portfolio.DEFAULT_HYPERPARAMS["ppo"]["agent"]
     shares = _shares(train, tmp_path, agent, [0, 1, 2, 3], 12, learner)
     assert np.sort(shares)[1] >= 0.9, shares
 
@@ -26,7 +26,7 @@ def test_three_of_four_seeds_find_nine_tenths_of_the_edge(train, tmp_path, learn
 @pytest.mark.timeout(900)  # on a busy machine
 def test_soft_actor_critic_earns(train, tmp_path):
     """Less than PPO does: docs/agents.md has the curve."""
-    agent = SACConfig(**portfolio.SETTINGS["sac"]["agent"])
+    agent = SACConfig(**portfolio.DEFAULT_HYPERPARAMS["sac"]["agent"])
     shares = _shares(train, tmp_path, agent, [0, 1], 1)
     assert min(shares) >= 0.2, shares
 

@@ -9,7 +9,7 @@ from planted_world import MARKETS, environment_of, share_of_optimum
 from slipstream.markets.portfolio import kernel as portfolio
 from slipstream.training.environments.evaluation import Evaluator
 
-SETTINGS = portfolio.SETTINGS["ppo"]
+SETTINGS = portfolio.DEFAULT_HYPERPARAMS["ppo"]
 
 
 def shares(train, folder, name, steps, seeds):

@@ -70,7 +70,7 @@ def test_ranges_are_those_of_what_is_observed(
     ranges = Ranges.seen(environment)
     width = len(ranges.low)
     shown = np.concatenate(rows)[:, before : before + 2 * width].reshape(-1, width)
-    assert width == 2 * environment.conditions["symbols_at_once"]
+    assert width == 2 * environment.training_context["symbols_at_once"]
     assert ranges.low * factor == pytest.approx(shown.min(axis=0), rel=1e-6)
     assert ranges.high * factor == pytest.approx(shown.max(axis=0), rel=1e-6)
     row = int(environment.loaded.data.segments[0].mean())

@@ -15,7 +15,7 @@ from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.contract import blank, check_environment, compare, random_actions
 from slipstream.kernels.copies import KernelVectorEnv
 from slipstream.kernels.interpreted import Records
-from slipstream.kernels.kernel import Loaded
+from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.portfolio import kernel as portfolio
 from slipstream.markets.portfolio.config import UnitOrders
@@ -141,7 +141,7 @@ def test_the_contract_suite_passes(folder: Path, name: str) -> None:
 class Batch:
     """Some copies stepped with a fixed stream of random actions; keeps all that came out."""
 
-    def __init__(self, loaded: Loaded, split: str = "train", copies: int = 6) -> None:
+    def __init__(self, loaded: KernelData, split: str = "train", copies: int = 6) -> None:
         self.loaded = loaded
         self.env = KernelVectorEnv(KERNEL, loaded, *member_indices([7], copies), split=split)
 
@@ -324,12 +324,12 @@ def test_the_currency_is_told(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folds(folder: Path) -> Loaded:
+def folds(folder: Path) -> KernelData:
     assert KERNEL.load_folds is not None
     return KERNEL.load_folds(configure(folder), FoldPlan())
 
 
-def test_folds_are_records_over_one_copy_of_the_data(folds: Loaded) -> None:
+def test_folds_are_records_over_one_copy_of_the_data(folds: KernelData) -> None:
     names = {f"fold{k}/{part}" for k in range(6) for part in ("train", "test")}
     names |= {"train", "development/train", "holdout", "everything/train"}
     assert set(folds.params) == names
@@ -362,7 +362,7 @@ def test_no_check_reads_the_holdout(folder: Path, tmp_path: Path) -> None:
     value = {"action_scale": "value", "norm_action": 5_000.0}
     more = {"orders": "units", "units": value, "features": ["volume"], "min_quantity": 0.001}
 
-    def load(low: int, high: int, **settings: Any) -> Loaded:
+    def load(low: int, high: int, **settings: Any) -> KernelData:
         for symbol in COINS:
             frame = pl.read_parquet(folder / f"{symbol}.parquet").with_row_index()
             there = pl.col("index").is_between(low, high)
@@ -381,7 +381,7 @@ def test_no_check_reads_the_holdout(folder: Path, tmp_path: Path) -> None:
         load(0, 4400, min_quantity=0.0)
 
 
-def test_scales_are_those_of_the_folds_own_training_rows(folds: Loaded) -> None:
+def test_scales_are_those_of_the_folds_own_training_rows(folds: KernelData) -> None:
     p = folds.params["fold2/train"][0]
     data = folds.data
     parts = data.segments[p.first_segment : p.first_segment + p.num_segments]
@@ -400,16 +400,16 @@ VARIED = {"fee": 0.002, "band": 0.2, "reward": "mixed", "max_steps": 90, "decide
 
 
 def test_other_settings_without_reading_again_equal_a_fresh_load(
-    folder: Path, folds: Loaded
+    folder: Path, folds: KernelData
 ) -> None:
     config = configure(folder, **VARIED)
     plan = FoldPlan()
-    assert KERNEL.vary is not None and KERNEL.load_folds is not None
-    varied, fresh = KERNEL.vary(folds, config), KERNEL.load_folds(config, plan)
+    assert KERNEL.with_params is not None and KERNEL.load_folds is not None
+    varied, fresh = KERNEL.with_params(folds, config), KERNEL.load_folds(config, plan)
     assert varied is not None and varied.data is folds.data
-    assert varied.params == fresh.params and varied.notes == fresh.notes
+    assert varied.params == fresh.params and varied.warnings == fresh.warnings
     assert varied.provenance == fresh.provenance and varied.state == fresh.state
-    plain = KERNEL.vary(KERNEL.load(configure(folder)), config)
+    plain = KERNEL.with_params(KERNEL.load(configure(folder)), config)
     assert plain is not None and plain.params == KERNEL.load(config).params
 
 
@@ -427,13 +427,15 @@ def test_other_settings_without_reading_again_equal_a_fresh_load(
     ],
 )
 def test_settings_that_need_other_arrays_are_not_varied(
-    folder: Path, folds: Loaded, settings: dict[str, Any]
+    folder: Path, folds: KernelData, settings: dict[str, Any]
 ) -> None:
-    assert KERNEL.vary is not None
-    assert KERNEL.vary(folds, configure(folder, **settings)) is None
+    assert KERNEL.with_params is not None
+    assert KERNEL.with_params(folds, configure(folder, **settings)) is None
 
 
-def test_a_round_trip_costs_fee_tier_slippage_and_mean_spread(folder: Path, folds: Loaded) -> None:
+def test_a_round_trip_costs_fee_tier_slippage_and_mean_spread(
+    folder: Path, folds: KernelData
+) -> None:
     data, p = folds.data, folds.params["development/train"][0]
     rows = np.concatenate(
         [np.arange(*data.segments[p.first_segment + k]) for k in range(p.num_segments)]
@@ -443,17 +445,17 @@ def test_a_round_trip_costs_fee_tier_slippage_and_mean_spread(folder: Path, fold
     found = folds.provenance["round_trip"]
     assert list(found) == list(COINS)
     assert found["BTCUSD"]["basis_points"] == pytest.approx(2 * 10.0 + spread)
-    assert KERNEL.vary is not None
+    assert KERNEL.with_params is not None
     more = {"fee_tiers": TIERS, "start_volume": 4e4, "slippage_bp": 3.0}
     tiered = KERNEL.load(configure(folder, **more)).provenance["round_trip"]["BTCUSD"]
     assert tiered["basis_points"] == pytest.approx(2 * (5.0 + 3.0) + tiered["spread_bp"])
-    dearer = KERNEL.vary(folds, configure(folder, fee=0.006))
+    dearer = KERNEL.with_params(folds, configure(folder, fee=0.006))
     assert dearer is not None
     cost = dearer.provenance["round_trip"]["BTCUSD"]["basis_points"]
     assert cost == pytest.approx(2 * 60.0 + spread)
 
 
-def test_an_evaluation_pass_is_its_windows_timeline(folds: Loaded) -> None:
+def test_an_evaluation_pass_is_its_windows_timeline(folds: KernelData) -> None:
     assert KERNEL.timeline is not None
     for split in ("holdout", "fold1/test"):
         for k, p in enumerate(folds.params[split]):
@@ -480,10 +482,10 @@ def test_a_window_of_choice(folder: Path) -> None:
 
 
 def test_notes_say_what_cannot_be_seen(folder: Path) -> None:
-    notes = " ".join(KERNEL.load(configure(folder, **UNITS)).notes)
+    notes = " ".join(KERNEL.load(configure(folder, **UNITS)).warnings)
     assert "5 bars are 0.416667 hours" in notes and "equal weight trades for free" in notes
     assert "Common period of 3 assets" in notes
-    free = " ".join(KERNEL.load(configure(folder, fee=0.0)).notes)
+    free = " ".join(KERNEL.load(configure(folder, fee=0.0)).warnings)
     assert "Trading is free here" in free
 
 
@@ -540,7 +542,7 @@ def test_an_observation_does_not_know_whether_a_missing_asset_returns(tmp_path: 
             keep |= np.arange(len(table)) >= 960
         table.filter(pl.Series(keep)).write_parquet(folder / "LINKUSD.parquet")
         loaded = KERNEL.load(configure(folder, universe="union", split=SPLIT))
-        kernel = KERNEL.fitted(loaded)
+        kernel = KERNEL.specialize(loaded)
         state = np.zeros(1, kernel.STATE)
         s, p = Records(state)[0], loaded.params["train_window"][0]
         portfolio.reset(s, p, loaded.data)

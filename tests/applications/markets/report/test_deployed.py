@@ -43,7 +43,7 @@ class OnePolicy:
 
     def policy(self, name):
         policy = Policy([self._environment.spec], [0])
-        return pack(policy, 0, self._environment.conditions)
+        return pack(policy, 0, self._environment.training_context)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def passes_of(panel, **settings):
     sizes = {} if settings.get("orders") == "units" else ANY_SIZE
     loaded = pw.build(panel, **{**COSTS, **sizes, **settings})
     loaded = replace(loaded, params={**loaded.params, "test": loaded.params["window"]})
-    return PortfolioPasses(pw.KERNEL.fitted(loaded), loaded, "test", "serial")
+    return PortfolioPasses(pw.KERNEL.specialize(loaded), loaded, "test", "serial")
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def market():
     facts = {**loaded.provenance, "market_sha256": DIGEST}
     params = {**loaded.params, "holdout": loaded.params["window"]}
     loaded = replace(loaded, params=params, provenance=facts)
-    return pw.KERNEL.fitted(loaded), loaded
+    return pw.KERNEL.specialize(loaded), loaded
 
 
 def growth_of(tracks, passes):

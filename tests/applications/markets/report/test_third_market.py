@@ -7,7 +7,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.markets.market_pass import SymbolPass
+from slipstream.markets.backtest_spec import SymbolBacktestSpec
 from slipstream.report.inputs import BUY_AND_HOLD, ORACLE, RunEvaluation
 from slipstream.report.run_evaluation import evaluate_run, gather
 from slipstream.report.run_page import build_page
@@ -63,9 +63,9 @@ def test_its_baselines_run_through_its_own_rules(found):
 def test_without_its_declaration_it_is_shown_like_a_game(found, tmp_path):
     text = FILE.read_text()
     path = tmp_path / "silent_market.py"
-    path.write_text(text[: text.index("def market_pass")])
+    path.write_text(text[: text.index("def backtest_spec")])
     silent = resolve_environment(str(path), {})
-    assert silent.kernel.hook("market_pass") is None and silent.spec.market is not None
+    assert silent.kernel.hook("backtest_spec") is None and silent.spec.market is not None
     shown = gather(
         silent, RunEvaluation("silent", {"test": found.tracks["test"]}), backend="serial"
     )
@@ -75,10 +75,10 @@ def test_without_its_declaration_it_is_shown_like_a_game(found, tmp_path):
 
 def test_a_declaration_holds_what_the_pass_can_trade_at():
     environment = resolve_environment(str(FILE), {})
-    declared = environment.kernel.hook("market_pass")(
+    declared = environment.kernel.hook("backtest_spec")(
         environment.loaded.params["test"][0], environment.loaded.data
     )
-    assert isinstance(declared, SymbolPass)
+    assert isinstance(declared, SymbolBacktestSpec)
     n = declared.last - declared.first
     assert len(declared.mid) == len(declared.rate) == len(declared.cost) == n + 1
     assert np.all(np.diff(declared.time) > 0)
@@ -103,4 +103,4 @@ def test_a_market_that_hides_its_account_is_refused(tmp_path, line, said):
     path.write_text(text[:where] + text[where:].replace(line, "", 1))
     with pytest.raises(KernelError, match=said) as caught:
         resolve_environment(str(path), {})
-    assert str(path) in str(caught.value) and "name it in Spec(" in str(caught.value)
+    assert str(path) in str(caught.value) and "name it in EnvSpec(" in str(caught.value)

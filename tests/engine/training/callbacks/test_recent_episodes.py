@@ -7,12 +7,12 @@ from gymnasium import spaces
 from rich.console import Console
 
 import slipstream
-from slipstream.kernels.spec import Metric, Spec
+from slipstream.kernels.spec import EnvSpec, Metric
 from slipstream.kernels.vector_env import Episodes
 from slipstream.training.callbacks.console import ConsoleListener
 from slipstream.training.shard import RECENT, RecentEpisodes
 
-SPEC = Spec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), metrics=(Metric("depth", "m"),))
+SPEC = EnvSpec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), metrics=(Metric("depth", "m"),))
 
 
 def ended(e, ret, depth=None, lost=None):

@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 import slipstream
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes
 from slipstream.training.environments.evaluation import Evaluator, run_episodes
 from slipstream.training.environments.factory import resolve_environment
@@ -21,7 +21,7 @@ class TwoLengths:
 
     def __init__(self, copies, lengths):
         box = spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self.spec, self.num_envs, self.mask_width = Spec(box, box), copies, 0
+        self.spec, self.num_envs, self.mask_width = EnvSpec(box, box), copies, 0
         self._lengths, self._left = lengths, np.zeros(copies, np.int64)
         self._episode, self._ended, self.stepped = self._left.copy(), [], 0
 

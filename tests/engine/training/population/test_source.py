@@ -78,7 +78,9 @@ def test_what_cannot_be_divided(engine):
 def test_a_market_without_folds(engine, tmp_path):
     path = tmp_path / "no_folds.py"
     source = Path(engine.member(0).config.env_name).read_text()
-    source = source.replace("def load_folds(", "def _folds(").replace("def vary(", "def _vary(")
+    source = source.replace("def load_folds(", "def _folds(").replace(
+        "def with_params(", "def _with_params("
+    )
     source = source.replace(
         '    raise AssertionError("a study loads folds")',
         "    from slipstream.core.timeline import FoldPlan\n\n"

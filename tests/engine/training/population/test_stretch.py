@@ -175,9 +175,9 @@ def test_policies_take_their_own_conditions_along(engine, tmp_path):
     members = [engine.member(k, budget=1, **{"env.fee": 0.01 * k}) for k in range(3)]
     engine.train(members, 1, tmp_path)
     for k, member in enumerate(members):
-        conditions = LiveStates(tmp_path).policy(member.name)[1]["conditions"]
-        assert conditions["settings"]["fee"] == 0.01 * k
-        assert conditions["bar_seconds"] == 21_600
+        training_context = LiveStates(tmp_path).policy(member.name)[1]["training_context"]
+        assert training_context["settings"]["fee"] == 0.01 * k
+        assert training_context["bar_seconds"] == 21_600
 
 
 @pytest.mark.long

@@ -133,7 +133,7 @@ def test_a_kernel_without_settings_has_the_defaults_of_gymnasium(tmp_path):
     given = resolve(str(own), {"agent.epochs": 3, "agent.horizon": 5, "training.num_envs": 2})
     assert (given.agent.epochs, given.agent.horizon, given.agent.reward_scaling) == (3, 5, "on")
     copy = tmp_path / "inventory.py"
-    copy.write_text(own.read_text() + 'SETTINGS = {"ppo": {"agent": {"horizon": 64}}}\n')
+    copy.write_text(own.read_text() + 'DEFAULT_HYPERPARAMS = {"ppo": {"agent": {"horizon": 64}}}\n')
     settled = resolve(str(copy)).agent
     assert (settled.horizon, settled.epochs, settled.reward_scaling) == (64, 4, "auto")
     assert resolve(str(own), {"agent.name": "dqn"}).training.num_envs == "auto"

@@ -19,7 +19,7 @@ from slipstream.core.random import stream
 from slipstream.jit.draws import ACT
 from slipstream.jit.memory import zeros
 from slipstream.kernels.fused import Acting
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 from slipstream.rl.agents.actor_critic.update import (
     CRITICS,
@@ -101,7 +101,7 @@ class ActorCritic(OffPolicyAgent):
     def __init__(
         self,
         config: ActorCriticConfig,
-        specs: Spec | Sequence[Spec],
+        specs: EnvSpec | Sequence[EnvSpec],
         seeds: Sequence[int],
         num_envs: int,
         parts: int = 1,
@@ -263,7 +263,7 @@ class CompiledActorCritic(CompiledLearning, ActorCritic):
     def __init__(
         self,
         config: ActorCriticConfig,
-        specs: Spec | Sequence[Spec],
+        specs: EnvSpec | Sequence[EnvSpec],
         seeds: Sequence[int],
         num_envs: int,
     ) -> None:

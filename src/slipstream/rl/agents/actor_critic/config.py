@@ -12,7 +12,7 @@ from pydantic import Field
 from slipstream.core.bounds import Count, Positive, Share
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.off_policy.config import OffPolicyConfig, UpdatesPerStep
 
 
@@ -59,7 +59,7 @@ class ActorCriticConfig(OffPolicyConfig):
         json_schema_extra=searched(choices=[[64, 64], [128, 128], [256, 256]], by_default=False),
     )
 
-    def check_spaces(self, spec: Spec) -> None:
+    def check_spaces(self, spec: EnvSpec) -> None:
         """Takes real actions within bounds, and rows of numbers."""
         super().check_spaces(spec)
         if spec.is_image:
@@ -83,12 +83,12 @@ class ActorCriticConfig(OffPolicyConfig):
             f"Agents that fit: {fit} (`agent: {{name: {fit.partition(' ')[0]}}}`)."
         )
 
-    def weight_bytes(self, spec: Spec) -> int:
+    def weight_bytes(self, spec: EnvSpec) -> int:
         """Bytes of the actor, float32, biases included."""
         inputs = int(np.prod(spec.observation_shape)) + 1
         return 4 * _products(inputs, self.widths, self.HEAD_WIDTH * spec.action_width)
 
-    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+    def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
         """The rows of an iteration, and weights with gradients, moments and targets."""
         from slipstream.rl.experience.rollout import rollout_bytes
 
@@ -97,11 +97,11 @@ class ActorCriticConfig(OffPolicyConfig):
         actor = (kept + self.parts(num_envs)) * self.weight_bytes(spec)
         return rollout + members * (actor + (kept + 2) * self._critic_bytes(spec))
 
-    def state_bytes(self, spec: Spec) -> int:
+    def state_bytes(self, spec: EnvSpec) -> int:
         """Weights and two moments, and the critics' targets."""
         return 3 * self.weight_bytes(spec) + 4 * self._critic_bytes(spec)
 
-    def _critic_bytes(self, spec: Spec) -> int:
+    def _critic_bytes(self, spec: EnvSpec) -> int:
         """Bytes of both critics."""
         inputs = int(np.prod(spec.observation_shape)) + 1 + spec.action_width
         return 2 * 4 * _products(inputs, self.widths, 1)

@@ -11,7 +11,7 @@ from pydantic import Field
 from slipstream.core.bounds import Count, Fraction, Natural, StepSize
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.off_policy.config import OffPolicyConfig
 
 
@@ -57,7 +57,7 @@ class DQNConfig(OffPolicyConfig):
         json_schema_extra=searched(choices=[100, 250, 500, 1000], by_default=False),
     )
 
-    def check_spaces(self, spec: Spec) -> None:
+    def check_spaces(self, spec: EnvSpec) -> None:
         """Takes one choice of n; the network of images has no streams."""
         super().check_spaces(spec)
         if self.dueling and spec.is_image:
@@ -74,18 +74,18 @@ class DQNConfig(OffPolicyConfig):
             f"{fit.partition(' ')[0].rstrip(',')}}}`)."
         )
 
-    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+    def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
         """The rows of an iteration, and weights with target, gradients and two moments."""
         from slipstream.rl.experience.rollout import rollout_bytes
 
         rollout = rollout_bytes(spec, self.iteration_steps(num_envs), members, num_envs)
         return rollout + (4 + self.parts(num_envs)) * self.weight_bytes(spec) * members
 
-    def state_bytes(self, spec: Spec) -> int:
+    def state_bytes(self, spec: EnvSpec) -> int:
         """Weights with target and two moments."""
         return 4 * self.weight_bytes(spec)
 
-    def weight_bytes(self, spec: Spec) -> int:
+    def weight_bytes(self, spec: EnvSpec) -> int:
         """Bytes of one network, float32, biases included."""
         inputs, width = int(np.prod(spec.observation_shape)) + 1, self.widths[-1]
         hidden = (*self.widths[:-1], 2 * width) if self.dueling else self.widths

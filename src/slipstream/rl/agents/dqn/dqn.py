@@ -20,7 +20,7 @@ from slipstream.jit.draws import ACT
 from slipstream.jit.gate import help_out, share
 from slipstream.jit.memory import zeros
 from slipstream.kernels.fused import Acting
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.off_policy.learning import CompiledLearning, OffPolicyAgent
 from slipstream.rl.compiled_loops import b1, compile_loops, f4, f8, i8, range_of
@@ -435,7 +435,7 @@ class BaseDQN(OffPolicyAgent):
     def __init__(
         self,
         config: DQNConfig,
-        specs: Spec | Sequence[Spec],
+        specs: EnvSpec | Sequence[EnvSpec],
         seeds: Sequence[int],
         num_envs: int,
         parts: int = 1,
@@ -484,7 +484,11 @@ class DQN(CompiledLearning, BaseDQN):
     given: ClassVar[Mapping[str, Callable[..., None]]] = {"work": work}
 
     def __init__(
-        self, config: DQNConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
+        self,
+        config: DQNConfig,
+        specs: EnvSpec | Sequence[EnvSpec],
+        seeds: Sequence[int],
+        num_envs: int,
     ) -> None:
         parts = self.tasks = config.parts(num_envs)
         super().__init__(config, specs, seeds, num_envs, parts)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from slipstream.core.bounds import Count, Epsilon, Fraction, Natural, Positive, Share, StepSize
 from slipstream.core.config import searched
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.experience.replay.plan import ReplayPlan, check_reflection
 
@@ -165,7 +165,7 @@ class OffPolicyConfig(AgentConfig):
         work = self.batch * sum(a * b for a, b in itertools.pairwise(self.widths))
         return 2 if work >= self.WORK_TO_SHARE else 1
 
-    def check_spaces(self, spec: Spec) -> None:
+    def check_spaces(self, spec: EnvSpec) -> None:
         """Refuses to reflect what has no mirror image."""
         if self.reflect:
             check_reflection(spec)

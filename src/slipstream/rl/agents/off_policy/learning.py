@@ -22,7 +22,7 @@ from slipstream.jit import render
 from slipstream.jit.draws import REPLAY
 from slipstream.jit.gate import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.jit.packed import Packed
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import Learning
 from slipstream.rl.agents.off_policy.config import OffPolicyConfig
 from slipstream.rl.agents.population import PopulationAgent
@@ -50,7 +50,7 @@ class OffPolicyAgent(PopulationAgent):
     def __init__(
         self,
         config: OffPolicyConfig,
-        specs: Spec | Sequence[Spec],
+        specs: EnvSpec | Sequence[EnvSpec],
         seeds: Sequence[int],
         num_envs: int,
         parts: int = 1,

@@ -13,7 +13,7 @@ from pydantic import Field
 from slipstream.core.bounds import Count, Epsilon, Fraction, NotNegative, Positive, StepSize
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import AgentConfig
 
 ROLLOUT_ROWS = "rollout_rows"  # what a search may vary in place of the horizon
@@ -230,17 +230,17 @@ class PPOConfig(AgentConfig):
         """Rounds the rollout up until minibatches fill it; `rollout_rows` becomes a horizon."""
         return fit_rollout(sizes, num_envs, self.horizon, self.minibatch)
 
-    def weight_bytes(self, spec: Spec) -> int:
+    def weight_bytes(self, spec: EnvSpec) -> int:
         """Actor and critic, float32, biases included."""
         inputs = int(np.prod(spec.observation_shape)) + 1
         widths = (inputs, *self.widths, spec.choices or spec.action_width)
         return 2 * 4 * sum(a * b for a, b in itertools.pairwise(widths))
 
-    def state_bytes(self, spec: Spec) -> int:
+    def state_bytes(self, spec: EnvSpec) -> int:
         """Weights and two moments."""
         return 3 * self.weight_bytes(spec)
 
-    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+    def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
         """Rollout, what an update keeps beside it, and weights with gradient and two moments."""
         from slipstream.rl.experience.rollout import rollout_bytes
 
@@ -249,7 +249,7 @@ class PPOConfig(AgentConfig):
         return rollout + update + 4 * self.weight_bytes(spec) * members
 
 
-def update_bytes(spec: Spec, horizon: int, members: int, num_envs: int) -> int:
+def update_bytes(spec: EnvSpec, horizon: int, members: int, num_envs: int) -> int:
     """Bytes that an update keeps beside the rollout.
 
     Scaled observations and the losses' rows are of one member at a time.

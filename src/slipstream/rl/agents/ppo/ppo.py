@@ -17,7 +17,7 @@ from slipstream.jit import draws, memory
 from slipstream.jit.gate import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.jit.packed import Packed
 from slipstream.kernels.fused import Acting
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.population import PopulationAgent
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.losses import ACTION, STATISTICS
@@ -220,7 +220,7 @@ class BasePPO(PopulationAgent):
     def __init__(
         self,
         config: PPOConfig,
-        specs: Spec | Sequence[Spec],
+        specs: EnvSpec | Sequence[EnvSpec],
         seeds: Sequence[int],
         num_envs: int,
         parts: int = 1,
@@ -278,7 +278,11 @@ class PPO(BasePPO):
     """
 
     def __init__(
-        self, config: PPOConfig, specs: Spec | Sequence[Spec], seeds: Sequence[int], num_envs: int
+        self,
+        config: PPOConfig,
+        specs: EnvSpec | Sequence[EnvSpec],
+        seeds: Sequence[int],
+        num_envs: int,
     ) -> None:
         super().__init__(config, specs, seeds, num_envs, config.parts(num_envs))
         network = self.policy.network

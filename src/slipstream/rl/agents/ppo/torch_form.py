@@ -21,7 +21,7 @@ from torch import Tensor
 
 from slipstream.jit import draws
 from slipstream.jit.gate import RunTasks, in_sequence
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.losses import STATISTICS
 from slipstream.rl.agents.ppo.ppo import BasePPO
@@ -404,7 +404,7 @@ class TorchPPO(TorchAgent, BasePPO):
     def __init__(
         self,
         config: PPOConfig,
-        specs: Spec | Sequence[Spec],
+        specs: EnvSpec | Sequence[EnvSpec],
         seeds: Sequence[int],
         num_envs: int,
         device: str = "cpu",

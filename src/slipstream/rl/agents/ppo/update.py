@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from slipstream.jit.draws import permutation_rows
 from slipstream.jit.gate import help_out, share
-from slipstream.jit.memory import matrix, prefetch
+from slipstream.jit.memory import matrix, prefetch_element
 from slipstream.jit.packed import Packed
 from slipstream.rl.agents.ppo.losses import (
     ACTION,
@@ -238,9 +238,9 @@ def member_gradient(
         b = len(own)
         x = space.x[p, :b]
         for r in order[first + block : first + 2 * block]:
-            prefetch(rows.x, r, 0)
+            prefetch_element(rows.x, r, 0)
         for i in range(b):
-            prefetch(rows.packed, own[i], 0)
+            prefetch_element(rows.packed, own[i], 0)
             row, to = rows.x[own[i]], x[i]
             for j in range(len(to)):
                 to[j] = row[j]

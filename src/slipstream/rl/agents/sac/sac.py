@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.random import stream
 from slipstream.jit.draws import LEARN
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic, CompiledActorCritic
 from slipstream.rl.agents.actor_critic.update import (
     ACTOR_LOSS,
@@ -261,7 +261,7 @@ class BaseSAC(ActorCritic):
     def __init__(
         self,
         config: SACConfig,
-        specs: Spec | Sequence[Spec],
+        specs: EnvSpec | Sequence[EnvSpec],
         seeds: Sequence[int],
         num_envs: int,
         parts: int = 1,

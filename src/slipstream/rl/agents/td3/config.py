@@ -8,7 +8,7 @@ from pydantic import Field
 
 from slipstream.core.bounds import Count, NotNegative
 from slipstream.core.config import searched
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 
 
@@ -43,11 +43,11 @@ class TD3Config(ActorCriticConfig):
         0.5, description="c: what is added to the target's actions is cut at plus and minus this"
     )
 
-    def bytes(self, spec: Spec, members: int, num_envs: int) -> int:
+    def bytes(self, spec: EnvSpec, members: int, num_envs: int) -> int:
         """What an actor and two critics need, and the actor's target."""
         return super().bytes(spec, members, num_envs) + members * self.weight_bytes(spec)
 
-    def state_bytes(self, spec: Spec) -> int:
+    def state_bytes(self, spec: EnvSpec) -> int:
         """What an actor and two critics have, and the actor's target."""
         return super().state_bytes(spec) + self.weight_bytes(spec)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.random import stream
 from slipstream.jit.draws import LEARN, normal_at
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic, CompiledActorCritic
 from slipstream.rl.agents.actor_critic.update import (
     ACTOR_LOSS,
@@ -60,7 +60,7 @@ class BaseTD3(ActorCritic):
     def __init__(
         self,
         config: TD3Config,
-        specs: Spec | Sequence[Spec],
+        specs: EnvSpec | Sequence[EnvSpec],
         seeds: Sequence[int],
         num_envs: int,
         parts: int = 1,

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.experience.replay.tree import tree_levels
 
 
@@ -97,19 +97,19 @@ class ReplayPlan(NamedTuple):
             )
 
 
-def slots_of(plan: ReplayPlan, spec: Spec, num_envs: int) -> int:
+def slots_of(plan: ReplayPlan, spec: EnvSpec, num_envs: int) -> int:
     """S of each ring: the transitions, the head, and final observations by the time limit."""
     length, limit = plan.length(num_envs), spec.max_episode_steps
     return length + 1 + (0 if limit is None else -(-length // limit) + 1)
 
 
-def observation_bytes(spec: Spec) -> int:
+def observation_bytes(spec: EnvSpec) -> int:
     """Bytes of one observation as it is."""
     numbers = int(np.prod(spec.observation_shape, dtype=np.int64))
     return numbers * spec.observation_dtype.itemsize
 
 
-def keeps_fields(plan: ReplayPlan, spec: Spec, fields: int | None, masked: bool) -> bool:
+def keeps_fields(plan: ReplayPlan, spec: EnvSpec, fields: int | None, masked: bool) -> bool:
     """Whether a kernel's fields are kept in place of observations, see `ReplayPlan.storage`.
 
     Args:
@@ -123,7 +123,7 @@ def keeps_fields(plan: ReplayPlan, spec: Spec, fields: int | None, masked: bool)
 
 
 def replay_bytes(
-    plan: ReplayPlan, spec: Spec, members: int, num_envs: int, fields: int | None = None
+    plan: ReplayPlan, spec: EnvSpec, members: int, num_envs: int, fields: int | None = None
 ) -> int:
     """Bytes that the arrays of M members will take, see `Replay`.
 
@@ -142,14 +142,14 @@ def replay_bytes(
     return members * (num_envs * (slots * slot + 16) + tree)
 
 
-def check_reflection(spec: Spec) -> None:
+def check_reflection(spec: EnvSpec) -> None:
     """Refuses environments without a mirror image.
 
     Raises:
         ConfigError: the environment declares none, or has masks.
     """
-    if spec.reflection is None or spec.masked:
+    if spec.symmetry is None or spec.masked:
         raise ConfigError(
             "`agent.reflect` learns from mirror images, and this environment does not say what its "
-            "own are (or masks choices): leave it out, or declare `Spec(reflection=...)`."
+            "own are (or masks choices): leave it out, or declare `EnvSpec(symmetry=...)`."
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.jit.memory import zeros
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals, VectorEnv
 from slipstream.rl.experience.replay.plan import ReplayPlan, keeps_fields, slots_of
 from slipstream.rl.experience.replay.ring import (
@@ -78,7 +78,7 @@ class Replay:
     def __init__(
         self,
         plan: ReplayPlan,
-        spec: Spec,
+        spec: EnvSpec,
         members: int,
         num_envs: int,
         choices: int = 0,
@@ -324,7 +324,7 @@ class Replay:
 
 def choose_storage(
     plan: ReplayPlan,
-    spec: Spec,
+    spec: EnvSpec,
     copies: int,
     slots: int,
     envs: Sequence[VectorEnv],

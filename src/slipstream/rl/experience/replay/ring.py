@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import word
-from slipstream.jit.memory import prefetch
+from slipstream.jit.memory import prefetch_element
 from slipstream.jit.simd import exp_2, log_2
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.compiled_loops import Loops, b1, f4, f8, i8
 from slipstream.rl.experience.replay.plan import check_reflection
 from slipstream.rl.experience.replay.tree import (
@@ -236,9 +236,9 @@ def draw(ring: Any, m: int, key: Any, beta: float, index: Any, weight: Any) -> N
     for b in range(len(index)):  # all are on their way before the first one is looked at
         n, slot = _place(ring, m, key, b)
         rows = ring.rows[m * ring.copies + n]
-        prefetch(rows, slot, 0)
-        prefetch(rows, slot, ending)
-        prefetch(rows, slot + 1, ending)  # behind the next observation; need not exist
+        prefetch_element(rows, slot, 0)
+        prefetch_element(rows, slot, ending)
+        prefetch_element(rows, slot + 1, ending)  # behind the next observation; need not exist
     for b in range(len(index)):
         searching = True
         while searching:
@@ -272,7 +272,7 @@ def _draw_by_priority(ring: Any, m: int, key: Any, beta: float, index: Any, weig
     slots = ring.rows.shape[1]
     for b in range(len(index)):
         n = index[b] // slots
-        prefetch(ring.rows[m * ring.copies + n], index[b] - n * slots, 0)  # gathered soon
+        prefetch_element(ring.rows[m * ring.copies + n], index[b] - n * slots, 0)  # gathered soon
         weight[b] = tree[index[b]]
     for b in range(len(index)):  # apart, so that a processor does several at once
         weight[b] = power(low / float(weight[b]), beta)
@@ -419,7 +419,7 @@ _ONE = np.uint64(1)
 
 
 class Signs(NamedTuple):
-    """A `Reflection` for loops; all empty where nothing is reflected.
+    """A `Symmetry` for loops; all empty where nothing is reflected.
 
     Attributes:
         obs: float32 [D], 1 or -1; action: float32 [K] of a box.
@@ -434,16 +434,16 @@ class Signs(NamedTuple):
 NOTHING = Signs(np.zeros(0, np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
 
 
-def signs_of(spec: Spec) -> Signs:
+def signs_of(spec: EnvSpec) -> Signs:
     """The reflection that a spec declares."""
     check_reflection(spec)
-    assert spec.reflection is not None
+    assert spec.symmetry is not None
     obs = np.ones(int(np.prod(spec.observation_shape)), np.float32)
-    obs[list(spec.reflection.observation)] = -1.0
+    obs[list(spec.symmetry.observation)] = -1.0
     if spec.components:
-        return Signs(obs, NOTHING.action, np.array(spec.reflection.choices, np.int64))
+        return Signs(obs, NOTHING.action, np.array(spec.symmetry.choices, np.int64))
     action = np.ones(spec.action_width, np.float32)
-    action[list(spec.reflection.action)] = -1.0
+    action[list(spec.symmetry.action)] = -1.0
     return Signs(obs, action, NOTHING.choice)
 
 

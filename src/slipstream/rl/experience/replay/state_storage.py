@@ -25,8 +25,8 @@ from slipstream.jit import render
 from slipstream.jit.memory import zeros
 from slipstream.kernels.compile import allows_text, checked_parts, make_data_text
 from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.kernel import Kernel, Loaded
-from slipstream.kernels.spec import Spec
+from slipstream.kernels.kernel import Kernel, KernelData
+from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals, VectorEnv
 from slipstream.rl.compiled_loops import f4, i8
 from slipstream.rl.experience.replay.ring import (
@@ -112,7 +112,7 @@ class Storage(ABC):
 class DenseRows(Storage):
     """float32 observations in the ring's rows."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: EnvSpec) -> None:
         self.width = int(np.prod(spec.observation_shape, dtype=np.int64))
         self._loops = loops()
         choices = spec.action_dtype == np.int64
@@ -153,7 +153,7 @@ class DenseRows(Storage):
 class Pixels(DenseRows):
     """Observations of uint8 as they are, beside the rows; learned from by array operations."""
 
-    def __init__(self, spec: Spec, copies: int, slots: int) -> None:
+    def __init__(self, spec: EnvSpec, copies: int, slots: int) -> None:
         super().__init__(spec)
         self.width = 0
         self._rows = zeros((copies, slots, *spec.observation_shape), np.uint8)
@@ -293,7 +293,7 @@ class Kept(NamedTuple):
     names: tuple[str | None, ...]
 
 
-def kept_of(kernel: Kernel, spec: Spec) -> Kept | None:
+def kept_of(kernel: Kernel, spec: EnvSpec) -> Kept | None:
     """What is kept; None where the kernel cannot show an observation again from a part."""
     observed = observed_fields(kernel)
     if observed is None or spec.players > 1:
@@ -307,9 +307,9 @@ def kept_of(kernel: Kernel, spec: Spec) -> Kept | None:
     return Kept(dtype, tuple(name for name, _ in fields))
 
 
-def kept_bytes(kernel: Kernel, loaded: Loaded, spec: Spec) -> int | None:
+def kept_bytes(kernel: Kernel, loaded: KernelData, spec: EnvSpec) -> int | None:
     """Of one observation; None where it cannot be shown again."""
-    kept = kept_of(kernel.fitted(loaded), spec)
+    kept = kept_of(kernel.specialize(loaded), spec)
     return None if kept is None else kept.dtype.itemsize
 
 
@@ -453,7 +453,7 @@ def _records_text(kernel: Kernel, kept: Kept) -> list[str]:
     return ["\n".join(lines) for lines in (keep, [*recall, "    pass"], which)]
 
 
-def _look_text(kernel: Kernel, spec: Spec) -> list[str]:
+def _look_text(kernel: Kernel, spec: EnvSpec) -> list[str]:
     """`look`: where an episode was cut, a kernel need not allow anything; then all is."""
     if kernel.mask is None:
         return ["def look(s, p, d, masks, b):", "    pass"]

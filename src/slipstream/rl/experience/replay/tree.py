@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit.memory import prefetch
+from slipstream.jit.memory import prefetch_element
 from slipstream.jit.simd import WIDTH, least_of, place_of, sum_of
 
 BRANCHES = WIDTH
@@ -113,4 +113,4 @@ def find_leaves(trees: Any, m: int, levels: Any, target: Any, leaves: Any) -> No
             target[b] = max(target[b] - begin, 0.0)
             leaves[b] = BRANCHES * leaves[b] + chosen
             if level > 0:
-                prefetch(trees, m, levels[level - 1] + BRANCHES * leaves[b])
+                prefetch_element(trees, m, levels[level - 1] + BRANCHES * leaves[b])

@@ -1,6 +1,6 @@
 """What a market environment declares about one continuous pass over its bars.
 
-An optional function of a kernel, `market_pass(p, d)`, returns one of these two for an evaluation
+An optional function of a kernel, `backtest_spec(p, d)`, returns one of these two for an evaluation
 record. Reports need nothing else of an environment: its page, its baselines, what its decisions
 would have made under other costs. Records that are to be compared have a field `cost_multiple`.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class SymbolPass:
+class SymbolBacktestSpec:
     """One position in one symbol; the passes of a split run side by side, with equal capital.
 
     T rows of data, all symbols end to end; n decisions, each filled once.
@@ -62,12 +62,12 @@ class SymbolPass:
 
 
 @dataclass(frozen=True)
-class PortfolioPass:
+class PortfolioBacktestSpec:
     """Weights of A assets and cash; the passes of a split follow each other.
 
     Attributes:
         names: of the assets.
-        first, last, time: as for `SymbolPass`; the trace has `units` [A].
+        first, last, time: as for `SymbolBacktestSpec`; the trace has `units` [A].
         close, opened: float64 [T, A], mids; 0 where an asset is not listed, or cannot be traded.
         fill: float64 [T, A], mid at which orders fill.
         half_spread: float64 [T, A], price units.
