@@ -11,7 +11,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 
-envs = gym.make_vec("slipstream.adapters.ids:slipstream/cartpole-v0", num_envs=64)
+envs = gym.make_vec("slipstream.adapters.registration:slipstream/cartpole-v0", num_envs=64)
 envs = RecordEpisodeStatistics(envs)
 obs, infos = envs.reset(seed=1)
 returns = []

@@ -253,8 +253,9 @@ def one_server():
     A server of its own for each takes an interpreter's start, longer than most of their tests. It
     has the search path of the first one.
     """
-    from slipstream.gym.process import driver  # NumPy, which reads the threads that it may have
-    from slipstream.gym.process.pool import Crowd
+    # NumPy, which reads the threads that it may have
+    from slipstream.gym.process import process_driver
+    from slipstream.gym.process.process_pool import Crowd
 
     owner, kept, close = os.getpid(), Crowd(), Crowd.close
 
@@ -263,7 +264,7 @@ def one_server():
         return kept if method == "forkserver" and os.getpid() == owner else fresh
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "Crowd", crowd)
+        patch.setattr(process_driver, "Crowd", crowd)
         patch.setattr(Crowd, "close", lambda self: None if self is kept else close(self))
         yield
     kept.close()

@@ -63,11 +63,11 @@ BESIDE = {
     "Copies in worker processes": (
         "slipstream.gym.foreign_env.ForeignEnv",
         "slipstream.kernels.vector_env.member_indices",
-        "slipstream.gym.job.CopyScheduler",
-        "slipstream.gym.process.pool.WorkerPool",
+        "slipstream.gym.worker_config.CopyScheduler",
+        "slipstream.gym.process.process_pool.WorkerPool",
     ),
     "As other libraries expect it": (
-        "slipstream.adapters.ids",
+        "slipstream.adapters.registration",
         "slipstream.adapters.gymnasium_vector.ForeignVectorFace",
         "slipstream.adapters.elegantrl.ElegantEnv",
         "slipstream.adapters.elegantrl.env_args",

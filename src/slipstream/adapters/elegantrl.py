@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import ActionError, make_batch
+from slipstream.adapters.batch import ActionError, make_batch
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
 from slipstream.kernels.forms import observation_form

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import (
+from slipstream.adapters.batch import (
     ActionError,
     FaceStep,
     UnreadyError,

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import check_one_player, each, make_batch
+from slipstream.adapters.batch import check_one_player, each, make_batch
 from slipstream.core.errors import ConfigError
 
 

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import (
+from slipstream.adapters.batch import (
     AT_END,
     HANG_SECONDS,
     ClosedError,
@@ -33,9 +33,9 @@ from slipstream.adapters.copies import (
 )
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.process import FaultPolicy
-from slipstream.gym.form import NativeForm
-from slipstream.gym.making import Wrapped, make_gymnasium
-from slipstream.gym.native import native_env
+from slipstream.gym.env_factory import Wrapped, make_gymnasium
+from slipstream.gym.gymnasium_semantics import native_env
+from slipstream.gym.shared_layout import NativeForm
 
 
 class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):

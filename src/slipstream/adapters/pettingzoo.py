@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from slipstream.adapters.copies import ActionError, UnreadyError, each, make_batch
+from slipstream.adapters.batch import ActionError, UnreadyError, each, make_batch
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import (
+from slipstream.adapters.batch import (
     HANG_SECONDS,
     FaceStep,
     KernelBatch,
@@ -26,12 +26,12 @@ from slipstream.adapters.copies import (
     foreign_maker,
     make_batch,
 )
-from slipstream.adapters.knows_wrappers import KnowsWrappers
+from slipstream.adapters.wrapper_lookup import KnowsWrappers
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
 from slipstream.core.process import FaultPolicy
-from slipstream.gym.making import Wrapped
-from slipstream.gym.native import SAME_STEP, native_env
+from slipstream.gym.env_factory import Wrapped
+from slipstream.gym.gymnasium_semantics import SAME_STEP, native_env
 from slipstream.kernels.spec import EnvSpec
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3")

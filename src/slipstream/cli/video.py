@@ -57,7 +57,7 @@ def film(run: Run, path: Path, opponent: str | None = None) -> Path:
 
 def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     from slipstream.api import load_policy
-    from slipstream.gym.masks import mask_of
+    from slipstream.gym.action_masks import mask_of
     from slipstream.training.runs.games import game_against, opponent_of
 
     config = run.config

@@ -19,7 +19,7 @@ import polars as pl
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import ActionError, KernelBatch
+from slipstream.adapters.batch import ActionError, KernelBatch
 from slipstream.core.bounds import check_count
 from slipstream.core.config import put
 from slipstream.core.errors import ConfigError, DataError

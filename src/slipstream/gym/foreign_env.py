@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import FaultPolicy
-from slipstream.gym.driver import Arrays, SerialDriver
-from slipstream.gym.form import copies_layout
+from slipstream.gym.action_masks import offers_mask, with_mask_apart
+from slipstream.gym.env_factory import make_gymnasium, name_of, raised, row_spec, shut, theirs
 from slipstream.gym.infos import InfoReader
-from slipstream.gym.job import Assignment, CopyScheduler, Foreign, registered
-from slipstream.gym.making import make_gymnasium, name_of, raised, row_spec, shut, theirs
-from slipstream.gym.masks import offers_mask, with_mask_apart
-from slipstream.gym.process.driver import ProcessDriver
-from slipstream.gym.process.faults import Fault
-from slipstream.gym.process.pool import Crowd
+from slipstream.gym.process.fault_log import Fault
+from slipstream.gym.process.process_driver import ProcessDriver
+from slipstream.gym.process.process_pool import Crowd
+from slipstream.gym.serial_driver import Arrays, SerialDriver
+from slipstream.gym.shared_layout import copies_layout
+from slipstream.gym.worker_config import Assignment, CopyScheduler, Foreign, registered
 from slipstream.kernels.forms import MisfitError
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.spec import EnvSpec, Metric

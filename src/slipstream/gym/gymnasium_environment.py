@@ -34,11 +34,11 @@ from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.process import FaultPolicy
 from slipstream.core.storage.files import plain
+from slipstream.gym.env_factory import Wrapped, Wrappers, make_gymnasium, name_of, shut
 from slipstream.gym.foreign_env import ForeignEnv, foreign_spec, shown_env
-from slipstream.gym.making import Wrapped, Wrappers, make_gymnasium, name_of, shut
-from slipstream.gym.process.faults import TRIES, Fault
-from slipstream.gym.process.pool import Crowd, WorkerPool
-from slipstream.gym.trainable import carries_over, check_trainable, warnings_of
+from slipstream.gym.process.fault_log import TRIES, Fault
+from slipstream.gym.process.process_pool import Crowd, WorkerPool
+from slipstream.gym.wrapper_checks import carries_over, check_trainable, warnings_of
 from slipstream.kernels.contract import random_actions
 from slipstream.kernels.forms import image_of
 from slipstream.kernels.loop import HOLD

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.timeline import FoldPlan
+from slipstream.gym.env_factory import Wrapped, Wrappers
 from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
-from slipstream.gym.making import Wrapped, Wrappers
-from slipstream.gym.trainable import check_trainable
 from slipstream.gym.vector_environment import BatchedCopies, VectorEnvironment, VectorKind, door_of
+from slipstream.gym.wrapper_checks import check_trainable
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import StepOut, VectorEnv
 from slipstream.training.environments.environment import (

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from slipstream.core.errors import KernelError, SlipstreamError
 from slipstream.core.process import AT
 from slipstream.core.random import stream
+from slipstream.gym.action_masks import in_info, method_of, write_mask
+from slipstream.gym.env_factory import RawReturn, flag, raised, reward_of, shut, theirs
 from slipstream.gym.infos import Final
-from slipstream.gym.making import RawReturn, flag, raised, reward_of, shut, theirs
-from slipstream.gym.masks import in_info, method_of, write_mask
 from slipstream.kernels.forms import MisfitError
 
 SEED_MASK = np.uint64(2**31 - 1)

@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.process import OverdueError, start_seconds, time_limit
 from slipstream.core.random import stream
-from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
-from slipstream.gym.making import import_named, never_made, row_spec, shut
-from slipstream.gym.masks import (
+from slipstream.gym.action_masks import (
     METHOD,
     chooses,
     in_info,
@@ -33,8 +31,10 @@ from slipstream.gym.masks import (
     without_mask,
     write_mask,
 )
+from slipstream.gym.env_factory import import_named, never_made, row_spec, shut
+from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.gym.sub_env import SEED_MASK
-from slipstream.gym.trainable import check_trainable
+from slipstream.gym.wrapper_checks import check_trainable
 from slipstream.kernels.forms import KEY, MisfitError
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import (

@@ -6,7 +6,8 @@ one compiled loop, and hands that loop out to whoever fuses it with a policy. `F
 `BatchedCopies` (`gym/vector_environment.py`) is around another library's vector environment. All
 write what a step gives into arrays that they are handed (`StepOut`), usually the rollout's own row,
 and keep what ended until it is drained (`Episodes`, `Finals`). Other libraries see the same through
-`slipstream.adapters`; foreign environments as Gymnasium itself steps them are `gym/native.py`.
+`slipstream.adapters`; foreign environments as Gymnasium itself steps them are
+`gym/gymnasium_semantics.py`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import slipstream
 from slipstream.core import process
 from slipstream.core.errors import KernelError
 from slipstream.core.process import OverdueError, time_limit
-from slipstream.gym import making
+from slipstream.gym import env_factory
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 
@@ -118,7 +118,7 @@ def test_a_constructor_that_does_not_end_is_refused_by_its_line(monkeypatch):
     monkeypatch.setattr(process, "START_SECONDS", 0.1)
     process.patience.set(0.0)  # of a config of an earlier test
     with pytest.raises(KernelError, match=r"constructor .* taken 0.1 s .*limits\.py:\d+\)"):
-        making.make_gymnasium(lambda: time.sleep(60.0))
+        env_factory.make_gymnasium(lambda: time.sleep(60.0))
 
 
 class Slow(Endless):
@@ -143,9 +143,9 @@ def test_a_slow_constructor_may_be_allowed_more_by_what_its_refusal_names(monkey
 
 @pytest.mark.usefixtures("_free_alarm")
 def test_a_close_that_does_not_end_is_given_up_and_named_once(monkeypatch, capsys):
-    monkeypatch.setattr(making, "_CLOSE_SECONDS", 0.1)
-    monkeypatch.setattr(making, "_failed_closes", {})
+    monkeypatch.setattr(env_factory, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(env_factory, "_failed_closes", {})
     for _ in range(3):
-        making.shut(Endless(), "gym:Endless")
+        env_factory.shut(Endless(), "gym:Endless")
     said = capsys.readouterr().err
     assert said.count("`close` has taken 0.1 s and was ended") == 1

@@ -12,10 +12,10 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
-from slipstream.gym import making
+from slipstream.gym import env_factory
+from slipstream.gym.env_factory import flat_spaces
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.making import flat_spaces
-from slipstream.gym.native import native_env
+from slipstream.gym.gymnasium_semantics import native_env
 from slipstream.kernels.contract import blank
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import member_indices
@@ -214,8 +214,8 @@ def test_a_box_that_fits_no_memory_is_refused_before_it_is_made(make):
 
 def test_free_memory_is_looked_at_once_however_many_spaces_are_made(monkeypatch):
     looks = []
-    monkeypatch.setattr(making, "free_memory", lambda: looks.append(0) or 2**30)
-    with making._sparing():
+    monkeypatch.setattr(env_factory, "free_memory", lambda: looks.append(0) or 2**30)
+    with env_factory._sparing():
         spaces.Tuple([spaces.Box(0.0, 1.0, (2,)) for _ in range(5)])
     assert len(looks) == 1
 

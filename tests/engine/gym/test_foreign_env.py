@@ -8,8 +8,8 @@ from gymnasium import spaces
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.process import AT, BEAT, PULSE_WORDS
 from slipstream.core.random import stream
+from slipstream.gym.env_factory import flat_spaces, make_gymnasium
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.making import flat_spaces, make_gymnasium
 from slipstream.gym.sub_env import SubEnv, peeled, step_each
 from slipstream.kernels.contract import blank, random_actions
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
@@ -391,7 +391,7 @@ class Breaks(gymnasium.Env):
 
 def test_a_watched_beat_is_even_after_a_failure_and_its_words_are_given_back(monkeypatch):
     words = memoryview(bytearray(8 * PULSE_WORDS)).cast("Q")
-    monkeypatch.setattr("slipstream.gym.driver.PULSES", pulses := [words])
+    monkeypatch.setattr("slipstream.gym.serial_driver.PULSES", pulses := [words])
     env = ForeignEnv(Breaks, *member_indices([3], 2))
     assert not pulses
     env.reset(blank(env).obs)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
+from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, native_env
 from slipstream.gym.infos import (
     APART,
     FIRST,
@@ -27,7 +28,6 @@ from slipstream.gym.infos import (
     batch_infos,
     signature_of,
 )
-from slipstream.gym.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
 from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.process import FaultPolicy
-from slipstream.gym.native import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, native_env
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

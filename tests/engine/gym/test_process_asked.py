@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.job import CopyScheduler, LongestWaiting
-from slipstream.gym.native import NEXT_STEP, native_env
+from slipstream.gym.gymnasium_semantics import NEXT_STEP, native_env
+from slipstream.gym.worker_config import CopyScheduler, LongestWaiting
 from slipstream.kernels.contract import blank
 from slipstream.kernels.vector_env import member_indices
 

@@ -21,9 +21,9 @@ from gymnasium import spaces
 from slipstream.core.errors import KernelError
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.process.faults import TRIES, backoff
+from slipstream.gym.process.env_worker import HANG_SIGNAL
+from slipstream.gym.process.fault_log import TRIES, backoff
 from slipstream.gym.process.launcher import Launcher
-from slipstream.gym.process.worker import HANG_SIGNAL
 from slipstream.kernels.contract import blank
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.vector_env import member_indices

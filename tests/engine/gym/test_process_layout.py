@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.core.errors import ResourceError
-from slipstream.gym.form import copies_layout
-from slipstream.gym.making import flat_spaces
+from slipstream.gym.env_factory import flat_spaces
 from slipstream.gym.process import shared_memory
 from slipstream.gym.process.shared_memory import Block, Layout
+from slipstream.gym.shared_layout import copies_layout
 from slipstream.kernels.forms import MisfitError, leaves_of, observation_form, store
 from slipstream.kernels.spec import EnvSpec
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.native import native_env
+from slipstream.gym.gymnasium_semantics import native_env
 from slipstream.kernels.contract import blank
 from slipstream.kernels.vector_env import member_indices
 

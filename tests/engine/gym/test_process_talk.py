@@ -15,9 +15,9 @@ from gymnasium import spaces
 from slipstream.core.errors import KernelError
 from slipstream.core.process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.native import native_env
+from slipstream.gym.gymnasium_semantics import native_env
+from slipstream.gym.process.env_worker import Link
 from slipstream.gym.process.shared_memory import anonymous_file
-from slipstream.gym.process.worker import Link
 from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.process import driver as waiting
+from slipstream.gym.process import process_driver as waiting
 from slipstream.gym.process import shared_memory
 from slipstream.gym.process.shared_memory import ASLEEP
 from slipstream.kernels.vector_env import blank, member_indices

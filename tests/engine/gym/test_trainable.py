@@ -15,8 +15,8 @@ from gymnasium import spaces, wrappers
 import slipstream
 from slipstream import portable
 from slipstream.core.errors import ConfigError
-from slipstream.gym import making
-from slipstream.gym.trainable import check_trainable
+from slipstream.gym import env_factory
+from slipstream.gym.wrapper_checks import check_trainable
 from slipstream.training.environments.factory import resolve_environment
 
 CARTPOLE = "CartPole-v1"
@@ -255,7 +255,7 @@ class Hangs(gymnasium.Wrapper):
 
 @pytest.mark.parametrize("wrapper", [Ends, Crashes, Hangs])
 def test_a_step_that_ends_or_hangs_is_left_to_the_training(wrapper, monkeypatch):
-    monkeypatch.setattr(making, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(env_factory, "LOOK_SECONDS", 0.2)
     name = slipstream.register(lambda: wrapper(gymnasium.make(CARTPOLE)), wrapper.__name__)
     assert not resolve_environment(name, {}).notes
 

@@ -14,8 +14,8 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.process import pool as crowd
-from slipstream.gym.process.pool import Budget, WorkerPool, memory_of
+from slipstream.gym.process import process_pool as crowd
+from slipstream.gym.process.process_pool import Budget, WorkerPool, memory_of
 from slipstream.kernels.vector_env import member_indices
 
 

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
-from slipstream.gym.making import flat_spaces
+from slipstream.gym.env_factory import flat_spaces
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack

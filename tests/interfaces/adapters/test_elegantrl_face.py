@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.adapters.copies import ActionError
+from slipstream.adapters.batch import ActionError
 from slipstream.adapters.elegantrl import ElegantEnv, env_args
 from slipstream.api import make_face
 from slipstream.core.errors import ConfigError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from slipstream.adapters.copies import ActionError, ClosedError, UnreadyError
+from slipstream.adapters.batch import ActionError, ClosedError, UnreadyError
 from slipstream.adapters.gymnasium_env import EnvFace
 from slipstream.core.errors import ConfigError
 from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
@@ -56,15 +56,17 @@ def test_the_checker_of_stable_baselines_finds_nothing(name, settings):
 @pytest.mark.long
 def test_games_pass_with_an_opponent_and_say_which_they_take_without():
     made = gymnasium.make(
-        "slipstream.adapters.ids:slipstream/hockey-v0", opponents={"weak": 1}, backend="serial"
+        "slipstream.adapters.registration:slipstream/hockey-v0",
+        opponents={"weak": 1},
+        backend="serial",
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of bounds that are infinite
         check_env(made.unwrapped, skip_render_check=True)
     with pytest.raises(ConfigError, match=r"give its own players, opponents=\{'weak': 1.0"):
-        gymnasium.make("slipstream.adapters.ids:slipstream/hockey-v0")
+        gymnasium.make("slipstream.adapters.registration:slipstream/hockey-v0")
     with pytest.raises(ConfigError, match="no players of its own, train it by self-play"):
-        gymnasium.make("slipstream.adapters.ids:slipstream/tictactoe-v0")
+        gymnasium.make("slipstream.adapters.registration:slipstream/tictactoe-v0")
 
 
 def test_spaces_belong_to_the_client():
@@ -114,7 +116,7 @@ def test_wrong_use_is_named(kernel_file):
 
 def test_gymnasium_imports_what_registers_them():
     code = (
-        "import gymnasium; name = 'slipstream.adapters.ids:slipstream/cartpole-v0'\n"
+        "import gymnasium; name = 'slipstream.adapters.registration:slipstream/cartpole-v0'\n"
         "print(gymnasium.make(name, backend='serial').reset(seed=1)[0].shape)"
     )
     command = [sys.executable, "-W", "error", "-c", code]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from slipstream.adapters.copies import ActionError, UnreadyError
+from slipstream.adapters.batch import ActionError, UnreadyError
 from slipstream.adapters.envpool import EnvPoolFace
 from slipstream.adapters.gymnasium_vector import make_vec
 from slipstream.api import make_face

@@ -28,7 +28,9 @@ def test_what_wraps_its_copies_itself_is_refused():
 
 
 def test_our_own_face_has_a_mask_only_if_its_kernel_has():
-    face = functools.partial(gymnasium.make, "slipstream.adapters.ids:slipstream/cartpole-v0")
+    face = functools.partial(
+        gymnasium.make, "slipstream.adapters.registration:slipstream/cartpole-v0"
+    )
     face.__qualname__ = face.__name__ = "face"
     assert not make_environment(slipstream.register(face, "face"), {}).spec.masked
 

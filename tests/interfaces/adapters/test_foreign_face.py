@@ -13,7 +13,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.spaces import Box, Dict, Discrete, Graph, OneOf, Sequence, Text, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from slipstream.adapters.copies import ForeignBatch, SpaceError, UnreadyError
+from slipstream.adapters.batch import ForeignBatch, SpaceError, UnreadyError
 from slipstream.adapters.gymnasium_vector import ForeignVectorFace, check_fixed, make_vec
 from slipstream.api import make_face
 from slipstream.core.errors import ConfigError

@@ -10,7 +10,7 @@ pytest.importorskip("pettingzoo", reason="pip install pettingzoo")
 
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
-from slipstream.adapters.copies import ActionError, UnreadyError
+from slipstream.adapters.batch import ActionError, UnreadyError
 from slipstream.adapters.pettingzoo import ParallelFace, make_vec
 from slipstream.core.errors import ConfigError
 

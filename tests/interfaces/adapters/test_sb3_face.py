@@ -13,7 +13,7 @@ sb3 = pytest.importorskip(
 from stable_baselines3.common import vec_env as theirs  # noqa: E402
 from stable_baselines3.common.monitor import Monitor  # noqa: E402
 
-from slipstream.adapters.copies import ActionError, UnreadyError  # noqa: E402
+from slipstream.adapters.batch import ActionError, UnreadyError  # noqa: E402
 from slipstream.adapters.gymnasium_env import EnvFace  # noqa: E402
 from slipstream.adapters.sb3 import ForeignVecEnv, make_vec  # noqa: E402
 from slipstream.core.errors import ConfigError  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
-from slipstream.adapters.copies import ActionError, ClosedError, NoActionsError, UnreadyError
+from slipstream.adapters.batch import ActionError, ClosedError, NoActionsError, UnreadyError
 from slipstream.adapters.gymnasium_env import EnvFace
 from slipstream.adapters.gymnasium_vector import make_vec
 from slipstream.core.errors import ConfigError
@@ -200,7 +200,7 @@ def test_kernels_are_stepped_in_this_process(given):
 
 def test_gymnasium_makes_them_by_id_and_wraps_them():
     face = gymnasium.make_vec(
-        "slipstream.adapters.ids:slipstream/cartpole-v0",
+        "slipstream.adapters.registration:slipstream/cartpole-v0",
         num_envs=4,
         autoreset_mode="SameStep",
         backend="serial",

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.copies import KernelBatch, make_batch
+from slipstream.adapters.batch import KernelBatch, make_batch
 from slipstream.api import load_policy
 from slipstream.core.errors import ConfigError
 from slipstream.games.hockey.players import HOLD

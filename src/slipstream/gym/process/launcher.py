@@ -32,7 +32,7 @@ from slipstream.core.process import (
     orphaned,
     stops_held_back,
 )
-from slipstream.gym.process import worker
+from slipstream.gym.process import env_worker
 
 _REQUEST = struct.Struct("=cq")  # FORK or SPAWN and 0, or END and a process
 _ANSWER = struct.Struct("=q")  # a process, or how it ended as subprocess says it
@@ -80,7 +80,7 @@ def _pidfd(pid: int) -> int | None:
 
 
 def _answer(line: socket.socket, children: set[int], alive: int | None) -> bool:
-    data, fds, _, _ = socket.recv_fds(line, _REQUEST.size, worker.DESCRIPTORS)
+    data, fds, _, _ = socket.recv_fds(line, _REQUEST.size, env_worker.DESCRIPTORS)
     if len(data) < _REQUEST.size:
         return False
     what, pid = _REQUEST.unpack(data)
@@ -108,12 +108,12 @@ def _fork(fds: Sequence[int], own: Sequence[int]) -> int:
         for fd in own:
             with suppress(OSError):
                 os.close(fd)
-        worker.run(fds, parent)
+        env_worker.run(fds, parent)
     return pid
 
 
 def _spawn(fds: Sequence[int]) -> int:
-    command = program("slipstream.gym.process.worker", "run", tuple(fds), os.getpid())
+    command = program("slipstream.gym.process.env_worker", "run", tuple(fds), os.getpid())
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds) as process:
         pid = process.pid
         process.returncode = 0  # `_ending` waits for it

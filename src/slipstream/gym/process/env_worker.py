@@ -32,10 +32,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import SlipstreamError
 from slipstream.core.process import AT, BEAT, START_SECONDS, work_for
-from slipstream.gym.copies import ForeignCopies
-from slipstream.gym.job import Assignment, LongestWaiting
-from slipstream.gym.making import HangError
-from slipstream.gym.process.faults import Fault
+from slipstream.gym.env_factory import HangError
+from slipstream.gym.process.fault_log import Fault
 from slipstream.gym.process.shared_memory import (
     ANYWHERE,
     ASKED,
@@ -59,6 +57,8 @@ from slipstream.gym.process.shared_memory import (
     fence,
     spin,
 )
+from slipstream.gym.sub_env_group import ForeignCopies
+from slipstream.gym.worker_config import Assignment, LongestWaiting
 
 STEP_ALL, BEGIN, BEGIN_LOST, REPLAY, TALK, SERVE, REST, LEAVE = range(1, 9)
 """Orders: step; begin the selected copies, or all where a lost worker's stood; replay the selected

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slipstream.gym.making import ask_in_fork
+from slipstream.gym.env_factory import ask_in_fork
 from slipstream.kernels.forms import KEY, MisfitError
 
 METHOD = "action_masks"

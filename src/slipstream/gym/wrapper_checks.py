@@ -13,8 +13,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 
 from slipstream.core.errors import ConfigError
-from slipstream.gym.making import Wrappers, ask_in_fork
-from slipstream.gym.masks import chooses, method_of, shows_mask
+from slipstream.gym.action_masks import chooses, method_of, shows_mask
+from slipstream.gym.env_factory import Wrappers, ask_in_fork
 from slipstream.kernels.forms import is_image, is_large
 
 # Flags that end the updates of a wrapper's statistics: Gymnasium's and SB3's.

@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.process import AT, BEAT, PULSE_WORDS
 from slipstream.core.random import stream
-from slipstream.gym.infos import APART, NOTHING, InfoTable, Signature, Told, episode_numbers
-from slipstream.gym.job import NEXT_STEP, SAME_STEP, Assignment, register
-from slipstream.gym.making import (
+from slipstream.gym.action_masks import among_allowed, in_info, method_of
+from slipstream.gym.env_factory import (
     LOOK_SECONDS,
     HangError,
     refuse_other_spaces,
     refuse_shared,
     text_of,
 )
-from slipstream.gym.masks import among_allowed, in_info, method_of
-from slipstream.gym.process.faults import TRIES, Fault, backoff
+from slipstream.gym.infos import APART, NOTHING, InfoTable, Signature, Told, episode_numbers
+from slipstream.gym.process.fault_log import TRIES, Fault, backoff
 from slipstream.gym.sub_env import SEED_MASK, SubEnv, step_each
+from slipstream.gym.worker_config import NEXT_STEP, SAME_STEP, Assignment, register
 from slipstream.kernels.forms import MisfitError
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 

@@ -17,14 +17,21 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import FaultPolicy
-from slipstream.gym.driver import SerialDriver
-from slipstream.gym.form import NativeForm, native_layout
+from slipstream.gym.env_factory import make_gymnasium, name_of
 from slipstream.gym.infos import InfoReader
-from slipstream.gym.job import DISABLED, NEXT_STEP, SAME_STEP, Assignment, Foreign, registered
-from slipstream.gym.making import make_gymnasium, name_of
-from slipstream.gym.process.driver import ProcessDriver
-from slipstream.gym.process.faults import Fault
-from slipstream.gym.process.pool import Crowd
+from slipstream.gym.process.fault_log import Fault
+from slipstream.gym.process.process_driver import ProcessDriver
+from slipstream.gym.process.process_pool import Crowd
+from slipstream.gym.serial_driver import SerialDriver
+from slipstream.gym.shared_layout import NativeForm, native_layout
+from slipstream.gym.worker_config import (
+    DISABLED,
+    NEXT_STEP,
+    SAME_STEP,
+    Assignment,
+    Foreign,
+    registered,
+)
 from slipstream.kernels.forms import ENDLESS
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]

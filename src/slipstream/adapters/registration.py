@@ -1,6 +1,6 @@
-"""Importing this file registers slipstream's environments with Gymnasium.
+"""Register slipstream's environments with Gymnasium when this module is imported.
 
-``gym.make_vec("slipstream.adapters.ids:slipstream/cartpole-v0", num_envs=8)`` imports it by itself.
+Gymnasium imports it for ids such as ``"slipstream.adapters.registration:slipstream/cartpole-v0"``.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ import cloudpickle
 import gymnasium
 
 from slipstream.core.errors import ConfigError
-from slipstream.gym.form import FlatForm, NativeForm
-from slipstream.gym.making import Wrapped, make_gymnasium
-from slipstream.gym.masks import with_mask_apart
+from slipstream.gym.action_masks import with_mask_apart
+from slipstream.gym.env_factory import Wrapped, make_gymnasium
 from slipstream.gym.process.shared_memory import Layout
+from slipstream.gym.shared_layout import FlatForm, NativeForm
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.spec import EnvSpec
 

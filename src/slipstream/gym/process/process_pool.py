@@ -24,8 +24,8 @@ from slipstream.core.bounds import check_count
 from slipstream.core.capacity import memory_of, total_memory, usable_cores
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.process import not_started
+from slipstream.gym.process.env_worker import DOWN, IDLE, LEAVE, REST, UP, Link
 from slipstream.gym.process.launcher import Launcher
-from slipstream.gym.process.worker import DOWN, IDLE, LEAVE, REST, UP, Link
 from slipstream.jit.cache import private_folder
 
 _LEAVE_SECONDS = 2.0

@@ -1,8 +1,9 @@
-"""Drivers step all copies of an environment: in this process (`SerialDriver`) or in workers.
+"""Drivers step all sub-environments: in this process (`SerialDriver`) or in workers.
 
-`ProcessDriver` (`gym/process/driver.py`) has the same methods and uses worker processes. All that
-copies show lies in arrays by row, see `gym/form.py`. Environments on
-top define what a step means: `ForeignEnv` to agents, `NativeEnv` to other libraries.
+`ProcessDriver` (`gym/process/process_driver.py`) has the same methods and uses worker processes.
+Sub-environments write their results into the arrays of `gym/shared_layout.py`, one row each. Two
+classes on top define the meaning of a step: `ForeignEnv` for agents, `NativeEnv` for other
+libraries.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from numpy.typing import NDArray
 from slipstream.core.bounds import check_count
 from slipstream.core.errors import ConfigError
 from slipstream.core.process import PULSES, FaultPolicy
-from slipstream.gym.copies import ForeignCopies
-from slipstream.gym.job import Assignment
-from slipstream.gym.making import theirs
-from slipstream.gym.process.faults import Fault, FaultLog
+from slipstream.gym.env_factory import theirs
+from slipstream.gym.process.fault_log import Fault, FaultLog
 from slipstream.gym.process.shared_memory import Layout
+from slipstream.gym.sub_env_group import ForeignCopies
+from slipstream.gym.worker_config import Assignment
 
 Arrays = Mapping[str, NDArray[Any]]
 Arguments = Callable[[list[int]], tuple[Any, ...]]

@@ -23,11 +23,20 @@ from slipstream.core.bounds import check_count
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import KernelError, ResourceError
 from slipstream.core.process import AT, FaultPolicy, not_started
-from slipstream.gym.copies import FRESH
-from slipstream.gym.driver import Answers, Arguments, Arrays, CopyDriver
-from slipstream.gym.job import Assignment, packed
-from slipstream.gym.process.faults import Fault
-from slipstream.gym.process.pool import Crowd
+from slipstream.gym.process.env_worker import (
+    BEGIN,
+    BEGIN_LOST,
+    DOWN,
+    REPLAY,
+    SERVE,
+    STARTING,
+    STEP_ALL,
+    TALK,
+    UP,
+    Link,
+)
+from slipstream.gym.process.fault_log import Fault
+from slipstream.gym.process.process_pool import Crowd
 from slipstream.gym.process.shared_memory import (
     ANYWHERE,
     ASKED,
@@ -45,18 +54,9 @@ from slipstream.gym.process.shared_memory import (
     spin,
     spin_seconds,
 )
-from slipstream.gym.process.worker import (
-    BEGIN,
-    BEGIN_LOST,
-    DOWN,
-    REPLAY,
-    SERVE,
-    STARTING,
-    STEP_ALL,
-    TALK,
-    UP,
-    Link,
-)
+from slipstream.gym.serial_driver import Answers, Arguments, Arrays, CopyDriver
+from slipstream.gym.sub_env_group import FRESH
+from slipstream.gym.worker_config import Assignment, packed
 
 _RUNS = {"begin": BEGIN, "replay": REPLAY}
 _PAUSE_MS = 5  # between two tries to replace lost workers
