@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.storage.files import disk_errors, write_json
+from slipstream.core.storage.atomic_io import disk_errors, write_json
 
 Measurement = Mapping[str, Any]  # case, command, commit, machine, versions, rows
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks import machine
-from slipstream.core.storage.files import write_json
+from slipstream.core.storage.atomic_io import write_json
 
 
 def passed(path: Path, command: str) -> None:

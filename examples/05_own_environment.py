@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import slipstream
-from slipstream.kernels.contract import check_environment
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.env_checker import check_environment
+from slipstream.kernels.kernel_registry import load_kernel
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 else 400_000
 shop = Path(__file__).parent / "kernels" / "shop.py"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.core.storage import yaml_file
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 
 ROOT = Path(__file__).parents[1]
 PAGES = (

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 import slipstream
 from benchmarks.worker import steps_per_second
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import StepOut, VectorEnv, blank, member_indices
 from slipstream.training.environments.factory import resolve_environment

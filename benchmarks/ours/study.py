@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.worker import WorkerError
-from slipstream.core.storage import table, yaml_file
+from slipstream.core.storage import csv_table, yaml_file
 from slipstream.core.timeline import FoldPlan
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
 
@@ -92,7 +92,7 @@ def _command(*words: str) -> None:
 
 def _read(path: Path, report: float) -> Ran:
     study = StudyFolder(path)
-    held = [one for one in table.read(study.machine)["memory_gib"] if isinstance(one, float)]
+    held = [one for one in csv_table.read(study.machine)["memory_gib"] if isinstance(one, float)]
     folds = study.provenance["environment"]["folds"]
     with Ledger(study.ledger, read_only=True) as ledger:
         seconds, spent, trials = ledger.fact("seconds"), ledger.seconds("search"), ledger.trials()

@@ -16,7 +16,7 @@ import numpy as np
 import slipstream
 from benchmarks.fresh_episodes import fresh_returns
 from benchmarks.worker import steps_per_second
-from slipstream.jit.gate import in_sequence
+from slipstream.jit.work_sharing import in_sequence
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.training.callbacks.events import Evaluated, Event, Started, Updated
 from slipstream.training.environments.factory import resolve_environment

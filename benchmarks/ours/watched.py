@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.core.storage.files import write_json, write_sealed, write_text
-from slipstream.core.storage.status import EVENTS, LOG, STATUS, Status
-from slipstream.core.storage.table import CsvTable
+from slipstream.core.storage.atomic_io import write_json, write_sealed, write_text
+from slipstream.core.storage.csv_table import CsvTable
+from slipstream.core.storage.status_file import EVENTS, LOG, STATUS, Status
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import write_study
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict

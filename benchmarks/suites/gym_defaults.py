@@ -22,7 +22,7 @@ from benchmarks.machine import threads, versions
 from benchmarks.row import Goal, Row
 from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.worker import WorkerError, run_worker
-from slipstream.core.storage.files import write_json
+from slipstream.core.storage.atomic_io import write_json
 from slipstream.jit.cache import cache_folder
 from slipstream.training.settings.config import resolve
 

@@ -42,8 +42,8 @@ BESIDE = {
         "slipstream.kernels.spec.TrainingContext",
         "slipstream.core.random",
         "slipstream.core.errors",
-        "slipstream.kernels.discover.load_kernel",
-        "slipstream.kernels.contract.check_environment",
+        "slipstream.kernels.kernel_registry.load_kernel",
+        "slipstream.kernels.env_checker.check_environment",
     ),
     "A market of your own": (
         "slipstream.core.timeline.FoldPlan",
@@ -57,8 +57,8 @@ BESIDE = {
     "An agent of your own": (
         "slipstream.rl.agents.agent.Agent",
         "slipstream.rl.agents.agent.AgentConfig",
-        "slipstream.jit.draws.member_keys",
-        "slipstream.jit.draws.own_keys",
+        "slipstream.jit.rng.member_keys",
+        "slipstream.jit.rng.own_keys",
     ),
     "Copies in worker processes": (
         "slipstream.gym.foreign_env.ForeignEnv",

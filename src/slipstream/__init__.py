@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         write_report,
     )
     from slipstream.core.errors import SlipstreamError
-    from slipstream.core.storage.interruption import Interrupted
+    from slipstream.core.storage.signals import Interrupted
     from slipstream.gym.object_environment import register
     from slipstream.studies.record.status import status, stop
     from slipstream.training.callbacks.console import ConsoleListener
@@ -44,7 +44,7 @@ _HOME = {
     "AgentTrainingService": "slipstream.compat.service",
     "ClusterOptions": "slipstream.training.cluster.cluster",
     "ConsoleListener": "slipstream.training.callbacks.console",
-    "Interrupted": "slipstream.core.storage.interruption",
+    "Interrupted": "slipstream.core.storage.signals",
     "Run": "slipstream.training.runs.run",
     "RunConfig": "slipstream.training.settings.config",
     "SlipstreamError": "slipstream.core.errors",
@@ -127,13 +127,13 @@ def __getattr__(name: str) -> Any:
         raise ImportError(f"slipstream has no class {name}. Write: {_INSTEAD[name]}")
     if name not in __all__:
         raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
-    from slipstream.core.system import refusal
+    from slipstream.core.platform_check import refusal
 
     if (problem := refusal()) is not None:
         raise ImportError(problem)
     value = getattr(importlib.import_module(_HOME.get(name, "slipstream.api")), name)
     if isinstance(value, FunctionType):
-        from slipstream.core.arguments import checked
+        from slipstream.core.argument_validation import checked
 
         value = checked(value)
     globals()[name] = value

@@ -37,7 +37,7 @@ _TANH = [*np.array([
 # Beyond 9.1 float32 knows 1 only. Arrays: with numbers an operation takes half as long again.
 _NEAR, _ONE = ([np.array(x, np.float32) for x in (-x, x)] for x in (9.1, 1.0))
 _HALF = -(2**63)
-_SAMPLE, _GOLDEN = 2**32 + 4, np.uint64(0x9E3779B97F4A7C15)  # jit/draws.py, core/random.py
+_SAMPLE, _GOLDEN = 2**32 + 4, np.uint64(0x9E3779B97F4A7C15)  # jit/rng.py, core/random.py
 
 
 class PolicyError(ValueError):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from slipstream.kernels.classic.probes import NAMES
-from slipstream.kernels.contract import blank, compare, random_actions
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import list_kernels, load_kernel
+from slipstream.kernels.env_checker import blank, compare, random_actions
+from slipstream.kernels.kernel_registry import list_kernels, load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import join_episodes, member_indices
 from slipstream.markets.synthetic import PlantedForex

@@ -9,7 +9,7 @@ import pytest
 from slipstream.core.bounds import BarCount
 from slipstream.core.config import Config, model_in, validate
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.rl.agents.ppo.config import PPOConfig
 
 KERNELS = ("forex", "portfolio", "cartpole", "pendulum")

@@ -9,7 +9,7 @@ import pytest
 
 from slipstream.cli import main
 from slipstream.core.storage import checkpoint
-from slipstream.kernels.discover import list_kernels
+from slipstream.kernels.kernel_registry import list_kernels
 from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run

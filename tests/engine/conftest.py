@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import StepOut, member_indices
 
 KERNELS = Path(__file__).parent / "samples"

@@ -19,15 +19,15 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.process import FaultPolicy
 from slipstream.gym.env_factory import name_of
 from slipstream.gym.foreign_env import foreign_spec
 from slipstream.gym.gymnasium_environment import GymnasiumKind, maker, wrappers_of
 from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv, native_env
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.forms import ActionForm, MisfitError, action_form, as_array, words
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
+from slipstream.kernels.space_codec import ActionForm, MisfitError, action_form, as_array, words
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes, blank, member_indices
 from slipstream.training.environments.factory import kind_of, make_environment

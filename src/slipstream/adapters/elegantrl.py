@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slipstream.adapters.batch import ActionError, make_batch
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.kernels.forms import observation_form
+from slipstream.kernels.space_codec import observation_form
 
 # By name, so that this file needs torch only where it is used.
 torch = require("torch", "The face for ElegantRL", "elegantrl")

@@ -31,8 +31,8 @@ from slipstream.adapters.batch import (
     foreign_maker,
     make_batch,
 )
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
-from slipstream.core.process import FaultPolicy
 from slipstream.gym.env_factory import Wrapped, make_gymnasium
 from slipstream.gym.gymnasium_semantics import native_env
 from slipstream.gym.shared_layout import NativeForm

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gymnasium
 
-from slipstream.kernels.discover import list_kernels
+from slipstream.kernels.kernel_registry import list_kernels
 
 
 def register() -> None:

@@ -27,9 +27,9 @@ from slipstream.adapters.batch import (
     make_batch,
 )
 from slipstream.adapters.wrapper_lookup import KnowsWrappers
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.core.process import FaultPolicy
 from slipstream.gym.env_factory import Wrapped
 from slipstream.gym.gymnasium_semantics import SAME_STEP, native_env
 from slipstream.kernels.spec import EnvSpec

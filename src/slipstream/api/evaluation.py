@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from slipstream.api.training import train
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
-from slipstream.core.reader import is_there
+from slipstream.core.safe_io import is_there
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.status import LEDGER
+from slipstream.core.storage.status_file import LEDGER
 from slipstream.core.text import moment
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.api.environment import Given, named
-from slipstream.core.storage.interruption import Interrupted
 from slipstream.core.storage.provenance import changed_facts, other_bits
+from slipstream.core.storage.signals import Interrupted
 from slipstream.core.text import to_stderr
 from slipstream.training import trainer
 from slipstream.training.backend import as_measured, resolve_backend

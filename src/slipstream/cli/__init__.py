@@ -6,8 +6,8 @@ Every command imports what it needs when it runs, so that `slipstream --help` is
 import sys
 from pathlib import Path
 
-from slipstream.core.process import leave_in_words
-from slipstream.core.system import refusal
+from slipstream.core.child_process import leave_in_words
+from slipstream.core.platform_check import refusal
 
 if (_problem := refusal()) is not None:
     sys.stderr.write(f"{_problem}\n")

@@ -28,7 +28,7 @@ _CONFIGS = (".yaml", ".yml", ".json", ".py")
 
 def targets(incomplete: str) -> list[str]:
     """Environments, and the configs and kernel files that the word may go on to."""
-    from slipstream.kernels.discover import list_kernels
+    from slipstream.kernels.kernel_registry import list_kernels
 
     named = [name for name in [*list_kernels(), "gym:"] if name.startswith(incomplete)]
     return named + sorted(_paths(incomplete, _CONFIGS))
@@ -68,7 +68,7 @@ def setting_names(incomplete: str) -> list[str]:
     A file of the user's is not run by a tab: beside one, sections but `env` are offered.
     """
     from slipstream.core.errors import SlipstreamError
-    from slipstream.kernels.discover import list_kernels, load_kernel
+    from slipstream.kernels.kernel_registry import list_kernels, load_kernel
     from slipstream.training.settings.config import resolve
 
     # Behind an option that waits for its value the words are not parsed: shells hand them over so.

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from slipstream.core.capacity import free_memory, total_memory, usable_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import provenance
-from slipstream.core.storage.machine import Cards
-from slipstream.core.storage.table import Columns
+from slipstream.core.storage.csv_table import Columns
+from slipstream.core.storage.resource_monitor import Cards
 from slipstream.gym.gymnasium_environment import FOREIGN_COPIES
 from slipstream.jit.cache import cache_folder
 from slipstream.training.environments.factory import kind_of

@@ -48,8 +48,8 @@ def set_aside_and_detach(context: typer.Context, folder: Path, **changes: Any) -
         raise ConfigError("--log says where a command in the background prints: add --background.")
     if not (given["background"] or given.get("replace")):
         return False
-    from slipstream.core.command import tell
-    from slipstream.core.reader import is_there
+    from slipstream.core.safe_io import is_there
+    from slipstream.core.terminal import tell
     from slipstream.jobs.process import in_background, make_room
 
     if given.get("replace"):

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from slipstream.core.process import KEPT, leave_in_words
+from slipstream.core.child_process import KEPT, leave_in_words
 from slipstream.core.text import printable, refuse_path
 from slipstream.training.callbacks.output import Output
 

@@ -18,10 +18,10 @@ from typer.core import TyperGroup
 from slipstream.cli import commands, faults
 from slipstream.cli.arguments import give_cores
 from slipstream.cli.detached import set_aside_and_detach
+from slipstream.core.child_process import BUSY, JOB_VARIABLE, KEPT, OVER
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
 from slipstream.core.plugins import left_out, merged, owner_of
-from slipstream.core.process import BUSY, JOB_VARIABLE, KEPT, OVER
 
 # What pip is to be told about a module; others are packages of the same name.
 _PIP_WORDS = {

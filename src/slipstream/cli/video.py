@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.storage.files import disk_errors
-from slipstream.kernels.interpreted import Records
+from slipstream.core.storage.atomic_io import disk_errors
+from slipstream.kernels.interpreter import Records
 from slipstream.kernels.vector_env import blank
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of

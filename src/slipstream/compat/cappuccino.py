@@ -24,12 +24,12 @@ from slipstream.core.bounds import check_count
 from slipstream.core.config import put
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.extras import require
-from slipstream.core.reader import content, is_there
-from slipstream.core.storage.files import disk_errors, make_folder, write_bytes
+from slipstream.core.safe_io import content, is_there
+from slipstream.core.storage.atomic_io import disk_errors, make_folder, write_bytes
 from slipstream.core.text import did_you_mean, to_stderr
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.kernel import KernelData
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.data.bars import timeframe_seconds

@@ -14,8 +14,8 @@ from slipstream.api.environment import named
 from slipstream.core.bounds import Count
 from slipstream.core.config import Config, refusal, validate
 from slipstream.core.errors import ConfigError
-from slipstream.core.storage.files import make_folder, write_text
-from slipstream.core.storage.status import Status, read_status
+from slipstream.core.storage.atomic_io import make_folder, write_text
+from slipstream.core.storage.status_file import Status, read_status
 from slipstream.gym.object_environment import OBJECT
 from slipstream.jobs.memory import run_memory
 from slipstream.jobs.overview import state_of

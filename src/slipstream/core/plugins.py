@@ -43,7 +43,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
 from slipstream.core.errors import SlipstreamError, wrap_user_error
-from slipstream.core.reader import is_there
+from slipstream.core.safe_io import is_there
 from slipstream.core.text import to_stderr
 
 GROUP = "slipstream.plugins"
@@ -55,7 +55,7 @@ class FolderKind(Protocol):
     """Functions of a module for a kind of folder that is neither a run nor a study."""
 
     NAME: str
-    """Kind as in `KINDS` of `core/storage/status.py`; its dashboard page is below ``/NAME``."""
+    """Kind as in `core.storage.status_file.KINDS`; its dashboard page is below ``/NAME``."""
 
     JOBS: tuple[str, ...]
     """Commands that the queue of jobs accepts."""

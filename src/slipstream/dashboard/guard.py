@@ -21,9 +21,9 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from slipstream.core.reader import UnreadableError, content, regular_file
-from slipstream.core.storage.files import disk_errors
-from slipstream.core.storage.register import state_folder
+from slipstream.core.safe_io import UnreadableError, content, regular_file
+from slipstream.core.storage.atomic_io import disk_errors
+from slipstream.core.storage.folder_registry import state_folder
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _FOR_ALL = {

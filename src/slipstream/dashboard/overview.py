@@ -14,10 +14,10 @@ from typing import Any
 import psutil
 
 from slipstream.core.capacity import free_memory, total_memory
-from slipstream.core.reader import UnreadableError, is_there
-from slipstream.core.storage.machine import Cards
-from slipstream.core.storage.news import MALFORMED, Mark, inside, table
-from slipstream.core.storage.status import LEDGER, MARKS
+from slipstream.core.safe_io import UnreadableError, is_there
+from slipstream.core.storage.resource_monitor import Cards
+from slipstream.core.storage.status_file import LEDGER, MARKS
+from slipstream.core.storage.updates import MALFORMED, Mark, inside, table
 from slipstream.jobs.overview import OVER, JobLine, overview
 from slipstream.jobs.process import status_of
 from slipstream.jobs.queue import JobQueue, own_queue

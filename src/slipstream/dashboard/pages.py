@@ -13,14 +13,22 @@ from pydantic import BaseModel
 
 from slipstream.core.config import model_in
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.reader import UnreadableError, read_json
+from slipstream.core.safe_io import UnreadableError, read_json
 from slipstream.core.storage import yaml_file
 from slipstream.core.storage.checkpoint import checkpoints
 from slipstream.core.storage.database import ChangedError
-from slipstream.core.storage.news import MALFORMED, MOST_BYTES, Mark, News, appended, inside, small
-from slipstream.core.storage.status import LEDGER
+from slipstream.core.storage.status_file import LEDGER
+from slipstream.core.storage.updates import (
+    MALFORMED,
+    MOST_BYTES,
+    Mark,
+    News,
+    appended,
+    inside,
+    small,
+)
 from slipstream.dashboard.overview import ledger_of
-from slipstream.kernels.discover import list_kernels
+from slipstream.kernels.kernel_registry import list_kernels
 from slipstream.rl.agents.discover import list_agents, load_config
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Slot, Trial, best_trials

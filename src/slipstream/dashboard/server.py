@@ -40,10 +40,10 @@ from starlette.types import ASGIApp
 
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.plugins import folder_kinds
-from slipstream.core.reader import UnreadableError, content
-from slipstream.core.storage.files import plain
-from slipstream.core.storage.news import MALFORMED, Event, News, inside, news_of, news_of_several
-from slipstream.core.storage.status import RUN, STUDY
+from slipstream.core.safe_io import UnreadableError, content
+from slipstream.core.storage.atomic_io import plain
+from slipstream.core.storage.status_file import RUN, STUDY
+from slipstream.core.storage.updates import MALFORMED, Event, News, inside, news_of, news_of_several
 from slipstream.dashboard import pages
 from slipstream.dashboard.guard import LOCAL, Guard, own_token
 from slipstream.dashboard.overview import MachineHistory, Places, Sparks, rows_of

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.core.command import Trust, show_table
+from slipstream.core.terminal import Trust, show_table
 
 app = typer.Typer()
 
@@ -23,7 +23,7 @@ def rank(
     trust: Trust = False,
 ) -> None:
     """Plays everybody against everybody and rates them (TrueSkill-like, by openskill)."""
-    from slipstream.core.storage.files import write_text
+    from slipstream.core.storage.atomic_io import write_text
     from slipstream.games.ratings import as_json, round_robin
 
     ranked = round_robin(runs, games, seed, trust)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from slipstream.core.storage.table import Columns
+from slipstream.core.storage.csv_table import Columns
 from slipstream.games.self_play.opponents import SnapshotPool
 from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
 from slipstream.report.history import numbers_of

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.gym.env_factory import ask_in_fork
-from slipstream.kernels.forms import KEY, MisfitError
+from slipstream.kernels.space_codec import KEY, MisfitError
 
 METHOD = "action_masks"
 

@@ -22,10 +22,10 @@ import numpy as np
 from gymnasium import spaces
 
 from slipstream.core.capacity import free_memory
+from slipstream.core.child_process import OverdueError, start_seconds, time_limit, work_for
 from slipstream.core.errors import ConfigError, KernelError, ResourceError, SlipstreamError
 from slipstream.core.extras import search_working_folder
-from slipstream.core.process import OverdueError, start_seconds, time_limit, work_for
-from slipstream.kernels.forms import (
+from slipstream.kernels.space_codec import (
     ENDLESS,
     ObservationForm,
     describe,
@@ -209,7 +209,8 @@ def flat_spaces(
     """The one rule by which observations and actions become rows.
 
     A uint8 Box of three axes is an image and stays uint8 [channels, height, width]; every other
-    observation is flattened to float32 [D] (`kernels/forms.py`), as by `gymnasium.spaces.flatten`.
+    observation is flattened to float32 [D] (`kernels/space_codec.py`), as by
+    `gymnasium.spaces.flatten`.
 
     Raises:
         ConfigError: a space without a fixed flat form.

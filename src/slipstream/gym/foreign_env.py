@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import FaultPolicy
 from slipstream.gym.action_masks import offers_mask, with_mask_apart
 from slipstream.gym.env_factory import make_gymnasium, name_of, raised, row_spec, shut, theirs
 from slipstream.gym.infos import InfoReader
@@ -22,8 +22,8 @@ from slipstream.gym.process.process_pool import Crowd
 from slipstream.gym.serial_driver import Arrays, SerialDriver
 from slipstream.gym.shared_layout import copies_layout
 from slipstream.gym.worker_config import Assignment, CopyScheduler, Foreign, registered
-from slipstream.kernels.forms import MisfitError
 from slipstream.kernels.loop import HOLD, RESET
+from slipstream.kernels.space_codec import MisfitError
 from slipstream.kernels.spec import EnvSpec, Metric
 from slipstream.kernels.vector_env import Episodes, Finals, Received, StepOut, VectorEnv, blank
 

@@ -30,19 +30,19 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from slipstream.core.capacity import usable_cores
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
-from slipstream.core.process import FaultPolicy
-from slipstream.core.storage.files import plain
+from slipstream.core.storage.atomic_io import plain
 from slipstream.gym.env_factory import Wrapped, Wrappers, make_gymnasium, name_of, shut
 from slipstream.gym.foreign_env import ForeignEnv, foreign_spec, shown_env
 from slipstream.gym.process.fault_log import TRIES, Fault
 from slipstream.gym.process.process_pool import Crowd, WorkerPool
 from slipstream.gym.wrapper_checks import carries_over, check_trainable, warnings_of
-from slipstream.kernels.contract import random_actions
-from slipstream.kernels.forms import image_of
+from slipstream.kernels.env_checker import random_actions
 from slipstream.kernels.loop import HOLD
-from slipstream.kernels.sources import is_own
+from slipstream.kernels.source_files import is_own
+from slipstream.kernels.space_codec import image_of
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import VectorEnv, blank
 from slipstream.training.environments.environment import (

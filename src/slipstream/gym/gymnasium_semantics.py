@@ -15,8 +15,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import FaultPolicy
 from slipstream.gym.env_factory import make_gymnasium, name_of
 from slipstream.gym.infos import InfoReader
 from slipstream.gym.process.fault_log import Fault
@@ -32,7 +32,7 @@ from slipstream.gym.worker_config import (
     Foreign,
     registered,
 )
-from slipstream.kernels.forms import ENDLESS
+from slipstream.kernels.space_codec import ENDLESS
 
 __all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
 RAISE = FaultPolicy("raise")

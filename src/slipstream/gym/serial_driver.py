@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
+from slipstream.core.child_process import PULSES, FaultPolicy
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import PULSES, FaultPolicy
 from slipstream.gym.env_factory import theirs
 from slipstream.gym.process.fault_log import Fault, FaultLog
 from slipstream.gym.process.shared_memory import Layout

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from slipstream.gym.infos import MOST_BYTES
 from slipstream.gym.process.shared_memory import Layout, Shapes
-from slipstream.kernels.forms import (
+from slipstream.kernels.space_codec import (
     Leaf,
     MisfitError,
     action_form,

@@ -16,13 +16,13 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
+from slipstream.core.child_process import AT
 from slipstream.core.errors import KernelError, SlipstreamError
-from slipstream.core.process import AT
 from slipstream.core.random import stream
 from slipstream.gym.action_masks import in_info, method_of, write_mask
 from slipstream.gym.env_factory import RawReturn, flag, raised, reward_of, shut, theirs
 from slipstream.gym.infos import Final
-from slipstream.kernels.forms import MisfitError
+from slipstream.kernels.space_codec import MisfitError
 
 SEED_MASK = np.uint64(2**31 - 1)
 """Gymnasium seeds are non-negative and fit an int32 everywhere."""

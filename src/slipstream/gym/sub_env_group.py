@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.child_process import AT, BEAT, PULSE_WORDS
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.process import AT, BEAT, PULSE_WORDS
 from slipstream.core.random import stream
 from slipstream.gym.action_masks import among_allowed, in_info, method_of
 from slipstream.gym.env_factory import (
@@ -30,8 +30,8 @@ from slipstream.gym.infos import APART, NOTHING, InfoTable, Signature, Told, epi
 from slipstream.gym.process.fault_log import TRIES, Fault, backoff
 from slipstream.gym.sub_env import SEED_MASK, SubEnv, step_each
 from slipstream.gym.worker_config import NEXT_STEP, SAME_STEP, Assignment, register
-from slipstream.kernels.forms import MisfitError
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.kernels.space_codec import MisfitError
 
 FRESH = ("terminated", "truncated", "ended", "kept", "lost", "told")
 """Flags of a step, false before it."""

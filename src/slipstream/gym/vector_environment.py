@@ -19,8 +19,8 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
+from slipstream.core.child_process import OverdueError, start_seconds, time_limit
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
-from slipstream.core.process import OverdueError, start_seconds, time_limit
 from slipstream.core.random import stream
 from slipstream.gym.action_masks import (
     METHOD,
@@ -35,8 +35,8 @@ from slipstream.gym.env_factory import import_named, never_made, row_spec, shut
 from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.gym.sub_env import SEED_MASK
 from slipstream.gym.wrapper_checks import check_trainable
-from slipstream.kernels.forms import KEY, MisfitError
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
+from slipstream.kernels.space_codec import KEY, MisfitError
 from slipstream.kernels.vector_env import (
     Episodes,
     Finals,

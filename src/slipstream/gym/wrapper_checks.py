@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from slipstream.core.errors import ConfigError
 from slipstream.gym.action_masks import chooses, method_of, shows_mask
 from slipstream.gym.env_factory import Wrappers, ask_in_fork
-from slipstream.kernels.forms import is_image, is_large
+from slipstream.kernels.space_codec import is_image, is_large
 
 # Flags that end the updates of a wrapper's statistics: Gymnasium's and SB3's.
 _FROZEN = ("update_running_mean", "training")

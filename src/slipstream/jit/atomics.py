@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from slipstream.jit.machine_form import MachineForms, call_symbol, tools
+from slipstream.jit.intrinsics import MachineForms, call_symbol, tools
 
 
 def load(numbers: Any, i: int) -> int:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slipstream.core.errors import ResourceError
-from slipstream.core.reader import UnreadableError, content, make_private, refuse_strangers
+from slipstream.core.safe_io import UnreadableError, content, make_private, refuse_strangers
 
 log = logging.getLogger("slipstream")
 

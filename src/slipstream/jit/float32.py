@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from slipstream.jit.machine_form import MachineForms, tools
+from slipstream.jit.intrinsics import MachineForms, tools
 
 
 def single(x: float) -> float:

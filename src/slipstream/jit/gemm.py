@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.jit.cache import cache_folder, discard, filling, is_whole, only_maker
-from slipstream.jit.fast.together import Module, helps, stand_in
-from slipstream.jit.machine_form import MachineForms, call_symbol, source_digest, tools
+from slipstream.jit.fast.parallel_compile import Module, helps, stand_in
+from slipstream.jit.intrinsics import MachineForms, call_symbol, source_digest, tools
 
 COLUMNS = 8  # products are of matrices whose width is a multiple of this
 _FILE = "library.pickle"

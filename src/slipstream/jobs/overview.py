@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.core.reader import is_there
-from slipstream.core.storage import register
-from slipstream.core.storage.status import DEPLOYMENT, MARKS, Status
+from slipstream.core.safe_io import is_there
+from slipstream.core.storage import folder_registry
+from slipstream.core.storage.status_file import DEPLOYMENT, MARKS, Status
 from slipstream.core.text import duration, log_time, plural, short
 from slipstream.jobs.process import other_in, status_of
 from slipstream.jobs.queue import COMPLETE, STOPPED, JobQueue, QueuedJob
@@ -82,7 +82,7 @@ def overview(
             first = first or job.id
         if ended or state not in OVER:
             lines.append(_line(job.folder, job.kind, job.added, state, status, str(job.id), reason))
-    made = register.entries()
+    made = folder_registry.entries()
     by_hand = [(one.kind, one.path, one.began) for one in made if one.present]
     absent = len(made) - len(by_hand)
     for folder in beside:

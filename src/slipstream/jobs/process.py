@@ -22,14 +22,14 @@ from typing import Any
 
 import psutil
 
+from slipstream.core.child_process import BUSY, JOB_VARIABLE, OVER
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.core.process import BUSY, JOB_VARIABLE, OVER
-from slipstream.core.reader import UnreadableError, is_there, open_regular
+from slipstream.core.safe_io import UnreadableError, is_there, open_regular
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import disk_errors, is_locked, make_folder, sync_folder
-from slipstream.core.storage.interruption import ask_to_stop, asked_to_stop
-from slipstream.core.storage.register import id_of, known, state_folder
-from slipstream.core.storage.status import (
+from slipstream.core.storage.atomic_io import disk_errors, is_locked, make_folder, sync_folder
+from slipstream.core.storage.folder_registry import id_of, known, state_folder
+from slipstream.core.storage.signals import ask_to_stop, asked_to_stop
+from slipstream.core.storage.status_file import (
     AUDIT,
     DEPLOYMENT,
     LEDGER,

@@ -23,8 +23,8 @@ from typing import Any, Self
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import database
-from slipstream.core.storage.files import disk_errors, is_held, make_folder
-from slipstream.core.storage.register import state_folder
+from slipstream.core.storage.atomic_io import disk_errors, is_held, make_folder
+from slipstream.core.storage.folder_registry import state_folder
 
 COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
 MOST_TRIES = 3  # without progress, after a job's process died

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.machine import Cards
+from slipstream.core.storage.resource_monitor import Cards
 from slipstream.jobs.process import here, last_words, start
 from slipstream.training.runs.run import CHECKPOINTS, REPORT, RESULT
 

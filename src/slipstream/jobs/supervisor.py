@@ -14,10 +14,10 @@ from pathlib import Path
 from subprocess import Popen
 
 from slipstream.core.capacity import free_memory, total_memory
+from slipstream.core.child_process import JOB_VARIABLE, ending
 from slipstream.core.errors import ConfigError, SlipstreamError
-from slipstream.core.process import JOB_VARIABLE, ending
-from slipstream.core.storage.files import disk_errors, is_held, take_lock
-from slipstream.core.storage.interruption import Interruption
+from slipstream.core.storage.atomic_io import disk_errors, is_held, take_lock
+from slipstream.core.storage.signals import Interruption
 from slipstream.jobs.process import (
     begun,
     last_words,

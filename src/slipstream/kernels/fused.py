@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit import render
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.jit import codegen
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import EPISODES, FAULT, FINALS, RESET
 from slipstream.kernels.vector_env import VectorEnv
 
@@ -95,9 +95,9 @@ class FusedLoop:
         self._env = env
         self._sent = np.zeros((env.num_envs, env.spec.action_width), env.spec.action_dtype)
         examples = (0, 0, 0, env.batch, tuple(block), acting.by, self._sent)
-        module = render.compile_module(
+        module = codegen.compile_module(
             f"{env.kernel.name}_fused",
-            render.source_of([collect]),
+            codegen.source_of([collect]),
             {"collect": examples},
             {},
             {

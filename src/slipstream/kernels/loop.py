@@ -1,6 +1,6 @@
 """The batch loop: auto-reset, time limits, final observations, episode statistics for all kernels.
 
-This is a template. `kernels/compile.py` copies the functions below into a module of their own,
+This is a template. `kernels/compiler.py` copies the functions below into a module of their own,
 where the names declared next are bound to one kernel's functions: as they are (the `serial`
 backend) or compiled by Numba (`compiled`). They are the only code that steps a kernel.
 `kernels/compile.specialize` inserts the lines for several players and for masks.

@@ -90,7 +90,7 @@ class EnvSpec:
             its first `reset` did not return in time or failed; the environment is stepped without
             a mask.
         native_observation, native_action: the environment's own spaces, where `observation` and
-            `action` are what the batch made of them (`kernels/forms.py`); None: the same.
+            `action` are what the batch made of them (`kernels/space_codec.py`); None: the same.
 
     Raises:
         KernelError: `max_episode_steps` is no number of steps.

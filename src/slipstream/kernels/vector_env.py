@@ -1,7 +1,7 @@
 """E copies of one environment, stepped together: the interface of every kind, what a step gives.
 
-A kind of copies is one class. `KernelVectorEnv` (`kernels/copies.py`) steps a kernel's records by
-one compiled loop, and hands that loop out to whoever fuses it with a policy. `ForeignEnv`
+A kind of copies is one class. `KernelVectorEnv` steps a kernel's records by one
+compiled loop, and hands that loop out to whoever fuses it with a policy. `ForeignEnv`
 (`gym/foreign_env.py`) has Gymnasium environments stepped in this process or in workers.
 `BatchedCopies` (`gym/vector_environment.py`) is around another library's vector environment. All
 write what a step gives into arrays that they are handed (`StepOut`), usually the rollout's own row,
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import Summarised
-from slipstream.kernels.forms import (
+from slipstream.kernels.space_codec import (
     ActionForm,
     MisfitError,
     ObservationForm,

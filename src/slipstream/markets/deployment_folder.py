@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.reader import read_json
+from slipstream.core.safe_io import read_json
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.database import ChangedError
-from slipstream.core.storage.news import MALFORMED, MOST_BYTES, POINTS, News, inside, small
-from slipstream.core.storage.status import AUDIT, CURRENT, DEPLOYMENT
+from slipstream.core.storage.status_file import AUDIT, CURRENT, DEPLOYMENT
+from slipstream.core.storage.updates import MALFORMED, MOST_BYTES, POINTS, News, inside, small
 from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.comparison import RERUN
 from slipstream.markets.live.deployment import ACCOUNTS, KILL, Deployment, kill, killed

@@ -14,9 +14,9 @@ import numpy as np
 
 from slipstream.core.config import model_in, validate
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.core.reader import resolve_folder
+from slipstream.core.safe_io import resolve_folder
 from slipstream.core.text import stamp
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.data.bars import timeframe_name
 from slipstream.markets.data.check import check, complete, merged
 from slipstream.markets.data.config import DataConfig

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config
 from slipstream.core.random import integer
 from slipstream.core.timeline import EVERYTHING, FOLD, NEW_YORK_ROLL, train_split
-from slipstream.jit.memory import LINE, zeros
+from slipstream.jit.alignment import LINE, zeros
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.data.calendar import Calendar
 

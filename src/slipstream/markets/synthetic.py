@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import DataError
-from slipstream.core.reader import UnreadableError, content, resolve_folder
-from slipstream.core.storage.files import sha256
+from slipstream.core.safe_io import UnreadableError, content, resolve_folder
+from slipstream.core.storage.atomic_io import sha256
 from slipstream.markets.data.bars import Bars, FloatArray, IntArray
 from slipstream.markets.data.source import SUFFIXES
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.reader import is_there, read_text, resolve_folder
+from slipstream.core.safe_io import is_there, read_text, resolve_folder
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import write_text
+from slipstream.core.storage.atomic_io import write_text
 from slipstream.core.text import printable
 from slipstream.report.inputs import RunEvaluation
 from slipstream.report.numbers import Measured, interval_text, student_quantile

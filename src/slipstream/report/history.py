@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.storage.machine import COLUMNS, WALL
+from slipstream.core.storage.csv_table import Columns
 from slipstream.core.storage.provenance import commit_words
-from slipstream.core.storage.table import Columns
+from slipstream.core.storage.resource_monitor import COLUMNS, WALL
 from slipstream.core.text import listed
 from slipstream.kernels.spec import EnvSpec
 from slipstream.report.canvas import (

@@ -10,8 +10,8 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from slipstream.core.storage.files import disk_errors, write_bytes, write_text
-from slipstream.core.storage.table import Row, csv_text
+from slipstream.core.storage.atomic_io import disk_errors, write_bytes, write_text
+from slipstream.core.storage.csv_table import Row, csv_text
 from slipstream.report.canvas import png
 
 _TEMPLATES = Environment(

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.kernels.contract import random_actions
+from slipstream.kernels.env_checker import random_actions
 from slipstream.report.history import curves, episode_curves, machine_columns, origin
 from slipstream.report.inputs import (
     RANDOM_DRAWS,

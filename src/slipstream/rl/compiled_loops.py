@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from slipstream.jit import render
+from slipstream.jit import codegen
 
 
 def f4(axes: int) -> Any:
@@ -64,7 +64,7 @@ def compile_loops(
         arguments = ", ".join(code.co_varnames[: code.co_argcount])
         text.append(f"def run_{inner}({arguments}):\n    {inner}({arguments})\n")
         entries[f"run_{inner}"], bindings[inner] = examples, plain
-    module = render.compile_module(
+    module = codegen.compile_module(
         name, "\n\n".join(text), entries, bindings, {}, inline=False, given=given, refers=refers
     )
     return {entry.removeprefix("run_"): loop for entry, loop in module.items()}

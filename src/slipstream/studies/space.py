@@ -27,7 +27,7 @@ from pydantic.fields import FieldInfo
 from slipstream.core.bounds import Count
 from slipstream.core.config import Config, model_in, refuse_truth_value, validate, value_at
 from slipstream.core.errors import ConfigError
-from slipstream.core.reader import read_text
+from slipstream.core.safe_io import read_text
 from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean, nearest
 from slipstream.studies.config import SETTINGS, published, read_published

@@ -11,9 +11,9 @@ from typing import Any
 
 from slipstream.core.config import validate, value_at
 from slipstream.core.errors import ConfigError
-from slipstream.core.storage.interruption import Interrupted
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import Status
+from slipstream.core.storage.signals import Interrupted
+from slipstream.core.storage.status_file import Status
 from slipstream.core.text import to_stderr
 from slipstream.studies.config import StudyConfig, settings_of
 from slipstream.studies.record.folder import StudyFolder, read_study

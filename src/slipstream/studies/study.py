@@ -14,10 +14,10 @@ from typing import Any
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.core.storage import provenance
-from slipstream.core.storage.files import write_text
-from slipstream.core.storage.interruption import Interrupted, Interruption
+from slipstream.core.storage.atomic_io import write_text
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import Status
+from slipstream.core.storage.signals import Interrupted, Interruption
+from slipstream.core.storage.status_file import Status
 from slipstream.core.text import plural
 from slipstream.core.timeline import DEVELOPMENT
 from slipstream.studies.config import StudyConfig, digest

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.capacity import free_memory, memory_of, usable_cores
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
-from slipstream.kernels.contract import random_actions
+from slipstream.kernels.env_checker import random_actions
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import (
     Episodes,

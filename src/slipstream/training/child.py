@@ -18,8 +18,8 @@ from multiprocessing.util import Finalize
 from typing import Any
 from weakref import WeakSet
 
+from slipstream.core.child_process import ending, not_started, work_for
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.process import ending, not_started, work_for
 
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for its children
 _children: WeakSet[Child] = WeakSet()

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.storage.checkpoint import below, prefixed
-from slipstream.jit import render
-from slipstream.jit.gate import RunTasks
-from slipstream.jit.machine_form import compiled_clock
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.jit import codegen
+from slipstream.jit.intrinsics import compiled_clock
+from slipstream.jit.work_sharing import RunTasks
 from slipstream.kernels.fused import Acting, FusedLoop, RolloutRows
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import EPISODES, FAULT, FINALS, RESET
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes, Finals, VectorEnv, join_episodes, join_finals
@@ -166,9 +166,9 @@ class ReplayPass:
             np.zeros(2),
         )
         examples = self._arguments(0, 0, block, acting, learning)
-        module = render.compile_module(
+        module = codegen.compile_module(
             f"{env.kernel.name}_replay",
-            render.source_of([collect]),
+            codegen.source_of([collect]),
             {"collect": examples},
             {"updates_due": cast(FunctionType, updates_due)},
             {

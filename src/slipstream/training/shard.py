@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.storage.checkpoint import below, prefixed, read_chunks, write_chunks
-from slipstream.core.storage.interruption import StoppedError
-from slipstream.jit.gate import RunTasks, in_sequence
+from slipstream.core.storage.signals import StoppedError
+from slipstream.jit.work_sharing import RunTasks, in_sequence
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes, member_indices
 from slipstream.rl.agents.agent import Agent, AgentConfig

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.plugins import notify
-from slipstream.core.storage.interruption import Interrupted, Interruption, StoppedError
-from slipstream.core.storage.machine import MachineSampler
+from slipstream.core.storage.resource_monitor import MachineSampler
+from slipstream.core.storage.signals import Interrupted, Interruption, StoppedError
 from slipstream.training.backend import make_workers
 from slipstream.training.callbacks import events
 from slipstream.training.cluster.cluster import ClusterOptions

@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.capacity import usable_cores
+from slipstream.core.child_process import AT, BEAT, PATIENCE_SECONDS, PULSE_WORDS, PULSES
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.core.process import AT, BEAT, PATIENCE_SECONDS, PULSE_WORDS, PULSES
 from slipstream.jit.cache import forget_unfinished
-from slipstream.jit.fast.together import together
-from slipstream.jit.gate import RunTasks
+from slipstream.jit.fast.parallel_compile import together
+from slipstream.jit.work_sharing import RunTasks
 from slipstream.training.child import THREADED, Child, attempt, result_of, torch_threads
 from slipstream.training.environments.curriculum import Curriculum
 from slipstream.training.environments.environment import Environment

@@ -8,7 +8,7 @@ import pytest
 
 import slipstream
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.interruption import Interrupted, ask_to_stop
+from slipstream.core.storage.signals import Interrupted, ask_to_stop
 from slipstream.studies.start import prepare
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.cluster.cluster import Shared

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.random import stream
-from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.kernel import KernelData, params_table
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.forex import kernel as forex
 from slipstream.markets.forex.record import FLAT, NIGHT, ROLL, records_of

@@ -9,9 +9,9 @@ import pytest
 
 from slipstream.games.hockey.kernel import kick, put
 from slipstream.games.hockey.physics.bodies import LEFT_SENSOR, ONE_TWO, PUCK, RIGHT_SENSOR
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.interpreted import Records
+from slipstream.kernels.interpreter import Records
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import blank, member_indices
 

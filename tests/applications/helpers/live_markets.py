@@ -12,7 +12,7 @@ import pytest
 
 import slipstream
 from slipstream.core.storage import checkpoint, yaml_file
-from slipstream.core.storage.files import write_json, write_text
+from slipstream.core.storage.atomic_io import write_json, write_text
 from slipstream.markets.data.calendar import in_weekend
 from slipstream.markets.live import deploy as deploying
 from slipstream.markets.live.account import JOURNAL

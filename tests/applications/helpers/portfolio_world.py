@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.random import stream
-from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.interpreted import Records
+from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel import KernelData, params_table
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel import PanelFeatures

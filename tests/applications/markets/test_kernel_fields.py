@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import join_finals, member_indices
 from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.experience.replay.plan import ReplayPlan, replay_bytes

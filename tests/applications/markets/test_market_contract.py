@@ -2,9 +2,9 @@
 
 import pytest
 
-from slipstream.kernels.contract import check_environment
-from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.sources import source_hashes
+from slipstream.kernels.env_checker import check_environment
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.source_files import source_hashes
 from slipstream.markets.synthetic import PlantedForex
 
 

@@ -15,9 +15,9 @@ from forex_folder import START as SUNDAY
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
-from slipstream.kernels.contract import blank
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.env_checker import blank
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
 from slipstream.markets.data.bars import NUMBERS, Bars
 from slipstream.markets.data.calendar import in_weekend

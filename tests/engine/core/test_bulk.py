@@ -11,7 +11,7 @@ import pytest
 
 from slipstream.core.errors import CheckpointError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.interruption import Interrupted
+from slipstream.core.storage.signals import Interrupted
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.storage import checkpoint, files
+from slipstream.core.storage import atomic_io, checkpoint
 
 
 def arrays():
@@ -187,8 +187,8 @@ def test_whatever_the_system_refuses_is_one_paragraph(tmp_path, monkeypatch, nam
     def refuse(*arguments, **keywords):
         raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
 
-    monkeypatch.setattr(files.os, "fsync", refuse)
-    for write in (lambda: files.write_text(tmp_path / "a", "x"), lambda: save(tmp_path, 2)):
+    monkeypatch.setattr(atomic_io.os, "fsync", refuse)
+    for write in (lambda: atomic_io.write_text(tmp_path / "a", "x"), lambda: save(tmp_path, 2)):
         with pytest.raises(ResourceError, match=ERRORS[name]) as error:
             write()
         assert str(tmp_path) in str(error.value)
@@ -198,8 +198,8 @@ def test_whatever_the_system_refuses_is_one_paragraph(tmp_path, monkeypatch, nam
 def test_a_name_that_cannot_be_is_one_paragraph(tmp_path):
     for name in ("x" * 300, "nul\0"):
         with pytest.raises(ResourceError, match="may not be written"):
-            files.write_text(tmp_path / name, "x")
-    files.write_text(tmp_path / ("y" * 250), "as long as a name may be")
+            atomic_io.write_text(tmp_path / name, "x")
+    atomic_io.write_text(tmp_path / ("y" * 250), "as long as a name may be")
 
 
 def test_what_killed_processes_left_is_swept(tmp_path):
@@ -210,7 +210,7 @@ def test_what_killed_processes_left_is_swept(tmp_path):
     (tmp_path / f".result.json-{dead.pid}-abcd.partial").write_text("half")
     (tmp_path / f".config.yaml-{os.getppid()}-abcd.partial").write_text("being written")
     (tmp_path / "mine.partial").write_text("x")
-    files.sweep(tmp_path)
+    atomic_io.sweep(tmp_path)
     left = {f".config.yaml-{os.getppid()}-abcd.partial", "mine.partial"}
     assert {path.name for path in tmp_path.iterdir()} == left
 
@@ -222,7 +222,7 @@ def full_disk(*arguments, **keywords):
 def test_a_full_disk_is_one_paragraph_and_loses_nothing(tmp_path, monkeypatch):
     save(tmp_path, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "fsync", full_disk)
+        patch.setattr(atomic_io.os, "fsync", full_disk)
         with pytest.raises(ResourceError, match="The disk is full"):
             save(tmp_path, 2)
     found = checkpoint.load_newest(tmp_path, print)
@@ -243,35 +243,35 @@ def test_a_full_disk_inside_safetensors_is_recognised(tmp_path, monkeypatch):
 
 def test_a_file_is_replaced_in_one_step(tmp_path, monkeypatch):
     file = tmp_path / "result.json"
-    files.write_json(file, {"a": 1})
-    monkeypatch.setattr(files.os, "fsync", full_disk)
+    atomic_io.write_json(file, {"a": 1})
+    monkeypatch.setattr(atomic_io.os, "fsync", full_disk)
     with pytest.raises(ResourceError, match="disk is full"):
-        files.write_json(file, {"a": 2})
+        atomic_io.write_json(file, {"a": 2})
     assert json.loads(file.read_text()) == {"a": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
 def test_json_has_no_nan():
     values = {"a": np.float64("nan"), "b": np.arange(2), "c": (1, float("inf")), 3: np.bool_(True)}
-    assert files.plain(values) == {"a": None, "b": [0, 1], "c": [1, None], "3": True}
+    assert atomic_io.plain(values) == {"a": None, "b": [0, 1], "c": [1, None], "3": True}
 
 
 def test_nothing_has_its_name_before_it_is_on_the_disk(tmp_path, monkeypatch):
     """Neither a file nor a folder; and the name is, before the call returns."""
     done = []
-    fsync, replace = files.os.fsync, files.os.replace
+    fsync, replace = atomic_io.os.fsync, atomic_io.os.replace
 
     def named(handle):
         done.append(("sync", Path(os.readlink(f"/proc/self/fd/{handle}"))))
         fsync(handle)
 
-    monkeypatch.setattr(files.os, "fsync", named)
+    monkeypatch.setattr(atomic_io.os, "fsync", named)
     monkeypatch.setattr(
-        files.os,
+        atomic_io.os,
         "replace",
         lambda old, new: (done.append((Path(old), Path(new))), replace(old, new)),
     )
-    files.write_text(tmp_path / "one", "1")
+    atomic_io.write_text(tmp_path / "one", "1")
     save(tmp_path, 1)
     unnamed = set()
     for k, (what, where) in enumerate(done):
@@ -284,17 +284,17 @@ def test_nothing_has_its_name_before_it_is_on_the_disk(tmp_path, monkeypatch):
             assert all(("sync", one) in done[:k] for one in [what, *inside])
             unnamed.add(where.parent)
     assert not unnamed
-    files.write_text(tmp_path / "status.json", "{}", durable=False)
+    atomic_io.write_text(tmp_path / "status.json", "{}", durable=False)
     assert done[-1][1] == tmp_path / "status.json"  # nobody waits for it
 
 
 def test_a_folder_is_made_with_its_name_on_the_disk(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(files, "sync_folder", synced.append)
-    files.make_folder(tmp_path / "a" / "b")
+    monkeypatch.setattr(atomic_io, "sync_folder", synced.append)
+    atomic_io.make_folder(tmp_path / "a" / "b")
     assert set(synced) == {tmp_path, tmp_path / "a"}
-    files.make_folder(tmp_path / "a" / "b")
+    atomic_io.make_folder(tmp_path / "a" / "b")
     assert len(synced) == 2
     (tmp_path / "file").touch()
     with pytest.raises(ResourceError):
-        files.make_folder(tmp_path / "file")
+        atomic_io.make_folder(tmp_path / "file")

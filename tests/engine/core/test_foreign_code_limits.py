@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import slipstream
-from slipstream.core import process
+from slipstream.core import child_process
+from slipstream.core.child_process import OverdueError, time_limit
 from slipstream.core.errors import KernelError
-from slipstream.core.process import OverdueError, time_limit
 from slipstream.gym import env_factory
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
@@ -115,8 +115,8 @@ class Endless(gym.Env):
 
 @pytest.mark.usefixtures("_free_alarm")
 def test_a_constructor_that_does_not_end_is_refused_by_its_line(monkeypatch):
-    monkeypatch.setattr(process, "START_SECONDS", 0.1)
-    process.patience.set(0.0)  # of a config of an earlier test
+    monkeypatch.setattr(child_process, "START_SECONDS", 0.1)
+    child_process.patience.set(0.0)  # of a config of an earlier test
     with pytest.raises(KernelError, match=r"constructor .* taken 0.1 s .*limits\.py:\d+\)"):
         env_factory.make_gymnasium(lambda: time.sleep(60.0))
 
@@ -131,7 +131,7 @@ class Slow(Endless):
 
 @pytest.mark.usefixtures("_free_alarm")
 def test_a_slow_constructor_may_be_allowed_more_by_what_its_refusal_names(monkeypatch):
-    monkeypatch.setattr(process, "START_SECONDS", 0.1)
+    monkeypatch.setattr(child_process, "START_SECONDS", 0.1)
     refused = resolve(slipstream.register(Slow, "slow"), {"training.hang_seconds": 0.1})
     with pytest.raises(KernelError) as caught:
         resolve_environment(refused.env_name, refused.env_settings)

@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 
-from slipstream.core.process import STOP_SIGNALS, stops_held_back
+from slipstream.core.child_process import STOP_SIGNALS, stops_held_back
 
 CHILD = """
 import time
 print("begun", flush=True)
 time.sleep(0.3)
-from slipstream.core.process import ignore_stops
+from slipstream.core.child_process import ignore_stops
 ignore_stops()
 print("served")
 """

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from slipstream.core.storage.interruption import Interruption
+from slipstream.core.storage.signals import Interruption
 
 
 def test_a_request_made_before_is_heard_inside():

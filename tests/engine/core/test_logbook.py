@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.core.storage import files
-from slipstream.core.storage.interruption import STOP, Interrupted, ask_to_stop, asked_to_stop
+from slipstream.core.storage import atomic_io
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import (
+from slipstream.core.storage.signals import STOP, Interrupted, ask_to_stop, asked_to_stop
+from slipstream.core.storage.status_file import (
     EVENTS,
     LOG,
     STATUS,
@@ -133,7 +133,7 @@ def test_a_request_for_a_process_that_is_gone_stops_nobody(tmp_path):
 
 
 def test_a_second_owner_is_refused_and_changes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(atomic_io, "_PATIENCE_SECONDS", 0.0)
     run, told = begun(tmp_path), []
 
     def second(event):

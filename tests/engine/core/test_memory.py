@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from slipstream.jit.memory import LINE, zeros
+from slipstream.jit.alignment import LINE, zeros
 
 
 @pytest.mark.parametrize("shape", [(1,), (3, 0), (7, 5), (300, 2, 64)])

@@ -10,7 +10,7 @@ import pytest
 
 from slipstream.cli import main
 from slipstream.core import plugins
-from slipstream.kernels.discover import kernel_modules, load_kernel
+from slipstream.kernels.kernel_registry import kernel_modules, load_kernel
 from slipstream.report import run_page
 
 
@@ -90,7 +90,7 @@ def test_a_kernel_whose_module_lacks_something_names_the_package(install):
 def test_one_that_needs_the_plugins_while_it_is_imported_is_reported(install, capsys):
     install(
         "circle",
-        "from slipstream.kernels.discover import list_kernels\n"
+        "from slipstream.kernels.kernel_registry import list_kernels\n"
         "known = list_kernels()\nkernels = {'circle': 'circle_kernel'}\n",
     )
     plugins.plugins()

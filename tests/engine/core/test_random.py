@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstream.core import random
-from slipstream.jit import draws, render
+from slipstream.jit import codegen, rng
 
 WORD = 2**64
 BIG = 2**63 + 5
@@ -106,41 +106,41 @@ def fill(state, out):
         state["key"] = np.arange(50, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         state["counter"] = np.uint64(BIG)
     entries = {"fill": (states[0], outs[0])}
-    render.compile_module("test_random", text, entries, bindings, {})["fill"](states[0], outs[0])
-    render.interpret(text, bindings, {}).fill(states[1].view(np.recarray), outs[1])
+    codegen.compile_module("test_random", text, entries, bindings, {})["fill"](states[0], outs[0])
+    codegen.interpret(text, bindings, {}).fill(states[1].view(np.recarray), outs[1])
     assert (outs[0] == outs[1]).all()
     assert (states[0] == states[1]).all() and states[0]["counter"][0] == BIG + 4
 
 
 def test_vectorised_keys_equal_scalar_ones():
     seeds = [0, 5, BIG, -1]
-    keys = draws.member_keys(seeds, draws.ACT, np.arange(3))
+    keys = rng.member_keys(seeds, rng.ACT, np.arange(3))
     assert keys.shape == (3, 4) and keys.dtype == np.uint64
     for step in range(3):
         for m, seed in enumerate(seeds):
-            one = random.stream(np.uint64(seed % WORD), np.uint64(draws.ACT), np.uint64(step))
+            one = random.stream(np.uint64(seed % WORD), np.uint64(rng.ACT), np.uint64(step))
             assert keys[step, m] == one
-            assert draws.member_keys([seed], draws.ACT, step)[0] == one
+            assert rng.member_keys([seed], rng.ACT, step)[0] == one
 
 
 @pytest.mark.parametrize("name", ["gumbel", "normal"])
 def test_rows_equal_interpreted_rows(name):
-    keys = draws.member_keys([3, BIG], draws.ACT, 4)
+    keys = rng.member_keys([3, BIG], rng.ACT, 4)
     compiled, plain = np.zeros((2, 33), np.float32), np.zeros((2, 33), np.float32)
-    getattr(draws, f"fill_{name}")(keys, 2, compiled)
-    getattr(draws, f"{name}_rows")(keys, 2, plain)
+    getattr(rng, f"fill_{name}")(keys, 2, compiled)
+    getattr(rng, f"{name}_rows")(keys, 2, plain)
     assert (compiled == plain).all()
     later = np.zeros((2, 30), np.float32)
-    getattr(draws, f"fill_{name}")(keys, 5, later)
+    getattr(rng, f"fill_{name}")(keys, 5, later)
     assert (later == compiled[:, 3:]).all(), "a stream is read from any place"
 
 
 def test_permutations():
-    keys = draws.member_keys(range(400), draws.MINIBATCH, 0)
+    keys = rng.member_keys(range(400), rng.MINIBATCH, 0)
     rows = np.zeros((400, 9), np.int64)
-    draws.permute(keys, rows)
+    rng.permute(keys, rows)
     assert (np.sort(rows, axis=1) == np.arange(9)).all()
     alone = np.zeros((1, 9), np.int64)
-    draws.permute(keys[5:6], alone)
+    rng.permute(keys[5:6], alone)
     assert (alone[0] == rows[5]).all()
     assert np.bincount(rows[:, 0], minlength=9).min() > 20

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.reader import (
+from slipstream.core.safe_io import (
     TEXT_LIMIT,
     UnreadableError,
     content,
@@ -21,7 +21,7 @@ from slipstream.core.reader import (
     read_text,
     seal,
 )
-from slipstream.core.storage.files import write_sealed
+from slipstream.core.storage.atomic_io import write_sealed
 
 
 def fifo(path):

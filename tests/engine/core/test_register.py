@@ -14,8 +14,8 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.storage import register
-from slipstream.core.storage.files import write_sealed
+from slipstream.core.storage import folder_registry
+from slipstream.core.storage.atomic_io import write_sealed
 from slipstream.training.runs.run import Run
 
 AGENT = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1}
@@ -25,7 +25,7 @@ AGENT = {"agent.horizon": 16, "agent.minibatch": 32, "agent.epochs": 1}
 def state(tmp_path, monkeypatch):
     """A state folder of the test's own; what was said before is forgotten."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    register._SAID.clear()
+    folder_registry._SAID.clear()
     return tmp_path / "state" / "slipstream"
 
 
@@ -36,49 +36,49 @@ def folder_of(path, number):
 
 
 def enter(path, say=print):
-    register.enter(path, "run", "cartpole", say)
+    folder_registry.enter(path, "run", "cartpole", say)
 
 
 def test_the_state_folder_is_the_users_alone(state):
-    assert register.state_folder() == state
-    assert register.state_folder("holdouts") == state / "holdouts"
+    assert folder_registry.state_folder() == state
+    assert folder_registry.state_folder("holdouts") == state / "holdouts"
     assert stat.S_IMODE((state / "holdouts").stat().st_mode) == 0o700
     state.chmod(0o777)
     with pytest.raises(ResourceError, match="writable by you alone"):
-        register.state_folder()
+        folder_registry.state_folder()
 
 
 def test_a_relative_state_home_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", "here")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert register.state_folder() == tmp_path / ".local" / "state" / "slipstream"
+    assert folder_registry.state_folder() == tmp_path / ".local" / "state" / "slipstream"
 
 
 def test_a_run_is_known_where_it_was_moved_and_a_folder_in_its_place_is_not(tmp_path):
     run = folder_of(tmp_path / "run", "a1")
     enter(run)
-    assert register.known("a1", run).present
+    assert folder_registry.known("a1", run).present
     shutil.move(run, tmp_path / "moved")
     folder_of(run, "b2")
-    assert register.known("b2", run) is None
-    assert not register.entries()[0].present
-    assert register.known("a1", tmp_path / "moved").path == str(tmp_path / "moved")
-    assert register.entries()[0].present
-    assert [one.kind for one in register.entries()] == ["run"]
+    assert folder_registry.known("b2", run) is None
+    assert not folder_registry.entries()[0].present
+    assert folder_registry.known("a1", tmp_path / "moved").path == str(tmp_path / "moved")
+    assert folder_registry.entries()[0].present
+    assert [one.kind for one in folder_registry.entries()] == ["run"]
 
 
 @pytest.mark.parametrize("number", ["../../etc/passwd", "", "a/b", "."])
 def test_an_id_is_never_a_path(number, tmp_path):
-    assert register.known(number, tmp_path) is None
+    assert folder_registry.known(number, tmp_path) is None
 
 
 def test_what_is_damaged_or_another_entrys_is_passed_over(state, tmp_path):
     enter(folder_of(tmp_path / "run", "a1"))
     entry = state / "folders" / "a1.json"
     shutil.copy(entry, entry.with_name("b2.json"))
-    assert register.known("b2", tmp_path) is None
+    assert folder_registry.known("b2", tmp_path) is None
     entry.write_text(entry.read_text()[:40])
-    assert register.known("a1", tmp_path) is None and register.entries() == []
+    assert folder_registry.known("a1", tmp_path) is None and folder_registry.entries() == []
 
 
 def test_what_cannot_be_written_is_said_once(state, tmp_path):
@@ -90,12 +90,12 @@ def test_what_cannot_be_written_is_said_once(state, tmp_path):
 
 
 def test_it_is_bounded_and_forgets_what_is_gone_first(state, tmp_path, monkeypatch):
-    monkeypatch.setattr(register, "_MOST", 10)
+    monkeypatch.setattr(folder_registry, "_MOST", 10)
     for k in range(10):
         enter(folder_of(tmp_path / f"run{k}", f"a{k}"))
     shutil.rmtree(tmp_path / "run9")
     enter(folder_of(tmp_path / "last", "b"))
-    left = {one.id for one in register.entries()}
+    left = {one.id for one in folder_registry.entries()}
     assert len(left) == 9 and not left & {"a9", "a0"}
 
 
@@ -111,7 +111,7 @@ def test_processes_beside_each_other_lose_nothing(tmp_path):
         one.start()
     for one in workers:
         one.join()
-    assert len(register.entries()) == 80
+    assert len(folder_registry.entries()) == 80
 
 
 def test_a_kill_leaves_whole_entries_only(state, tmp_path):
@@ -127,7 +127,7 @@ def test_a_kill_leaves_whole_entries_only(state, tmp_path):
             last = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
     files = list((state / "folders").glob("*.json"))
-    assert len(files) > last and len(register.entries()) == len(files)
+    assert len(files) > last and len(folder_registry.entries()) == len(files)
     enter(folder_of(tmp_path / "next", "b"))
     assert not list((state / "folders").glob(".*partial"))
 
@@ -136,7 +136,7 @@ def test_runs_of_python_are_entered_with_their_own_id(tmp_path):
     run = slipstream.train(
         "cartpole", out=tmp_path / "run", overrides=AGENT, num_envs=4, total_steps=128, report=False
     )
-    (entry,) = register.entries()
+    (entry,) = folder_registry.entries()
     assert entry.path == str(run.path) and entry.name == "cartpole" and entry.present
     assert entry.id == run.provenance["id"]
 
@@ -146,8 +146,8 @@ def test_an_entry_with_a_key_of_a_later_version_is_read(state, tmp_path):
     enter(run)
     path = state / "folders" / "a1.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
-    assert register.known("a1", run).present
-    assert [one.id for one in register.entries()] == ["a1"]
+    assert folder_registry.known("a1", run).present
+    assert [one.id for one in folder_registry.entries()] == ["a1"]
 
 
 def test_a_run_is_opened_by_its_name_from_every_folder(tmp_path, monkeypatch):
@@ -162,5 +162,5 @@ def test_a_run_is_opened_by_its_name_from_every_folder(tmp_path, monkeypatch):
     )
     with pytest.raises(CheckpointError, match="is not a run directory"):
         Run.open("r2")
-    assert register.place_of("r1", "study") is None
-    assert register.place_of("a/r1") is None  # a path is no name
+    assert folder_registry.place_of("r1", "study") is None
+    assert folder_registry.place_of("a/r1") is None  # a path is no name

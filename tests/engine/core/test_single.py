@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.jit import render
+from slipstream.jit import codegen
 from slipstream.jit.float32 import add, cosine, div, mul, root, sine, single, sub
 
 
@@ -50,7 +50,7 @@ def fill(x, y, out):
     x, y = draw.normal(0, 10, (2, 5_000)).astype(np.float32).astype(float)
     out = np.zeros((len(x), 5))
     bound = {"add": add, "sub": sub, "mul": mul, "div": div, "root": root}
-    render.compile_module("singles", text, {"fill": (x, y, out)}, bound, {})["fill"](x, y, out)
+    codegen.compile_module("singles", text, {"fill": (x, y, out)}, bound, {})["fill"](x, y, out)
     pairs = zip(x.tolist(), y.tolist(), strict=True)
     expected = [(add(a, b) / 3.0, sub(a, b), mul(a, b), div(a, b), root(abs(a))) for a, b in pairs]
     assert np.array_equal(out, expected)
@@ -67,7 +67,7 @@ def fill(x, out):
     x = np.random.default_rng(1).uniform(-4.0, 4.0, 20_000).astype(np.float32).astype(float)
     out = np.zeros((len(x), 3))
     bound = {"single": single, "sine": sine, "cosine": cosine}
-    render.compile_module("single", text, {"fill": (x, out)}, bound, {})["fill"](x, out)
+    codegen.compile_module("single", text, {"fill": (x, out)}, bound, {})["fill"](x, out)
     expected = [(single(v / 3.0) * v / 7.0, sine(v), cosine(v)) for v in x.tolist()]
     assert np.array_equal(out, expected)
     library = ctypes.CDLL(None)

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.storage.status import (
+from slipstream.core.storage.status_file import (
     STATUS,
     Status,
     event_line,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.core.system import NEWEST, OLDEST, refusal
+from slipstream.core.platform_check import NEWEST, OLDEST, refusal
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,7 +16,7 @@ from slipstream.gym import env_factory
 from slipstream.gym.env_factory import flat_spaces
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import native_env
-from slipstream.kernels.contract import blank
+from slipstream.kernels.env_checker import blank
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import member_indices
 from slipstream.training.environments.factory import resolve_environment

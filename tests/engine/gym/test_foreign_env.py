@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from slipstream.core.child_process import AT, BEAT, PULSE_WORDS
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
-from slipstream.core.process import AT, BEAT, PULSE_WORDS
 from slipstream.core.random import stream
 from slipstream.gym.env_factory import flat_spaces, make_gymnasium
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.sub_env import SubEnv, peeled, step_each
-from slipstream.kernels.contract import blank, random_actions
+from slipstream.kernels.env_checker import blank, random_actions
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import member_indices
 

@@ -17,8 +17,8 @@ from gymnasium import spaces
 
 import slipstream
 from slipstream import portable
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.process import FaultPolicy
 from slipstream.gym import action_masks, env_factory
 from slipstream.gym.env_factory import Wrapped
 from slipstream.gym.foreign_env import ForeignEnv

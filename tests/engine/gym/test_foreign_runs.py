@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.interruption import Interrupted
+from slipstream.core.storage.signals import Interrupted
 from slipstream.gym import gymnasium_environment
 from slipstream.training.callbacks.events import Evaluated, Finished, Started, Updated
 from slipstream.training.environments.evaluation import Evaluator

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.core.process import FaultPolicy
+from slipstream.core.child_process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, native_env
 from slipstream.gym.infos import (

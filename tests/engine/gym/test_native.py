@@ -13,8 +13,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.process import FaultPolicy
 from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, native_env
 
 pytestmark = pytest.mark.usefixtures("one_server")

@@ -8,7 +8,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.core.storage.interruption import Interrupted
+from slipstream.core.storage.signals import Interrupted
 from slipstream.gym import object_environment as objects
 from slipstream.training.environments.factory import make_environment
 

@@ -15,10 +15,10 @@ import psutil
 import pytest
 from gymnasium import spaces
 
+from slipstream.core.child_process import BEAT
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.process import BEAT
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.kernels.contract import blank, random_actions
+from slipstream.kernels.env_checker import blank, random_actions
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import member_indices
 

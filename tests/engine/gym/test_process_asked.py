@@ -16,7 +16,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import NEXT_STEP, native_env
 from slipstream.gym.worker_config import CopyScheduler, LongestWaiting
-from slipstream.kernels.contract import blank
+from slipstream.kernels.env_checker import blank
 from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")

@@ -18,13 +18,13 @@ import psutil
 import pytest
 from gymnasium import spaces
 
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import KernelError
-from slipstream.core.process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.process.env_worker import HANG_SIGNAL
 from slipstream.gym.process.fault_log import TRIES, backoff
 from slipstream.gym.process.launcher import Launcher
-from slipstream.kernels.contract import blank
+from slipstream.kernels.env_checker import blank
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.vector_env import member_indices
 from slipstream.training.environments.evaluation import lost_sentence, run_episodes
@@ -412,7 +412,7 @@ def test_failures_are_tried_again_later_and_later():
 SCRIPT = """
 import gymnasium, json, os, signal, sys, time
 import numpy as np
-from slipstream.kernels.contract import blank
+from slipstream.kernels.env_checker import blank
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.kernels.vector_env import member_indices
 

@@ -14,7 +14,7 @@ from slipstream.gym.env_factory import flat_spaces
 from slipstream.gym.process import shared_memory
 from slipstream.gym.process.shared_memory import Block, Layout
 from slipstream.gym.shared_layout import copies_layout
-from slipstream.kernels.forms import MisfitError, leaves_of, observation_form, store
+from slipstream.kernels.space_codec import MisfitError, leaves_of, observation_form, store
 from slipstream.kernels.spec import EnvSpec
 
 shapes = st.lists(st.integers(1, 4), min_size=0, max_size=3).map(tuple)

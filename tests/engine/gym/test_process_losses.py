@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from slipstream.core.process import FaultPolicy
+from slipstream.core.child_process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import SAME_STEP, native_env
 from slipstream.gym.process.env_worker import UP
-from slipstream.kernels.contract import blank
+from slipstream.kernels.env_checker import blank
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import member_indices
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from slipstream.core.errors import ConfigError
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import native_env
-from slipstream.kernels.contract import blank
+from slipstream.kernels.env_checker import blank
 from slipstream.kernels.vector_env import member_indices
 
 pytestmark = pytest.mark.usefixtures("one_server")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import KernelError
-from slipstream.core.process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.gym.gymnasium_semantics import native_env
 from slipstream.gym.process.env_worker import Link

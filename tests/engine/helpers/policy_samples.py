@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from slipstream.core.storage import checkpoint
-from slipstream.kernels.forms import observation_form
+from slipstream.kernels.space_codec import observation_form
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack

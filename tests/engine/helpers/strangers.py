@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.kernels.discover import USER_MODULE
+from slipstream.kernels.kernel_registry import USER_MODULE
 from slipstream.training.environments import kernel_environment
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "kernels"

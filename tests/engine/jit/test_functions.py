@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.random import stream
-from slipstream.jit import draws
+from slipstream.jit import rng
 from slipstream.jit.simd import cosine_of_turn, exp_2, log_2
 from slipstream.rl.compiled_loops import compile_loops
 from slipstream.rl.nets.action_selection import draw_component, draw_components
@@ -36,12 +36,12 @@ def test_powers_end_where_they_are_said_to():
 
 
 def test_actions_drawn_several_at_once_are_those_drawn_one_by_one():
-    rng, n = np.random.default_rng(0), 2_000
+    random, n = np.random.default_rng(0), 2_000
     with np.errstate(over="ignore"):
-        key = stream(np.uint64(3), np.uint64(draws.LEARN), np.uint64(7))
-        exact = np.array([draws.normal_at(key, 5 + i) for i in range(n)])
+        key = stream(np.uint64(3), np.uint64(rng.LEARN), np.uint64(7))
+        exact = np.array([rng.normal_at(key, 5 + i) for i in range(n)])
     noise, std, action, log_prob = (np.zeros(n) for _ in range(4))
-    log_std, mean = rng.uniform(-20.0, 2.0, n), rng.normal(0.0, 4.0, n)
+    log_std, mean = random.uniform(-20.0, 2.0, n), random.normal(0.0, 4.0, n)
     log_std[0] = mean[1] = math.nan  # of a sick member, which is noticed by them
     std[:], action[:] = log_std, mean
     given = key, 5, noise, std, action, log_prob

@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 
-from slipstream.jit import gate as gates
-from slipstream.jit.gate import help_out, make_gate, share
+from slipstream.jit import work_sharing as gates
+from slipstream.jit.work_sharing import help_out, make_gate, share
 from slipstream.rl.compiled_loops import compile_loops, i8
 
 TASKS = 3

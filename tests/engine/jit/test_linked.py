@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[3] / "src"
 # prints how many were in the cache.
 CHILD = """
     import numpy as np
-    from slipstream.jit import render
+    from slipstream.jit import codegen
 
     CALLEE = '''
     def share(pair, i, floor):
@@ -30,8 +30,8 @@ CHILD = """
         return x
     '''
     pair = np.array([2.0, 4.0, 8.0]), np.zeros(3)
-    callee = render.compile_module("call\\u00e9e", CALLEE, {"share": (pair, 0, 1.0)}, {}, {})
-    caller = render.compile_module("caller", CALLER, {"total": (pair, 1.0)}, {}, {}, linked=callee)
+    callee = codegen.compile_module("call\\u00e9e", CALLEE, {"share": (pair, 0, 1.0)}, {}, {})
+    caller = codegen.compile_module("caller", CALLER, {"total": (pair, 1.0)}, {}, {}, linked=callee)
     assert caller["total"](pair, 1) == 9.0 and pair[1].tolist() == [2.0, 4.0, 8.0]
     try:
         caller["total"](pair, 3.0)

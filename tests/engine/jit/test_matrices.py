@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstream.jit import render
-from slipstream.jit.memory import matrix
+from slipstream.jit import codegen
+from slipstream.jit.alignment import matrix
 
 _TEXT = """
 def double(numbers, at, rows, columns, out):
@@ -20,10 +20,10 @@ def double(numbers, at, rows, columns, out):
 def test_a_part_is_seen_and_written_in_place() -> None:
     for kind in (np.float32, np.float64, np.int64):
         example = (np.zeros(1, kind), 0, 1, 1, np.zeros((1, 1), kind))
-        compiled = render.compile_module(
+        compiled = codegen.compile_module(
             "matrices_test", _TEXT, {"double": example}, {"matrix": matrix}, {}
         )["double"]
-        interpreted = render.interpret(_TEXT, {"matrix": matrix}, {}).double
+        interpreted = codegen.interpret(_TEXT, {"matrix": matrix}, {}).double
         found = []
         for run in (compiled, interpreted):
             rows = np.arange(60, dtype=kind).reshape(3, 20)

@@ -1,7 +1,7 @@
 """Parts of Numba that it promises nobody, and that `jit/` uses: each by its name.
 
 A new version that lacks one fails here, in words, before anything is compiled by it. Then the file
-that is named follows it. Names that only `fast/` uses may be missing: see `fast/switch.py`.
+that is named follows it. Names that only `fast/` uses may be missing: see `fast/feature_flag.py`.
 """
 
 import ast
@@ -16,7 +16,7 @@ import numba
 import pytest
 from packaging.requirements import Requirement
 
-from slipstream.jit.fast import switch
+from slipstream.jit.fast import feature_flag
 
 ROOT = Path(__file__).parents[3]
 MACHINE = ROOT / "src/slipstream/jit"
@@ -24,53 +24,53 @@ MACHINE = ROOT / "src/slipstream/jit"
 # Where it is found -> what is used of it, and by which files.
 PARTS = {
     "numba.core.config": (
-        "render",
+        "codegen",
         "_config_fname reload_config CACHE_DIR DISABLE_JIT BOUNDSCHECK",
     ),
-    "numba.core.compiler_lock": ("gemm together", "global_compiler_lock"),
-    "numba.core.typing": ("render", "signature"),
+    "numba.core.compiler_lock": ("gemm parallel_compile", "global_compiler_lock"),
+    "numba.core.typing": ("codegen", "signature"),
     "numba.core.typing.templates": (
-        "references",
+        "struct_pointer_type",
         "AbstractTemplate AttributeTemplate infer_global",
     ),
-    "numba.core.registry": ("gemm numba_patches render", "cpu_target"),
+    "numba.core.registry": ("gemm numba_patches codegen", "cpu_target"),
     "numba.core.cgutils": (
-        "gemm machine_form references",
+        "gemm intrinsics struct_pointer_type",
         "alloca_once for_range get_item_pointer get_or_insert_function if_unlikely intp_t "
         "is_not_null unpack_tuple",
     ),
-    "numba.np.arrayobj": ("memory", "populate_array"),
-    "numba.np.linalg": ("render", "ensure_blas"),
-    "numba.np.arraymath": ("render", "ensure_blas"),
+    "numba.np.arrayobj": ("alignment", "populate_array"),
+    "numba.np.linalg": ("codegen", "ensure_blas"),
+    "numba.np.arraymath": ("codegen", "ensure_blas"),
     "the code generator": (
-        "gemm numba_patches render",
+        "gemm numba_patches codegen",
         "_library_class set_env _engine magic_tuple create_library unserialize_library "
         "_data_layout _module_pass_manager",
     ),
     "its engine": ("numba_patches", "is_symbol_defined"),
     "a library": (
-        "gemm numba_patches render",
+        "gemm numba_patches codegen",
         "_optimize_functions _optimize_final_module _finalize_dynamic_globals _finalized "
         "_final_module _shared_module _linking_libraries _get_module_for_linking "
         "add_linking_library add_ir_module enable_object_caching finalize "
         "get_pointer_to_function serialize_using_object_code",
     ),
     "the target's context": (
-        "atomics gemm memory numba_patches references render simd",
+        "alignment atomics gemm codegen numba_patches simd struct_pointer_type",
         "_registries install_registry load_additional_registries refresh typing_context "
         "call_conv codegen data_model_manager get_data_type get_dummy_value "
         "get_value_type make_array make_tuple",
     ),
     "its calling convention": (
-        "render",
+        "codegen",
         "call_function get_function_type return_status_propagate",
     ),
     "a compiled function": (
-        "render",
+        "codegen",
         "disable_compile get_call_template nopython_signatures overloads stats",
     ),
-    "one of its forms": ("render", "fndesc library"),
-    "llvmlite.binding.ffi.lib": ("numba_patches together", "_lock"),
+    "one of its forms": ("codegen", "fndesc library"),
+    "llvmlite.binding.ffi.lib": ("numba_patches parallel_compile", "_lock"),
     "its lock": ("numba_patches", "_lock _cblist"),
     "the typing context": (
         "numba_patches",
@@ -85,7 +85,7 @@ PARTS = {
     "numba.core.transforms": ("numba_patches", "canonicalize_cfg"),
     "numba.core.types.functions": ("numba_patches", "BaseFunction"),
     "a function's type": ("numba_patches", "get_call_type typing_key _impl_keys"),
-    "numba.types": ("render", "Boolean unliteral"),
+    "numba.types": ("codegen", "Boolean unliteral"),
 }
 OPTIONS = {"_nrt", "forceinline", "no_cpython_wrapper", "no_cfunc_wrapper", "error_model"}
 
@@ -183,20 +183,22 @@ def test_newer_versions_than_the_tested_one_are_not_refused():
 
 
 def test_short_cuts_find_all_that_they_replace():
-    assert switch.missing() == [] and switch.is_enabled()
+    assert feature_flag.missing() == [] and feature_flag.is_enabled()
 
 
 def test_a_missing_part_switches_the_short_cuts_off(monkeypatch, caplog):
-    monkeypatch.setattr(switch, "PARTS", {"numba.core.postproc:PostProcessor": "run walk"})
-    monkeypatch.setattr(switch, "is_enabled", functools.cache(switch.is_enabled.__wrapped__))
-    assert not switch.is_enabled() and not switch.is_enabled()
+    monkeypatch.setattr(feature_flag, "PARTS", {"numba.core.postproc:PostProcessor": "run walk"})
+    monkeypatch.setattr(
+        feature_flag, "is_enabled", functools.cache(feature_flag.is_enabled.__wrapped__)
+    )
+    assert not feature_flag.is_enabled() and not feature_flag.is_enabled()
     (record,) = caplog.records
     assert "lacks numba.core.postproc.PostProcessor.walk" in record.message
 
 
 def test_every_module_of_numba_that_is_imported_is_named():
     public = {"numba", "numba.types", "numba.extending", "numba.cuda"}
-    for file in set(MACHINE.rglob("*.py")) - {Path(switch.__file__)}:
+    for file in set(MACHINE.rglob("*.py")) - {Path(feature_flag.__file__)}:
         strings = {
             node.value
             for node in ast.walk(ast.parse(file.read_text()))

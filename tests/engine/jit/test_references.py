@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from slipstream.jit import render
-from slipstream.jit.packed import Packed
+from slipstream.jit import codegen
+from slipstream.jit.struct_pointer import Packed
 
 
 class Inner(NamedTuple):
@@ -67,12 +67,12 @@ def expected(by):
 def functions():
     """By value and by reference; both call `linked`, which another module takes by value."""
     text = "def run(one):\n    return linked(one)\n"
-    apart = render.compile_module("linked", text, {"run": (inner(1),)}, {"linked": linked}, {})
+    apart = codegen.compile_module("linked", text, {"run": (inner(1),)}, {"linked": linked}, {})
     text = "def run(by, out):\n    reads(by, out)\n"
 
     def compiled(name, example):
         entries, bindings = {"run": (example, np.zeros(5))}, {"reads": reads}
-        return render.compile_module(
+        return codegen.compile_module(
             name, text, entries, bindings, {}, apart={linked: apart["run"]}, refers=True
         )["run"]
 
@@ -116,7 +116,7 @@ def test_tuples_are_counted_from_their_end_and_copies_have_their_own_memory():
         {"run": (Packed(outer()), np.zeros(1))},
         "def run(by, out):\n    last(by, out)\n",
     )
-    run = render.compile_module("last", text, entries, {"last": last}, {}, refers=True)["run"]
+    run = codegen.compile_module("last", text, entries, {"last": last}, {}, refers=True)["run"]
     found = np.zeros(1)
     copied = copy.deepcopy(Packed(outer(2)))
     for packed in (Packed(outer()), copied):
@@ -137,7 +137,7 @@ def test_two_orders_of_the_same_fields_are_two_types(form):
         kind = namedtuple("Pair", tuple(order))
         by, out = kind(**{"a": one, "b": two}), np.zeros(2)
         by = by if form is tuple else form(by)
-        run = render.compile_module(
+        run = codegen.compile_module(
             "swaps", text, {"run": (by, out)}, {"swaps": swaps}, {}, refers=form is Packed
         )["run"]
         run(by, out)

@@ -13,10 +13,10 @@ import pytest
 
 from slipstream.core.errors import KernelError
 from slipstream.jit import cache as cache_module
-from slipstream.jit import gemm, render
+from slipstream.jit import codegen, gemm
 from slipstream.jit.cache import cache_folder, filling, only_maker
-from slipstream.jit.fast import together as together_module
-from slipstream.jit.fast.together import Later, together
+from slipstream.jit.fast import parallel_compile as together_module
+from slipstream.jit.fast.parallel_compile import Later, together
 from slipstream.jit.gemm import add_product
 from slipstream.training import workers
 from slipstream.training.workers import compilers
@@ -26,7 +26,7 @@ from slipstream.training.workers import compilers
 def cache(tmp_path, monkeypatch):
     """Of a process that has loaded nothing yet, on a machine that has compiled nothing."""
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(render, "_loaded", {})
+    monkeypatch.setattr(codegen, "_loaded", {})
     return tmp_path / "cache"
 
 
@@ -42,7 +42,7 @@ def module(name, helper, linked=None, returns=0.0):
     text = f"def {name}(x):\n    return {'callee' if linked else helper.__name__}(x) + 1.0\n"
     bound = {} if linked else {helper.__name__: helper}
     entries = {name: (1.0,)}
-    return render.compile_module(name, text, entries, bound, {}, linked=linked, returns=returns)[
+    return codegen.compile_module(name, text, entries, bound, {}, linked=linked, returns=returns)[
         name
     ]
 
@@ -95,7 +95,7 @@ def test_a_wrong_return_type_is_an_error_and_its_callers_are_nobody_elses():
 
 def test_modules_are_made_by_children(cache, monkeypatch):
     """The owner leaves all to its child here, and finds them when it comes to load them."""
-    here, done, made = os.getpid(), cache.parent / "made", render._made
+    here, done, made = os.getpid(), cache.parent / "made", codegen._made
 
     def recorded(name, folder, text, load, waits):
         if os.getpid() != here:
@@ -109,7 +109,7 @@ def test_modules_are_made_by_children(cache, monkeypatch):
         return made(name, folder, text, load, waits) if waits else None
 
     done.touch()
-    monkeypatch.setattr(render, "_made", recorded)
+    monkeypatch.setattr(codegen, "_made", recorded)
     with together(partial(compilers, 2)):
         functions = [module(name, twice) for name in ("first", "second")]
     assert [function(1.0) for function in functions] == [3.0, 3.0]
@@ -133,7 +133,7 @@ def test_products_are_made_by_the_owner_and_children_do_not_wait_for_them(cache,
         text = f"def {name}(a, c):\n    add_product(a, a, c)\n"
         numbers = np.eye(8, dtype=np.float32)
         entries, bindings = {name: (numbers, numbers)}, {"add_product": add_product}
-        return render.compile_module(f"product_of_{name}", text, entries, bindings, {})[name]
+        return codegen.compile_module(f"product_of_{name}", text, entries, bindings, {})[name]
 
     monkeypatch.setattr(gemm, "_make", after_the_child)
     gemm._load_library.cache_clear()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import KernelError
-from slipstream.kernels.compile import checked_parts
-from slipstream.kernels.contract import blank, random_actions
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import list_kernels, load_kernel
+from slipstream.kernels.compiler import checked_parts
+from slipstream.kernels.env_checker import blank, random_actions
+from slipstream.kernels.kernel_registry import list_kernels, load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import member_indices
 
@@ -158,7 +158,7 @@ def test_only_kernels_of_others_are_checked():
     called = {"reset", "step", "observe", "mask", "prefetch", "finalize_episode"}
     assert checked_parts(own) == called
     # Every function of a kernel that the loop calls is among them.
-    text = (Path(__file__).parents[3] / "src/slipstream/kernels/compile.py").read_text()
+    text = (Path(__file__).parents[3] / "src/slipstream/kernels/compiler.py").read_text()
     names = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)}
     assert called <= names
 
@@ -258,7 +258,7 @@ def test_fixed_arrays_of_bool(tmp_path):
     text = text.replace("out[3] = s.seen[1, 0]", "out[3] = 1.0 if s.on[1] else 0.0")
     path = tmp_path / "flags.py"
     path.write_text(text)
-    from slipstream.kernels.contract import check_environment
+    from slipstream.kernels.env_checker import check_environment
 
     kernel = load_kernel(str(path))
     check_environment(kernel, {"records": [[0, 9]]}, steps=60)

@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.core.errors import KernelError
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 
 # (statement inside step, part of the remedy)
 STATEMENTS = {

@@ -6,8 +6,8 @@ import pytest
 
 from slipstream.core.errors import KernelError
 from slipstream.kernels.classic.probes import NAMES
-from slipstream.kernels.contract import check_environment
-from slipstream.kernels.discover import list_kernels, load_kernel
+from slipstream.kernels.env_checker import check_environment
+from slipstream.kernels.kernel_registry import list_kernels, load_kernel
 
 KERNELS = Path(__file__).parents[1] / "samples"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 
 SPEC = """
 def spec(p, d):

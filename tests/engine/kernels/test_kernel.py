@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.kernels import classic as envs
-from slipstream.kernels.discover import kernel_modules, list_kernels, load_kernel
 from slipstream.kernels.kernel import REQUIRED, params_dtype, params_table
+from slipstream.kernels.kernel_registry import kernel_modules, list_kernels, load_kernel
 from slipstream.kernels.spec import EnvSpec
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.kernels.interpreted import Records
+from slipstream.kernels.interpreter import Records
 
 
 def test_fields_hide_nothing_and_nothing_hides_fields():

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.jit import render
+from slipstream.jit import codegen
 from slipstream.jit.cache import cache_folder, private_folder, sweep
-from slipstream.jit.reached import Reachable
-from slipstream.kernels.compile import bindings
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.jit.dependencies import Reachable
+from slipstream.kernels.compiler import bindings
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import StepOut, member_indices
 
 KERNELS = Path(__file__).parents[1] / "samples"
@@ -32,8 +32,8 @@ CHILD = """
     import numba.core.event as event
     compiling = event.RecordingListener()
     event.register("numba:compile", compiling)
-    from slipstream.kernels.discover import load_kernel
-    from slipstream.kernels.copies import KernelVectorEnv
+    from slipstream.kernels.kernel_registry import load_kernel
+    from slipstream.kernels.kernel_vector_env import KernelVectorEnv
     from slipstream.kernels.vector_env import member_indices
     kernel = load_kernel(sys.argv[1])
     env = KernelVectorEnv(kernel, kernel.load(kernel.Config()), *member_indices([1], 2))
@@ -84,12 +84,12 @@ def twice(x):
 
 def small_module(monkeypatch):
     """Two functions, as a process does that has loaded nothing yet."""
-    monkeypatch.setattr(render, "_loaded", {})
+    monkeypatch.setattr(codegen, "_loaded", {})
     text = (
         "def double(x):\n    return twice(x)\n\n\ndef quadruple(x):\n    return twice(twice(x))\n"
     )
     entries = {"double": (1.0,), "quadruple": (1.0,)}
-    return render.compile_module("small", text, entries, {"twice": twice}, {})
+    return codegen.compile_module("small", text, entries, {"twice": twice}, {})
 
 
 def test_of_two_processes_one_compiles_and_later_ones_load(tmp_path):
@@ -354,9 +354,9 @@ def test_types_that_have_moved_to_another_module_are_compiled_again(cache, monke
              module.__dict__)  # fmt: skip
         monkeypatch.delitem(sys.modules, "first_home", raising=False)
         monkeypatch.setitem(sys.modules, home, module)
-        monkeypatch.setattr(render, "_loaded", {})
+        monkeypatch.setattr(codegen, "_loaded", {})
         entries = {"total": (module.Pair(1.0, 2.0),)}
-        found = render.compile_module("moved", text, entries, {}, {})["total"]
+        found = codegen.compile_module("moved", text, entries, {}, {})["total"]
     assert found(module.Pair(2.0, 3.0)) == 5.0
     (said,) = [r.message for r in caplog.records if "again" in r.message]
     assert "first_home" in said
@@ -449,10 +449,10 @@ def test_interpreted_text_is_the_compiled_text():
     def twice(x):
         return 2 * x
 
-    module = render.interpret(text, {"twice": twice}, {})
+    module = codegen.interpret(text, {"twice": twice}, {})
     assert module.double(4) == 8
     assert (
-        render.compile_module("double", text, {"double": (1.0,)}, {"twice": twice}, {})["double"](
+        codegen.compile_module("double", text, {"double": (1.0,)}, {"twice": twice}, {})["double"](
             4.0
         )
         == 8

@@ -2,8 +2,8 @@
 
 import sys
 
-from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.sources import is_own, source_hashes
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.source_files import is_own, source_hashes
 
 
 def test_files_of_a_user(write_kernel, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import KernelError
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.training.environments.factory import make_environment
 
 PENDULUM = (Path(slipstream.__file__).parent / "kernels/classic/pendulum.py").read_text()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import blank, member_indices
 

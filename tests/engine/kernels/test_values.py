@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.contract import blank, random_actions
+from slipstream.kernels.env_checker import blank, random_actions
 from slipstream.rl.nets.policy import Policy
 
 KERNELS = Path(__file__).parents[1] / "samples"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.kernels.compile import loop_text
+from slipstream.kernels.compiler import loop_text
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 
 

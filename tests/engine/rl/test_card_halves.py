@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.rl.agents import torch_agent
 from slipstream.rl.agents.ppo import torch_form
 from slipstream.rl.agents.ppo.config import PPOConfig

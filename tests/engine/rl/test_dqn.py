@@ -10,7 +10,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.interruption import Interrupted
+from slipstream.core.storage.signals import Interrupted
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.dqn.dqn import Explorer, epsilon_of
 from slipstream.rl.agents.dqn.torch_form import TorchDQN

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.jit import draws
+from slipstream.jit import rng
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
@@ -22,7 +22,7 @@ def test_an_exported_member_acts_the_same(experience, action):
         alone = unpack(tensors, json.loads(json.dumps(manifest)))
         assert (alone.act_rows(obs[m]) == together[m]).all()
         assert (alone.act_rows(obs[m, 4:5]) == together[m, 4:5]).all()
-        keys = draws.member_keys([9], draws.ACT, 0)
+        keys = rng.member_keys([9], rng.ACT, 0)
         assert alone.act_rows(obs[m], keys=keys).shape == together[m].shape
 
 
@@ -116,7 +116,7 @@ def test_only_normalised_columns_are_clipped(experience, normalised):
 def test_nobody_acts_outside_the_bounds(experience):
     policy = Policy([experience.spec((4,), "box")], [0], initial_std=5.0)
     obs = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
-    actions = policy.act_rows(obs, keys=draws.member_keys([0], draws.ACT, 0))
+    actions = policy.act_rows(obs, keys=rng.member_keys([0], rng.ACT, 0))
     assert actions.dtype == np.float32 and np.abs(actions).max() == 2.0
 
 
@@ -125,7 +125,7 @@ def test_masks_are_honoured(experience):
     obs = np.zeros((30, 4), np.float32)
     mask = np.tile([False, True, False], (30, 1))
     assert (policy.act_rows(obs, mask=mask) == 1).all()
-    assert (policy.act_rows(obs, keys=draws.member_keys([0], draws.ACT, 0), mask=mask) == 1).all()
+    assert (policy.act_rows(obs, keys=rng.member_keys([0], rng.ACT, 0), mask=mask) == 1).all()
 
 
 def test_unknown_action_spaces_are_refused(experience):

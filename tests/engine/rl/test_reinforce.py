@@ -12,7 +12,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.interruption import Interrupted
+from slipstream.core.storage.signals import Interrupted
 from slipstream.rl.agents.discover import load_config
 from slipstream.studies.record.ledger import Ledger
 from slipstream.training.callbacks.events import Updated

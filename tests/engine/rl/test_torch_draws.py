@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from slipstream.core.random import word
-from slipstream.jit import draws
+from slipstream.jit import rng
 from slipstream.rl.nets import torch_distributions
 
 
 def test_words_are_equal_bit_for_bit(device):
-    keys = draws.member_keys([0, 1, 2**63 + 5], draws.ACT, 12345)
+    keys = rng.member_keys([0, 1, 2**63 + 5], rng.ACT, 12345)
     ours = torch_distributions.words(
         torch_distributions.keys_of(keys, torch.device(device)), 2**40 + 3, 5000
     ).cpu()
@@ -24,9 +24,9 @@ def test_words_are_equal_bit_for_bit(device):
 @pytest.mark.parametrize("kind", ["gumbel", "normal"])
 def test_noise_is_that_of_the_compiled_draws(kind, device):
     """Logarithm and cosine are each library's own, in float64; few float32 round otherwise."""
-    keys = draws.member_keys(range(4), draws.ACT, 7)
+    keys = rng.member_keys(range(4), rng.ACT, 7)
     expected = np.zeros((4, 3000), np.float32)
-    getattr(draws, f"fill_{kind}")(keys, 11, expected)
+    getattr(rng, f"fill_{kind}")(keys, 11, expected)
     streams = torch_distributions.keys_of(keys, torch.device(device))
     ours = getattr(torch_distributions, kind)(streams, 11, 3000).cpu().numpy()
     np.testing.assert_array_max_ulp(ours, expected, 1)

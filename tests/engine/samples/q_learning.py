@@ -7,7 +7,7 @@ from pydantic import Field
 
 from slipstream.core.config import searched
 from slipstream.core.random import word
-from slipstream.jit import draws
+from slipstream.jit import rng
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents import agent
 from slipstream.rl.experience.replay.plan import ReplayPlan
@@ -79,7 +79,7 @@ class Agent(agent.Agent):
 
     def act(self, rollout, t, lo=0, hi=None):
         copies = len(rollout.obs[t]) // self.members
-        keys = draws.own_keys(self.seeds, draws.ACT, self.counts[:, 0])
+        keys = rng.own_keys(self.seeds, rng.ACT, self.counts[:, 0])
         with np.errstate(over="ignore"):
             bits = word(keys[:, None, None], np.arange(2 * copies, dtype=np.uint64).reshape(-1, 2))
         u = (bits >> np.uint64(11)) / 2.0**53  # [M, N, 2]
@@ -96,7 +96,7 @@ class Agent(agent.Agent):
     def learn(self, replay, updates, run_tasks):
         for k in range(updates.max()):
             members = np.flatnonzero(updates > k)
-            keys = draws.own_keys(self.seeds[members], draws.REPLAY, self.counts[members, 1])
+            keys = rng.own_keys(self.seeds[members], rng.REPLAY, self.counts[members, 1])
             sample = replay.sample(
                 members, keys, self.config.batch, self.config.n_step, self.discount[members]
             )

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from slipstream.core.config import searched
 from slipstream.core.errors import ConfigError
-from slipstream.jit import draws
+from slipstream.jit import rng
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents import agent
 from slipstream.rl.nets.policy import Policy
@@ -62,7 +62,7 @@ class Agent(agent.Agent):
         self.iterations = np.zeros(self.members, np.int64)
 
     def act(self, rollout, t, lo=0, hi=None):
-        keys = draws.own_keys(self.seeds, draws.ACT, self.iterations * self.config.steps + t)
+        keys = rng.own_keys(self.seeds, rng.ACT, self.iterations * self.config.steps + t)
         mask = None if rollout.mask is None else rollout.mask[t]
         action = rollout.actions[t]
         actor = self.policy.actor(self.num_envs)

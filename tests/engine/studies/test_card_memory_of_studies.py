@@ -3,7 +3,7 @@
 import torch
 
 import slipstream
-from slipstream.core.storage.status import read_status
+from slipstream.core.storage.status_file import read_status
 from slipstream.rl.agents import torch_agent
 from slipstream.rl.agents.ppo import torch_form
 

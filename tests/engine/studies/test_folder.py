@@ -37,7 +37,7 @@ def test_json_of_another_shape(folder, name, text):
 
 
 def test_a_second_search_is_told_that_all_cores_are_used(folder, monkeypatch):
-    monkeypatch.setattr("slipstream.core.storage.files._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("slipstream.core.storage.atomic_io._PATIENCE_SECONDS", 0.0)
     folder.lock()
     with pytest.raises(ConfigError, match=r"runs the study study, and uses its cores already"):
         StudyFolder(folder.path).lock()
@@ -45,7 +45,7 @@ def test_a_second_search_is_told_that_all_cores_are_used(folder, monkeypatch):
 
 
 def test_commands_that_refusals_name_take_a_folder_with_a_blank(tmp_path, monkeypatch):
-    monkeypatch.setattr("slipstream.core.storage.files._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("slipstream.core.storage.atomic_io._PATIENCE_SECONDS", 0.0)
     folder, said = StudyFolder(tmp_path / "a b"), []
     folder.path.mkdir()
     folder.lock()

@@ -21,7 +21,7 @@ import pytest
 from killed_studies import CONFIG, contents, whole
 from killed_studies import PROGRAM as MAIN
 
-from slipstream.core.storage.status import read_status
+from slipstream.core.storage.status_file import read_status
 
 pytestmark = [
     pytest.mark.long,

@@ -9,7 +9,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.interruption import Interrupted
+from slipstream.core.storage.signals import Interrupted
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.runs.run import Run

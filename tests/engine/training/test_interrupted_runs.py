@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.interruption import Interrupted, ask_to_stop
+from slipstream.core.storage.signals import Interrupted, ask_to_stop
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve

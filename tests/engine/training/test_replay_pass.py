@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.jit import render
-from slipstream.jit.fast.together import together, wanted
+from slipstream.jit import codegen
+from slipstream.jit.fast.parallel_compile import together, wanted
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.shard import Shard
@@ -42,7 +42,7 @@ def test_the_update_is_compiled_with_the_rest_where_the_environment_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLIPSTREAM_CACHE", str(tmp_path))
-    monkeypatch.setattr(render, "_loaded", {})
+    monkeypatch.setattr(codegen, "_loaded", {})
     environment, config = resolve_environment("gym:CartPole-v1", {}), DQNConfig(widths=(16,))
     with pytest.raises(InterruptedError), together(lambda work, most: nullcontext()):
         with closing(Shard(environment, config, [0], range(1), 1, "serial")):

@@ -14,7 +14,7 @@ import pytest
 
 from slipstream.core.errors import ResourceError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.interruption import Interrupted
+from slipstream.core.storage.signals import Interrupted
 from slipstream.training.backend import make_workers
 from slipstream.training.callbacks.events import (
     Checkpointed,

@@ -17,9 +17,9 @@ import slipstream
 from slipstream.compat.hockey_project.vectorized_env import HockeyPlayer
 from slipstream.core.errors import ConfigError
 from slipstream.games.hockey.kernel import decode
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.interpreted import Records
+from slipstream.kernels.interpreter import Records
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import blank, member_indices
 from slipstream.training.runs.games import Player, play
 from slipstream.training.runs.run import Run

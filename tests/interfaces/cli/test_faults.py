@@ -18,9 +18,9 @@ import pytest
 
 from slipstream import api
 from slipstream.cli.faults import CtrlC
+from slipstream.core.child_process import KEPT
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import KEPT
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.training.runs.run import Run
 
 TRAIN = ["train", "cartpole", "--num-envs", "8", "--total-steps", "4096", "--members", "2"]

@@ -6,7 +6,7 @@ import pytest
 
 from slipstream.cli.commands.init import annotated
 from slipstream.core.storage import yaml_file
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.init import start
 from slipstream.training.settings.config import resolve
 

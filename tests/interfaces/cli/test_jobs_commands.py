@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from slipstream.core.process import JOB_VARIABLE
-from slipstream.core.storage.files import is_locked, take_lock
-from slipstream.core.storage.status import read_status
+from slipstream.core.child_process import JOB_VARIABLE
+from slipstream.core.storage.atomic_io import is_locked, take_lock
+from slipstream.core.storage.status_file import read_status
 from slipstream.jobs.process import make_room
 from slipstream.jobs.queue import own_queue
 
@@ -135,7 +135,7 @@ def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended
         said.append(text)
         held.close()
 
-    monkeypatch.setattr("slipstream.core.storage.files._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("slipstream.core.storage.atomic_io._PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr("slipstream.cli.faults.complain", say)
     with own_queue() as queue:
         monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:1")

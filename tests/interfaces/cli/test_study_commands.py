@@ -19,9 +19,9 @@ import pytest
 from fake_pool import MARKET, SPACE, FakePool
 
 import slipstream as package
-from slipstream.core.process import JOB_VARIABLE
+from slipstream.core.child_process import JOB_VARIABLE
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import LOG, progress_parts, read_events, read_status
+from slipstream.core.storage.status_file import LOG, progress_parts, read_events, read_status
 from slipstream.jobs.queue import STOPPED, JobQueue
 from slipstream.report.study import page as page_module
 from slipstream.rl.agents.ppo.ppo import PPO

@@ -18,9 +18,9 @@ import uvicorn
 
 from benchmarks.ours.watched import write_run, write_study_folder
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import make_folder, write_json
+from slipstream.core.storage.atomic_io import make_folder, write_json
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import DEPLOYMENT, Status
+from slipstream.core.storage.status_file import DEPLOYMENT, Status
 from slipstream.dashboard.overview import Places, id_of
 from slipstream.dashboard.server import PageFeed, guarded
 from slipstream.markets.live.account import JOURNAL

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
-from slipstream.core.reader import UnreadableError
-from slipstream.core.storage.news import Mark, inside, table
-from slipstream.core.storage.register import state_folder
+from slipstream.core.safe_io import UnreadableError
+from slipstream.core.storage.folder_registry import state_folder
+from slipstream.core.storage.updates import Mark, inside, table
 from slipstream.dashboard.guard import own_token
 from slipstream.dashboard.overview import id_of
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from benchmarks.ours.watched import write_run
-from slipstream.core.storage.status import read_status
+from slipstream.core.storage.status_file import read_status
 from slipstream.dashboard.overview import id_of
 
 MAIN = [sys.executable, "-m", "slipstream"]

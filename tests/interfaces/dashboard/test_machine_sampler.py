@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from slipstream import api
-from slipstream.core.storage import machine, provenance
-from slipstream.core.storage.machine import COLUMNS, Cards, Machine, MachineSampler
+from slipstream.core.storage import provenance, resource_monitor
+from slipstream.core.storage.resource_monitor import COLUMNS, Cards, Machine, MachineSampler
 from slipstream.dashboard.overview import machine_line
 
 
@@ -133,7 +133,7 @@ def test_a_rocm_smi_that_fails_is_no_card(rocm_smi):
 
 def test_an_amd_card_that_nothing_can_read_is_named_as_not_measured(rocm_smi, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(machine, "_AMD_DEVICE", str(rocm_smi.parent))
+    monkeypatch.setattr(resource_monitor, "_AMD_DEVICE", str(rocm_smi.parent))
     assert machine_line(Cards()).endswith(
         "neither the package amdsmi nor the command rocm-smi works here"
     )

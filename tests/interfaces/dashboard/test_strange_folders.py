@@ -15,8 +15,8 @@ import pytest
 
 from benchmarks.ours.watched import add_trial, write_run, write_study_folder
 from slipstream.core.errors import CheckpointError
-from slipstream.core.storage.news import News, news_of
-from slipstream.core.storage.status import CURRENT, read_status
+from slipstream.core.storage.status_file import CURRENT, read_status
+from slipstream.core.storage.updates import News, news_of
 from slipstream.core.text import log_time
 from slipstream.dashboard.pages import run_news
 from slipstream.dashboard.server import PageFeed

@@ -17,8 +17,8 @@ from benchmarks.ours.watched import (
     write_status,
     write_study_folder,
 )
-from slipstream.core.storage.news import News
-from slipstream.core.storage.status import Status
+from slipstream.core.storage.status_file import Status
+from slipstream.core.storage.updates import News
 from slipstream.dashboard.overview import MachineHistory, id_of
 from slipstream.dashboard.server import PageFeed
 from slipstream.jobs.queue import FAILED, JobQueue

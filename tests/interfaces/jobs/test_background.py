@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.storage.files import take_lock
-from slipstream.core.storage.status import Status
+from slipstream.core.storage.atomic_io import take_lock
+from slipstream.core.storage.status_file import Status
 from slipstream.jobs import process
 from slipstream.jobs.process import in_background, make_room
 from slipstream.studies.record.status import at_work

@@ -11,7 +11,7 @@ import pytest
 from live_markets import Make, table, week, write
 
 from slipstream.cli import main
-from slipstream.core.storage.interruption import ask_to_stop
+from slipstream.core.storage.signals import ask_to_stop
 from slipstream.jobs.queue import own_queue
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.successor import KEPT

@@ -21,8 +21,8 @@ from syscalls import MISSING, available, record
 
 from slipstream.cli.main import main
 from slipstream.core.storage import checkpoint, yaml_file
-from slipstream.core.storage.machine import COLUMNS, WALL
-from slipstream.core.storage.table import read
+from slipstream.core.storage.csv_table import read
+from slipstream.core.storage.resource_monitor import COLUMNS, WALL
 from slipstream.jobs.queue import JobQueue
 from slipstream.markets.live.journal import Journal
 from slipstream.studies.record.folder import StudyFolder
@@ -330,8 +330,8 @@ FILES = """
 import numpy, sys
 from pathlib import Path
 from types import SimpleNamespace
-from slipstream.core.storage.files import make_folder, whole_folder, write_bytes
-from slipstream.core.storage.table import CsvTable
+from slipstream.core.storage.atomic_io import make_folder, whole_folder, write_bytes
+from slipstream.core.storage.csv_table import CsvTable
 from slipstream.training.population.state import LiveStates, State
 folder = Path(sys.argv[1]) / "above" / "below"
 said = open(sys.argv[1] + "/../said", "ab", 0)
@@ -414,7 +414,7 @@ def test_a_job_that_was_added_is_there(place):
 INTEND = """
 import sys
 from pathlib import Path
-from slipstream.core.storage.files import make_folder
+from slipstream.core.storage.atomic_io import make_folder
 from slipstream.markets.live.journal import Decision, Intent, Journal
 said = open(sys.argv[1] + "/../said", "ab", 0)
 folder = Path(sys.argv[1]) / "account"

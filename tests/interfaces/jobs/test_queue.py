@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from slipstream.core.child_process import JOB_VARIABLE
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.core.process import JOB_VARIABLE
 from slipstream.jobs.overview import state_of
 from slipstream.jobs.process import as_job
 from slipstream.jobs.queue import COMPLETE, FAILED, STOPPED, JobQueue

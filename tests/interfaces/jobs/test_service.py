@@ -10,7 +10,7 @@ import pytest
 
 from slipstream import AgentTrainingService, VectorizedEnvConfig
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.storage.status import read_status
+from slipstream.core.storage.status_file import read_status
 from slipstream.jobs.queue import STOPPED, JobQueue
 
 SMALL = {"total_steps": 4_096, "checkpoint_every": 0.25}

@@ -9,11 +9,11 @@ import pytest
 
 from slipstream.cli.main import main
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, ResourceError
-from slipstream.core.storage.files import AppendedFile
-from slipstream.core.storage.status import read_events, version_in_force
+from slipstream.core.storage.atomic_io import AppendedFile
+from slipstream.core.storage.status_file import read_events, version_in_force
 from slipstream.jit import cache
 from slipstream.jobs.process import last_words
-from slipstream.kernels.discover import import_file
+from slipstream.kernels.kernel_registry import import_file
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.markets.live.deployment import Deployment

@@ -21,13 +21,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstream.core.child_process import JOB_VARIABLE, OVER
 from slipstream.core.errors import ConfigError
-from slipstream.core.process import JOB_VARIABLE, OVER
-from slipstream.core.reader import read_json
-from slipstream.core.storage.files import take_lock
-from slipstream.core.storage.interruption import asked_to_stop
-from slipstream.core.storage.register import enter
-from slipstream.core.storage.status import Status
+from slipstream.core.safe_io import read_json
+from slipstream.core.storage.atomic_io import take_lock
+from slipstream.core.storage.folder_registry import enter
+from slipstream.core.storage.signals import asked_to_stop
+from slipstream.core.storage.status_file import Status
 from slipstream.jobs import process as working
 from slipstream.jobs import supervisor as supervising
 from slipstream.jobs.overview import overview, state_of
@@ -394,7 +394,7 @@ def test_a_list_of_many_jobs_reads_the_table_once_and_each_status_once(
         read.append(path)
         return read_json(path, *more, **others)
 
-    monkeypatch.setattr("slipstream.core.storage.status.read_json", look)
+    monkeypatch.setattr("slipstream.core.storage.status_file.read_json", look)
     lines, _ = overview(queue)
     assert len(lines) == 100 and {line.progress for line in lines} == {"7 of 9 steps"}
     assert len(queries) == 1 and len(read) == len(set(read)) == 100

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.core.command import tell
+from slipstream.core.terminal import tell
 
 app = typer.Typer()
 

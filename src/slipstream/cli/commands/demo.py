@@ -29,7 +29,7 @@ def demo(
     It takes two minutes on two cores, most of the first time compiling.
     """
     from slipstream import api
-    from slipstream.core.reader import resolve_folder
+    from slipstream.core.safe_io import resolve_folder
 
     config = resolve_folder("package:slipstream/cli/demo/demo.yaml")
     with closing(console()) as progress:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.arguments import NoReport, RunOrPolicy, RunOrStudy, Settings, console
-from slipstream.core.command import Trust, show_table, tell
 from slipstream.core.errors import ConfigError
+from slipstream.core.terminal import Trust, show_table, tell
 
 if TYPE_CHECKING:
     from slipstream.training.runs.games import Games

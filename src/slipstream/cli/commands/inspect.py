@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import Target
-from slipstream.core.command import Trust, show_table, tell
-from slipstream.core.storage.status import MARKS, RUN, STUDY
+from slipstream.core.storage.status_file import MARKS, RUN, STUDY
+from slipstream.core.terminal import Trust, show_table, tell
 
 app = typer.Typer()
 
@@ -19,7 +19,7 @@ app = typer.Typer()
 @app.command("list")
 def list_() -> None:
     """Lists environments, agents and backends; `slipstream jobs --all` lists runs and studies."""
-    from slipstream.kernels.discover import kernel_modules
+    from slipstream.kernels.kernel_registry import kernel_modules
     from slipstream.rl.agents.discover import agent_modules
 
     environments = [
@@ -91,7 +91,7 @@ def doctor(
 
 def _folder(target: str) -> Path | None:
     """Return the folder of the run or study that a target names; None for what can be trained."""
-    from slipstream.core.storage.register import place_of
+    from slipstream.core.storage.folder_registry import place_of
     from slipstream.studies.record.folder import STUDIES
     from slipstream.training.environments.factory import kind_of
 

@@ -13,9 +13,9 @@ import typer
 
 from slipstream.cli.arguments import first_cores
 from slipstream.cli.detached import command_line, memory_of
-from slipstream.core.command import tell, told_columns
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
+from slipstream.core.terminal import tell, told_columns
 
 app = typer.Typer(
     name="jobs",
@@ -214,7 +214,7 @@ def _frozen(target: str, folder: Path) -> str:
     path = Path(target).expanduser()
     if path.suffix not in _FROZEN or not path.is_file():
         return target
-    from slipstream.core.storage.files import disk_errors, make_folder, write_bytes
+    from slipstream.core.storage.atomic_io import disk_errors, make_folder, write_bytes
 
     with disk_errors(path):
         content = path.read_bytes()

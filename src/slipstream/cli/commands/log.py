@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import RunOrStudy
-from slipstream.core.command import tell
+from slipstream.core.terminal import tell
 
 app = typer.Typer()
 _MOST_BYTES = 1 << 23  # of a look: slipstream's own logs are half as long
@@ -24,9 +24,9 @@ def log(
 ) -> None:
     """Prints the log of a run or a study; what was before its last 4 MiB is in log.txt.1."""
     from slipstream.core.errors import CheckpointError
-    from slipstream.core.reader import UnreadableError, open_regular
-    from slipstream.core.storage.files import disk_errors
-    from slipstream.core.storage.status import LOG
+    from slipstream.core.safe_io import UnreadableError, open_regular
+    from slipstream.core.storage.atomic_io import disk_errors
+    from slipstream.core.storage.status_file import LOG
     from slipstream.studies.record.status import at_work, lookup
 
     folder, _ = lookup(name)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import RunOrStudy
-from slipstream.core.command import Trust, show_table, tell
+from slipstream.core.terminal import Trust, show_table, tell
 
 app = typer.Typer()
 policies = typer.Typer(name="policy", help="Looks at saved policies.", no_args_is_help=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from slipstream.core.command import show_table, tell
+from slipstream.core.terminal import show_table, tell
 
 app = typer.Typer()
 

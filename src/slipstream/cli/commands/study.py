@@ -10,8 +10,8 @@ import typer
 
 from slipstream.cli.arguments import StudyName
 from slipstream.cli.commands.watch import watch
-from slipstream.core.command import Trust, tell
 from slipstream.core.errors import ConfigError
+from slipstream.core.terminal import Trust, tell
 from slipstream.core.text import printable_lines
 
 app = typer.Typer(
@@ -55,7 +55,7 @@ def export(
     format_: Annotated[str, typer.Option("--format", help="csv or json, without --out.")] = "csv",
 ) -> None:
     """Writes all trials: numbers, states, scores, folds and params."""
-    from slipstream.core.storage.files import write_text
+    from slipstream.core.storage.atomic_io import write_text
     from slipstream.studies.record.folder import StudyFolder
     from slipstream.studies.record.status import FORMATS, export_text
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli import arguments as arg
-from slipstream.core.command import Background, LogFile, Replace
+from slipstream.core.terminal import Background, LogFile, Replace
 
 if TYPE_CHECKING:
     from slipstream.training.callbacks.console import ConsoleListener

@@ -12,8 +12,8 @@ import typer
 
 from slipstream.cli import arguments as arg
 from slipstream.cli.commands.train import say_result
-from slipstream.core.command import Background, LogFile, Replace, Trust, tell
 from slipstream.core.errors import ConfigError
+from slipstream.core.terminal import Background, LogFile, Replace, Trust, tell
 
 app = typer.Typer()
 WORKS = ("resume", "tune")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slipstream.cli.arguments import Target
-from slipstream.core.command import tell
+from slipstream.core.terminal import tell
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,8 +48,8 @@ def tune_machine(
     learning depends on (the number of copies) is written into FILE only, where one is named.
     """
     from slipstream.core.errors import ConfigError, ResourceError
-    from slipstream.core.reader import is_there
-    from slipstream.core.storage.files import write_text
+    from slipstream.core.safe_io import is_there
+    from slipstream.core.storage.atomic_io import write_text
     from slipstream.training.autotune import iterations, knee, measured, tune
     from slipstream.training.environments.machine_file import Tunable, remember
     from slipstream.training.settings.config import resolve

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slipstream.cli.arguments import RunOrStudy, RunOrStudyOrNone
-from slipstream.core.command import tell, told_columns
+from slipstream.core.terminal import tell, told_columns
 
 app = typer.Typer()
 
@@ -51,7 +51,7 @@ def watch(
 
 def _watch_all(every: float) -> None:
     """The first page of the dashboard, in a terminal; where nobody watches it, once."""
-    from slipstream.core.storage.machine import Cards
+    from slipstream.core.storage.resource_monitor import Cards
     from slipstream.dashboard.overview import Places, machine_line
 
     cards, places = Cards(), Places()
@@ -77,8 +77,8 @@ def stop(name: RunOrStudy) -> None:
     """Ends a run, study or paper account after what is under way: it can be resumed."""
     from slipstream.cli.commands import jobs
     from slipstream.core.errors import CheckpointError
-    from slipstream.core.reader import is_there
-    from slipstream.core.storage.status import CURRENT, read_status, resume_command
+    from slipstream.core.safe_io import is_there
+    from slipstream.core.storage.status_file import CURRENT, read_status, resume_command
     from slipstream.jobs.queue import own_queue
     from slipstream.jobs.supervisor import stop as stop_job
     from slipstream.studies.record.status import lookup

@@ -19,8 +19,8 @@ import numpy as np
 
 from slipstream import api
 from slipstream.core.errors import ConfigError
-from slipstream.core.reader import is_there
-from slipstream.core.storage.files import plain, write_json, write_text
+from slipstream.core.safe_io import is_there
+from slipstream.core.storage.atomic_io import plain, write_json, write_text
 from slipstream.core.text import to_stderr
 from slipstream.training.callbacks.console import ConsoleListener
 from slipstream.training.runs.run import Run

@@ -22,8 +22,8 @@ from safetensors import SafetensorError
 
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import CheckpointError, ResourceError, VersionError
-from slipstream.core.reader import UnreadableError, misfit, read_json, regular_file
-from slipstream.core.storage.files import (
+from slipstream.core.safe_io import UnreadableError, misfit, read_json, regular_file
+from slipstream.core.storage.atomic_io import (
     make_folder,
     remove,
     sha256,

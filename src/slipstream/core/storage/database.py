@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.reader import UnreadableError, misfit, named, parse_json, regular_file
+from slipstream.core.safe_io import UnreadableError, misfit, named, parse_json, regular_file
 
 _BESIDE = ("", "-wal", "-shm", "-journal")  # files that SQLite opens itself
 _MOST_BYTES = 1 << 26  # of a value: a damaged file may claim a gigabyte in a few pages

@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError, SlipstreamError
-from slipstream.core.storage.files import AppendedFile, disk_errors, plain, write_json
-from slipstream.core.storage.interruption import Interrupted, StoppedError
-from slipstream.core.storage.status import (
+from slipstream.core.storage.atomic_io import AppendedFile, disk_errors, plain, write_json
+from slipstream.core.storage.signals import Interrupted, StoppedError
+from slipstream.core.storage.status_file import (
     EVENTS,
     GAP,
     LOG,

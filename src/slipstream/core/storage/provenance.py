@@ -24,8 +24,8 @@ from typing import Any
 import psutil
 
 from slipstream.core.capacity import total_memory
-from slipstream.core.reader import is_there
-from slipstream.core.storage.machine import Cards
+from slipstream.core.safe_io import is_there
+from slipstream.core.storage.resource_monitor import Cards
 
 LIBRARIES = (
     "slipstream",

@@ -39,10 +39,10 @@ from slipstream.games.self_play.networks import (
     with_space,
 )
 from slipstream.games.self_play.opponents import LineUp, SelfPlayOpponents, SnapshotPool
-from slipstream.jit.draws import OPPONENT, uniform_at
-from slipstream.jit.reached import Reachable
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.jit.dependencies import Reachable
+from slipstream.jit.rng import OPPONENT, uniform_at
 from slipstream.kernels.kernel import Kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import book_dtype
 from slipstream.kernels.spec import EnvSpec, Metric
 from slipstream.kernels.vector_env import Episodes, Finals, StepOut, VectorEnv, blank

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.jit.draws import gumbel_at, normal64_at, uniform_at
-from slipstream.jit.memory import zeros
+from slipstream.jit.alignment import zeros
+from slipstream.jit.rng import gumbel_at, normal64_at, uniform_at
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.experience.scaling import scale_row
 from slipstream.rl.nets.actions import ActionMap

@@ -22,7 +22,7 @@ from slipstream.games.self_play.networks import (
     networks_of,
     read_onnx,
 )
-from slipstream.jit.memory import zeros
+from slipstream.jit.alignment import zeros
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes
 from slipstream.rl.nets.actions import ActionMap

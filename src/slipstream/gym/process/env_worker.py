@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.child_process import AT, BEAT, START_SECONDS, work_for
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.process import AT, BEAT, START_SECONDS, work_for
 from slipstream.gym.env_factory import HangError
 from slipstream.gym.process.fault_log import Fault
 from slipstream.gym.process.shared_memory import (

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.core.process import FaultPolicy
 
 _WINDOW_SECONDS = 60.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0

@@ -24,14 +24,14 @@ from contextlib import suppress
 
 import psutil
 
-from slipstream.core.errors import ConfigError
-from slipstream.core.process import (
+from slipstream.core.child_process import (
     PATIENCE_SECONDS,
     ending,
     ignore_stops,
     orphaned,
     stops_held_back,
 )
+from slipstream.core.errors import ConfigError
 from slipstream.gym.process import env_worker
 
 _REQUEST = struct.Struct("=cq")  # FORK or SPAWN and 0, or END and a process

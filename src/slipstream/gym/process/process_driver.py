@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.bounds import check_count
 from slipstream.core.capacity import usable_cores
+from slipstream.core.child_process import AT, FaultPolicy, not_started
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.core.process import AT, FaultPolicy, not_started
 from slipstream.gym.process.env_worker import (
     BEGIN,
     BEGIN_LOST,

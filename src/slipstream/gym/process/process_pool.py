@@ -22,8 +22,8 @@ import psutil
 
 from slipstream.core.bounds import check_count
 from slipstream.core.capacity import memory_of, total_memory, usable_cores
+from slipstream.core.child_process import not_started
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.process import not_started
 from slipstream.gym.process.env_worker import DOWN, IDLE, LEAVE, REST, UP, Link
 from slipstream.gym.process.launcher import Launcher
 from slipstream.jit.cache import private_folder

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.capacity import free_memory
+from slipstream.core.child_process import PULSE_WORDS
 from slipstream.core.errors import ResourceError
-from slipstream.core.process import PULSE_WORDS
 
 _LINE = 64  # bytes of a cache line: what one process writes shares none with its neighbour's
 WORDS = PULSE_WORDS  # uint64 that a worker shares with its parent, two lines

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from slipstream.jit.fast.switch import is_enabled
+from slipstream.jit.fast.feature_flag import is_enabled
 
 
 @contextmanager

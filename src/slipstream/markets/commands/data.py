@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.core.command import tell
+from slipstream.core.terminal import tell
 
 _MOST_GROWTH = 600.0  # of the logarithm of a price; float64 ends at 709
 
@@ -152,7 +152,7 @@ def planted_forex(
     seed: Annotated[int, typer.Option(min=0, help="Of the path.")] = 0,
 ) -> None:
     """Writes prices with a planted edge whose best return is known exactly."""
-    from slipstream.core.storage.files import disk_errors
+    from slipstream.core.storage.atomic_io import disk_errors
     from slipstream.markets.synthetic import PlantedForex
 
     with disk_errors(folder):
@@ -172,7 +172,7 @@ def planted_crypto(
 ) -> None:
     """Writes prices of seven assets with a planted edge whose best return is known exactly."""
     from slipstream.core.errors import ConfigError
-    from slipstream.core.storage.files import disk_errors
+    from slipstream.core.storage.atomic_io import disk_errors
     from slipstream.markets.synthetic import PlantedCrypto
 
     market = PlantedCrypto(strength=strength * 1e-4)
@@ -203,7 +203,7 @@ def planted_reversion(
     """Writes prices of seven assets that give back a part of every move one bar later."""
     from dataclasses import replace
 
-    from slipstream.core.storage.files import disk_errors
+    from slipstream.core.storage.atomic_io import disk_errors
     from slipstream.markets.synthetic import PlantedReversion
 
     market = PlantedReversion(share=share)

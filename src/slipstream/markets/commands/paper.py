@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from slipstream.core.command import Background, LogFile, Trust, tell
 from slipstream.core.errors import ConfigError
+from slipstream.core.terminal import Background, LogFile, Trust, tell
 
 app = typer.Typer()
 WORKS = ("deploy", "paper")

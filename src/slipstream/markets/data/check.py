@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError, SlipstreamError
-from slipstream.core.reader import resolve_folder
+from slipstream.core.safe_io import resolve_folder
 from slipstream.core.text import did_you_mean, plural, printable, stamp
 from slipstream.markets.data.bars import Bars, timeframe_name, timeframe_seconds
 from slipstream.markets.data.clean import Inspected, clean, kind_of

@@ -17,7 +17,7 @@ from typing import Any
 
 from slipstream.core.config import validate
 from slipstream.core.errors import DataError
-from slipstream.core.reader import resolve_folder
+from slipstream.core.safe_io import resolve_folder
 from slipstream.core.text import did_you_mean
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.finding import RemedyError

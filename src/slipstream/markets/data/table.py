@@ -15,7 +15,7 @@ import polars as pl
 
 from slipstream.core.capacity import free_memory
 from slipstream.core.errors import DataError, ResourceError
-from slipstream.core.reader import UnreadableError, open_regular, regular_file
+from slipstream.core.safe_io import UnreadableError, open_regular, regular_file
 from slipstream.core.text import refuse_path
 from slipstream.markets.data import stamps, symbols
 from slipstream.markets.data.bars import BoolArray, FloatArray, IntArray, timeframe_seconds

@@ -30,7 +30,7 @@ from slipstream.core.storage.database import (
     database_errors,
     open_to_write,
 )
-from slipstream.core.storage.register import state_folder
+from slipstream.core.storage.folder_registry import state_folder
 from slipstream.core.text import as_utf8, date_text
 from slipstream.core.timeline import DAY, HOLDOUT, DayRoll, day_closes, day_number
 from slipstream.markets.backtest_spec import SymbolBacktestSpec

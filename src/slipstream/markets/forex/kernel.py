@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.jit.memory import prefetch_element, prefetch_record
+from slipstream.jit.alignment import prefetch_element, prefetch_record
 from slipstream.kernels.spec import EnvSpec, MarketSpec, Metric
 from slipstream.markets.backtest_spec import SymbolBacktestSpec
 from slipstream.markets.forex.config import Config

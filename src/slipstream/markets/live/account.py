@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, SlipstreamError
-from slipstream.core.storage.files import make_folder, take_lock
+from slipstream.core.storage.atomic_io import make_folder, take_lock
 from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.features.indicators import HistoryError

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.storage.files import plain, write_json
+from slipstream.core.storage.atomic_io import plain, write_json
 from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.data.bars import IntArray
 from slipstream.markets.live.account import JOURNAL

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.core.reader import is_there
-from slipstream.core.storage import checkpoint, provenance, register
-from slipstream.core.storage.files import make_folder, take_lock, write_json
-from slipstream.core.storage.status import DEPLOYMENT, LEDGER
+from slipstream.core.safe_io import is_there
+from slipstream.core.storage import checkpoint, folder_registry, provenance
+from slipstream.core.storage.atomic_io import make_folder, take_lock, write_json
+from slipstream.core.storage.status_file import DEPLOYMENT, LEDGER
 from slipstream.core.timeline import DAY, HOLDOUT
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.config import DataConfig
@@ -110,9 +110,9 @@ def deploy(
         told = [{**gate._asdict(), "forced": force.get(gate.name)} for gate in gates]
         why = {} if better is None else {"why": better(new)}
         checkpoint.save(found.version(number), tensors, {**made, "gates": told})
-        if not is_there(found.path / register.PROVENANCE):
-            write_json(found.path / register.PROVENANCE, provenance.describe())
-            register.enter(found.path, DEPLOYMENT, str(section["name"]), say)
+        if not is_there(found.path / folder_registry.PROVENANCE):
+            write_json(found.path / folder_registry.PROVENANCE, provenance.describe())
+            folder_registry.enter(found.path, DEPLOYMENT, str(section["name"]), say)
         found.switch(number, "deploy", source=str(path.absolute()), gates=told, **why)
     return found
 

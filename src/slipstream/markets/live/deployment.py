@@ -22,10 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.reader import UnreadableError, content, is_there
-from slipstream.core.storage import checkpoint, register
-from slipstream.core.storage.files import AppendedFile, plain, write_bytes, write_text
-from slipstream.core.storage.status import AUDIT, CURRENT, DEPLOYMENT, DEPLOYMENTS, version_in_force
+from slipstream.core.safe_io import UnreadableError, content, is_there
+from slipstream.core.storage import checkpoint, folder_registry
+from slipstream.core.storage.atomic_io import AppendedFile, plain, write_bytes, write_text
+from slipstream.core.storage.status_file import (
+    AUDIT,
+    CURRENT,
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    version_in_force,
+)
 from slipstream.core.text import printable
 from slipstream.markets.live.account import BARS, JOURNAL
 from slipstream.markets.live.journal import Journal
@@ -77,7 +83,7 @@ class Deployment:
         """
         found = cls.of(name)
         if not found.exists:
-            found = cls(register.place_of(name, DEPLOYMENT) or found.path)
+            found = cls(folder_registry.place_of(name, DEPLOYMENT) or found.path)
         if not found.exists:
             names = sorted(one.parent.name for one in found.path.parent.glob(f"*/{CURRENT}"))
             known = f"those there: {', '.join(names)}" if names else "there is none there"

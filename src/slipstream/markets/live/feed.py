@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.core.reader import UnreadableError, content
+from slipstream.core.safe_io import UnreadableError, content
 from slipstream.core.timeline import validate_zone
 from slipstream.markets.data.bars import Bars, timeframe_name
 from slipstream.markets.data.finding import ACCEPTABLE

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from slipstream.core.storage.atomic_io import disk_errors, sync_folder
 from slipstream.core.storage.database import (
     MOMENT,
     TIME,
@@ -22,7 +23,6 @@ from slipstream.core.storage.database import (
     open_to_read,
     open_to_write,
 )
-from slipstream.core.storage.files import disk_errors, sync_folder
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS decisions (

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.core.reader import read_json
+from slipstream.core.safe_io import read_json
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import is_locked, make_folder, take_lock, write_sealed
-from slipstream.core.storage.interruption import Interrupted, Interruption
+from slipstream.core.storage.atomic_io import is_locked, make_folder, take_lock, write_sealed
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import DEPLOYMENT, Status
+from slipstream.core.storage.signals import Interrupted, Interruption
+from slipstream.core.storage.status_file import DEPLOYMENT, Status
 from slipstream.core.text import printable, stamp
 from slipstream.markets.live.account import JOURNAL, PaperAccount
 from slipstream.markets.live.deployment import ACCOUNTS, FLAT, KILL, Deployment, kill, killed

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
-from slipstream.jit import render
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.jit import codegen
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import FAULT, HOLD
 from slipstream.kernels.vector_env import StepOut
 from slipstream.markets.data.market import Market
@@ -335,12 +335,12 @@ class Retaking:
         valid, mask = np.ones(env.num_envs, np.bool_), out[5] if len(out) > 5 else None
         self.out = StepOut(obs, reward, terminated, truncated, valid, mask)
         constants = {"Any": Any, "HOLD": HOLD, "FAULT": FAULT}
-        text, advance = render.source_of([retake]), env.loop.advance
+        text, advance = codegen.source_of([retake]), env.loop.advance
         if env.backend == "serial":
-            self._retake = render.interpret(text, {}, {**constants, "advance": advance}).retake
+            self._retake = codegen.interpret(text, {}, {**constants, "advance": advance}).retake
             return
         shown = (0, out[0], np.zeros((0, len(env.before)), np.uint64), env.batch, out)
-        made = render.compile_module(
+        made = codegen.compile_module(
             *(f"{env.kernel.name}_retake", text, {"retake": shown}, {}, constants),
             linked={"advance": advance},
         )

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import DataError
-from slipstream.core.reader import UnreadableError, content
-from slipstream.core.storage.files import AppendedFile, make_folder, write_bytes
+from slipstream.core.safe_io import UnreadableError, content
+from slipstream.core.storage.atomic_io import AppendedFile, make_folder, write_bytes
 from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import NUMBERS, Bars, FloatArray, IntArray
 from slipstream.markets.data.calendar import in_weekend

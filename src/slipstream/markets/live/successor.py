@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
-from slipstream.core.reader import is_there
+from slipstream.core.safe_io import is_there
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import AppendedFile, make_folder, take_lock
-from slipstream.core.storage.interruption import Interrupted, Interruption, forget_stop
+from slipstream.core.storage.atomic_io import AppendedFile, make_folder, take_lock
+from slipstream.core.storage.folder_registry import id_of
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.register import id_of
-from slipstream.core.storage.status import DEPLOYMENT, LEDGER, LOG, Status, resume_command
+from slipstream.core.storage.signals import Interrupted, Interruption, forget_stop
+from slipstream.core.storage.status_file import DEPLOYMENT, LEDGER, LOG, Status, resume_command
 from slipstream.core.text import log_time
 from slipstream.core.timeline import DAY
 from slipstream.markets.evaluation.backtest import MarketBacktest

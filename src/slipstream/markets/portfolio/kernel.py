@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from slipstream.jit.memory import prefetch_element
+from slipstream.jit.alignment import prefetch_element
 from slipstream.kernels.spec import EnvSpec, Metric
 from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.portfolio.config import Config

@@ -16,7 +16,7 @@ import numpy as np
 
 from slipstream.core.errors import CheckpointError, SlipstreamError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.table import read
+from slipstream.core.storage.csv_table import read
 from slipstream.core.timeline import DAY, HOLDOUT
 from slipstream.report.history import machine_columns, origin
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest, SplitBacktest

@@ -22,7 +22,7 @@ from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slipstream.jit.gate import RunTasks
+    from slipstream.jit.work_sharing import RunTasks
     from slipstream.kernels.fused import Acting
     from slipstream.kernels.spec import EnvSpec
     from slipstream.rl.experience.replay.plan import ReplayPlan

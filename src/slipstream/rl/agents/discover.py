@@ -26,7 +26,7 @@ from typing import Any
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import did_you_mean
-from slipstream.kernels.discover import import_file
+from slipstream.kernels.kernel_registry import import_file
 from slipstream.rl.agents.agent import Agent, AgentConfig
 
 _CONTRACT = "agent"  # the file of the base class, which is no agent

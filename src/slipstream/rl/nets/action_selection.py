@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slipstream.jit.draws import gumbel_rows, normal_at, normal_rows, quick_normal
-from slipstream.jit.memory import matrix
+from slipstream.jit.alignment import matrix
+from slipstream.jit.rng import gumbel_rows, normal_at, normal_rows, quick_normal
 from slipstream.jit.simd import exp_2, log_2
 from slipstream.rl.compiled_loops import Loops, b1, f4, i8
 from slipstream.rl.experience.scaling import SCALE, Scale, scale_row

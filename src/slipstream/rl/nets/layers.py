@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from slipstream.jit.alignment import matrix
 from slipstream.jit.gemm import (
     add_transposed_product,
     fused,
@@ -21,7 +22,6 @@ from slipstream.jit.gemm import (
     layer_product,
     transpose,
 )
-from slipstream.jit.memory import matrix
 from slipstream.rl.compiled_loops import Loops, f4, i8
 
 BLOCK = 64  # rows

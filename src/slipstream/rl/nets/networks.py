@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import word
-from slipstream.jit import draws
+from slipstream.jit import rng
+from slipstream.jit.alignment import zeros
 from slipstream.jit.gemm import COLUMNS
-from slipstream.jit.memory import zeros
 from slipstream.rl.nets.layers import BLOCK, INPUTS, OUTPUTS, WEIGHT, loops
 from slipstream.rl.nets.optimizer import Views, places
 
@@ -60,7 +60,7 @@ def orthogonal(
         return
     rows, columns = max(shape), min(shape)
     normal = np.zeros((len(seeds), rows * columns), np.float32)
-    draws.fill_normal(draws.member_keys(seeds, draws.INIT, layer), 0, normal)
+    rng.fill_normal(rng.member_keys(seeds, rng.INIT, layer), 0, normal)
     for m in range(len(seeds)):
         q, r = np.linalg.qr(normal[m].reshape(rows, columns).astype(np.float64))
         q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
@@ -86,7 +86,7 @@ def fan_in_uniform(
     if _LEFT_OUT.get():
         return
     rows, columns = shape
-    keys = draws.member_keys(seeds, draws.INIT, layer)
+    keys = rng.member_keys(seeds, rng.INIT, layer)
     with np.errstate(over="ignore"):
         bits = word(keys[:, None], np.arange((rows + 1) * columns, dtype=np.uint64)[None])
     unit = (bits >> np.uint64(11)).astype(np.float64) * _TO_UNIT

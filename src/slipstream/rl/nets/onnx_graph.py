@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.extras import require
-from slipstream.core.storage.files import write_bytes
+from slipstream.core.storage.atomic_io import write_bytes
 from slipstream.core.version import __version__
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit.memory import LINE, zeros
+from slipstream.jit.alignment import LINE, zeros
 from slipstream.rl.compiled_loops import b1, f4, f8, i8, range_of
 
 BETA_1 = 0.9

@@ -15,9 +15,9 @@ from slipstream import portable
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
 from slipstream.core.text import Summarised
-from slipstream.jit import draws
-from slipstream.jit.memory import zeros
-from slipstream.kernels.forms import (
+from slipstream.jit import rng
+from slipstream.jit.alignment import zeros
+from slipstream.kernels.space_codec import (
     KEY,
     ActionForm,
     MisfitError,
@@ -184,7 +184,7 @@ class Policy(Summarised):
         allowed = self.native.allowed(mask, lead, len(rows))
         keys = None
         if not deterministic:
-            keys = draws.member_keys(self._keys, draws.SAMPLE, self._draws)
+            keys = rng.member_keys(self._keys, rng.SAMPLE, self._draws)
             self._draws += 1
         actions = np.zeros((0, self.actions.width), self.actions.dtype)
         if len(rows) == 1 and self._alone and not self._actors and self._acted < _ALONE:
@@ -434,7 +434,7 @@ class Actor:
             return
         self._check_drawn()
         actions = self._policy.actions
-        fill = draws.fill_normal if actions.continuous else draws.fill_gumbel
+        fill = rng.fill_normal if actions.continuous else rng.fill_gumbel
         noise = np.zeros((self._policy.members, self._rows * actions.head_width), np.float32)
         fill(keys, first * actions.head_width, noise)
         head = self.head(obs)

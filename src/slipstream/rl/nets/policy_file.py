@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError
-from slipstream.core.reader import misfit
+from slipstream.core.safe_io import misfit
 from slipstream.core.storage import checkpoint
 from slipstream.core.version import __version__
-from slipstream.kernels.forms import ObservationForm, check_description, leaves_of
+from slipstream.kernels.space_codec import ObservationForm, check_description, leaves_of
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.best_policies import BEST, BestPolicies
 from slipstream.rl.experience.scaling import LIMIT

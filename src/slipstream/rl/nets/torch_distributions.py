@@ -4,7 +4,7 @@ The distributions are the definitions. A rollout and an update evaluate them, an
 row by row in compiled loops (`action_selection.py`, `rl/agents/ppo/losses.py`); tests hold those to
 these.
 
-Noise is of the counter-based streams of `core/random.py` and `jit/draws.py`. torch has no unsigned
+Noise is of the counter-based streams of `core/random.py` and `jit/rng.py`. torch has no unsigned
 64-bit arithmetic, but multiplication, addition and exclusive or of int64 wrap to the same bits;
 only a shift to the right must drop the sign's copies.
 """
@@ -135,7 +135,7 @@ _MUL_2 = _signed(0x94D049BB133111EB)
 
 
 def keys_of(keys: NDArray[np.uint64], device: torch.device) -> Tensor:
-    """Keys of `jit/draws.py` as int64 of the same bits."""
+    """Keys of `jit/rng.py` as int64 of the same bits."""
     return carried(keys.view(np.int64), device)
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from slipstream.core.config import validate
 from slipstream.core.errors import CheckpointError, ConfigError, DataError, VersionError
 from slipstream.core.extras import pip_install
-from slipstream.core.reader import read_json
-from slipstream.core.storage import register, yaml_file
-from slipstream.core.storage.files import (
+from slipstream.core.safe_io import read_json
+from slipstream.core.storage import folder_registry, yaml_file
+from slipstream.core.storage.atomic_io import (
     LOCK,
     disk_errors,
     is_locked,
@@ -28,8 +28,8 @@ from slipstream.core.storage.files import (
     take_lock,
     write_sealed,
 )
-from slipstream.core.storage.interruption import STOP, ask_to_stop, forget_stop
-from slipstream.core.storage.status import EVENTS, LEDGER, LOG, STATUS, read_status
+from slipstream.core.storage.signals import STOP, ask_to_stop, forget_stop
+from slipstream.core.storage.status_file import EVENTS, LEDGER, LOG, STATUS, read_status
 from slipstream.core.text import Summarised
 from slipstream.studies.config import StudyConfig
 from slipstream.training.runs.run import STATE_SHAPE
@@ -150,7 +150,7 @@ class StudyFolder(Summarised):
         """
         folder = cls.of(name, parent)
         if parent is None and not folder.exists and not folder.config.is_file():
-            folder = cls(register.place_of(name, STUDY) or folder.path)
+            folder = cls(folder_registry.place_of(name, STUDY) or folder.path)
         if folder.ledger.is_file() and not folder.config.is_file():
             raise CheckpointError(
                 f"{folder.config} is missing, without which the study cannot be read. Its trials "

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.reader import misfit
+from slipstream.core.safe_io import misfit
 from slipstream.core.storage import database
-from slipstream.core.storage.files import plain
+from slipstream.core.storage.atomic_io import plain
 from slipstream.studies.statistics.returns import beyond, closest, worst
 from slipstream.training.population.member import DailyReturns, Outcome
 from slipstream.training.settings.trust import names_code

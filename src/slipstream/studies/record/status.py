@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.reader import is_there
-from slipstream.core.storage import register
+from slipstream.core.safe_io import is_there
+from slipstream.core.storage import folder_registry
+from slipstream.core.storage.atomic_io import is_locked, plain
 from slipstream.core.storage.checkpoint import read_manifest
-from slipstream.core.storage.files import is_locked, plain
-from slipstream.core.storage.interruption import ask_to_stop
-from slipstream.core.storage.status import (
+from slipstream.core.storage.csv_table import csv_text
+from slipstream.core.storage.signals import ask_to_stop
+from slipstream.core.storage.status_file import (
     CURRENT,
     DEPLOYMENT,
     DEPLOYMENTS,
@@ -28,7 +29,6 @@ from slipstream.core.storage.status import (
     run_lines,
     version_in_force,
 )
-from slipstream.core.storage.table import csv_text
 from slipstream.core.text import four_digits, printable
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Trial, best_trials, closest_of, counts_of
@@ -203,7 +203,7 @@ def lookup(name: str | Path) -> tuple[Path, StudyFolder | None]:
             )
         return deployed, None
     if not study.exists and not is_there(study.config):
-        made = register.place_of(name)
+        made = folder_registry.place_of(name)
         if made is not None and not is_there(made / MARKS[STUDY]):
             return made, None
         if made is None:

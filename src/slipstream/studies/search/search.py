@@ -11,7 +11,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.storage.status import Status
+from slipstream.core.storage.status_file import Status
 from slipstream.studies.record.ledger import Ask, Ledger, Verdict, counts_of, ranked
 from slipstream.studies.record.storage import Mirror, begun_trial
 from slipstream.studies.search.asker import Asker

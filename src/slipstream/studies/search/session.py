@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slipstream.core.storage.interruption import Interrupted, Interruption
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.machine import Machine, MachineSampler, MachineTable
-from slipstream.core.storage.status import Status
+from slipstream.core.storage.resource_monitor import Machine, MachineSampler, MachineTable
+from slipstream.core.storage.signals import Interrupted, Interruption
+from slipstream.core.storage.status_file import Status
 from slipstream.kernels.spec import EnvSpec
 from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import StudyFolder

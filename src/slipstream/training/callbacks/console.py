@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from slipstream.core.storage.status import Status, folded, progress_parts
+from slipstream.core.storage.status_file import Status, folded, progress_parts
 from slipstream.core.text import printable_lines
 from slipstream.training.callbacks.events import Evaluated, Event, Progress, Updated
 from slipstream.training.callbacks.output import somebody_watches, steady

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from slipstream.core.storage.machine import Machine
+from slipstream.core.storage.resource_monitor import Machine
 
 PREFIX = "episode/"  # of the names of an environment's own metrics
 _MARKS = 256  # iterations remembered by `StepClock`

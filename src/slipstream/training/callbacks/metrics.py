@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import write_json
-from slipstream.core.storage.machine import Machine
-from slipstream.core.storage.table import CsvTable
+from slipstream.core.storage.atomic_io import write_json
+from slipstream.core.storage.csv_table import CsvTable
+from slipstream.core.storage.resource_monitor import Machine
 from slipstream.training.callbacks.events import Evaluated, Event, Finished, Started, Updated
 
 METRICS, EVALUATIONS = "metrics.csv", "evaluations.csv"

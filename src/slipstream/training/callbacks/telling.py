@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
-from slipstream.core.storage.status import Status, phases_part
+from slipstream.core.storage.status_file import Status, phases_part
 from slipstream.core.text import duration, four_digits, mean_and_range, mean_low_high, plural, short
 from slipstream.training.callbacks import events as on
 from slipstream.training.callbacks.events import PREFIX, Progress

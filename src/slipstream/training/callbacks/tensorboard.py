@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slipstream.core.storage.files import AppendedFile, disk_errors
+from slipstream.core.storage.atomic_io import AppendedFile, disk_errors
 from slipstream.core.text import as_utf8
 from slipstream.training.callbacks.events import (
     PREFIX,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slipstream.core.errors import ResourceError, SlipstreamError
 from slipstream.core.storage.checkpoint import HandedChunks
-from slipstream.core.storage.interruption import Interrupted, StoppedError
+from slipstream.core.storage.signals import Interrupted, StoppedError
 from slipstream.training.child import torch_threads
 from slipstream.training.cluster.cluster import (
     HAND_OVER_SECONDS,

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.storage import provenance
-from slipstream.kernels.discover import USER_MODULE, import_file
-from slipstream.kernels.sources import is_own, source_files, source_hashes
+from slipstream.kernels.kernel_registry import USER_MODULE, import_file
+from slipstream.kernels.source_files import is_own, source_files, source_hashes
 from slipstream.training.cluster.cluster import ClusterWork, Shared, digest_of
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of

@@ -21,9 +21,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from slipstream.core import errors
+from slipstream.core.child_process import PATIENCE_SECONDS, ending, not_started
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.core.extras import install
-from slipstream.core.process import PATIENCE_SECONDS, ending, not_started
 from slipstream.training.cluster import cluster
 
 _PROGRAM = "slipstream.training.cluster.ray_process"

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from ray.exceptions import RayError, RayTaskError
 
 from slipstream.core.capacity import usable_cores
+from slipstream.core.child_process import ignore_stops, work_for
 from slipstream.core.errors import ConfigError, ResourceError, SlipstreamError
 from slipstream.core.extras import install
-from slipstream.core.process import ignore_stops, work_for
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     SILENT_SECONDS,

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from slipstream.core.child_process import FaultPolicy
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import offered
-from slipstream.core.process import FaultPolicy
 from slipstream.core.storage import yaml_file
 from slipstream.core.timeline import FoldPlan
 from slipstream.kernels.kernel import Kernel

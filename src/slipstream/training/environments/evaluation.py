@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import KernelError
-from slipstream.jit import draws
+from slipstream.jit import rng
 from slipstream.kernels.vector_env import Episodes, StepOut, VectorEnv, blank
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
@@ -386,7 +386,7 @@ def decide(policy: Policy, seen: Seen, seed: int | None) -> NDArray[Any]:
     if seed is None or not policy.actions.drawn:
         return policy.act_rows(seen.obs, mask=seen.mask)
     place = (seen.episode << 32) | seen.step
-    keys = draws.own_keys(np.array([seed % 2**64], np.uint64), draws.SAMPLE, place)
+    keys = rng.own_keys(np.array([seed % 2**64], np.uint64), rng.SAMPLE, place)
     found = np.zeros((len(seen.obs), policy.actions.width), policy.actions.dtype)
     copies = len(found) // policy.members
     for copy in range(copies):  # an Actor's stream is a member's: one row of each at a time

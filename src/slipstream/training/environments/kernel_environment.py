@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import offered
-from slipstream.core.reader import seal
-from slipstream.core.storage.files import plain
+from slipstream.core.safe_io import seal
+from slipstream.core.storage.atomic_io import plain
 from slipstream.core.timeline import FoldPlan
 from slipstream.jit.cache import cannot_write, private_folder
-from slipstream.kernels.contract import check_environment
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import list_kernels, load_kernel
+from slipstream.kernels.env_checker import check_environment
 from slipstream.kernels.kernel import Kernel, KernelData
+from slipstream.kernels.kernel_registry import list_kernels, load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
-from slipstream.kernels.sources import source_hashes
+from slipstream.kernels.source_files import source_hashes
 from slipstream.kernels.spec import EnvSpec, check_account
 from slipstream.kernels.vector_env import VectorEnv
 from slipstream.rl.experience.replay.state_storage import kept_bytes

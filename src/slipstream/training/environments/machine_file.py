@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Self
 
 from slipstream.core.capacity import total_memory, usable_cores
 from slipstream.core.errors import ResourceError
-from slipstream.core.reader import read_json
-from slipstream.core.storage.files import disk_errors, take_lock, write_sealed
+from slipstream.core.safe_io import read_json
+from slipstream.core.storage.atomic_io import disk_errors, take_lock, write_sealed
 from slipstream.core.storage.provenance import processor
 from slipstream.core.version import __version__
 from slipstream.jit.cache import private_folder

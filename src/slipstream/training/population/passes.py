@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from slipstream.core.errors import KernelError
 from slipstream.core.random import seed_of
 from slipstream.core.timeline import FOLD, DayRoll, day_closes, day_number, test_split
-from slipstream.jit import render
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.jit import codegen
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import (
     BATCH_COUNTS,
     BATCH_STATE,
@@ -415,10 +415,10 @@ class PassLoop:
         self._mask = self._out[OUT_MASK] if env.mask_width else np.zeros((0, 0), np.bool_)
         lines = ["def note(s, row):"]
         lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
-        text = "\n\n\n".join(["\n".join(lines), render.source_of([run_passes])]) + "\n"
+        text = "\n\n\n".join(["\n".join(lines), codegen.source_of([run_passes])]) + "\n"
         examples = (0, 0, 0, self._decider, self._mask, batch, self._out, np.zeros((1, 1, 1)))
         decide = decide_box if policy.actions.continuous else decide_choices
-        module = render.compile_module(
+        module = codegen.compile_module(
             f"{env.kernel.name}_passes",
             text,
             {"run_passes": examples},

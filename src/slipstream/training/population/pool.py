@@ -20,8 +20,8 @@ from slipstream.core.errors import (
     ResourceError,
     SlipstreamError,
 )
-from slipstream.core.storage.files import sweep
-from slipstream.jit import draws
+from slipstream.core.storage.atomic_io import sweep
+from slipstream.jit import rng
 from slipstream.training.child import torch_threads
 from slipstream.training.cluster.cluster import Lost
 from slipstream.training.cluster.ray_cluster import RayCluster
@@ -96,7 +96,7 @@ class Pool:
         self._speeds, self._pace = Speeds(), Pace()
         sweep(folder / "live")  # of what workers wrote when they were killed
         if cluster is None:
-            draws.load()  # and Numba with them: workers that are forked need not do it again
+            rng.load()  # and Numba with them: workers that are forked need not do it again
 
     def __enter__(self) -> Pool:
         return self

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.reader import UnreadableError, open_regular, regular_file
+from slipstream.core.safe_io import UnreadableError, open_regular, regular_file
+from slipstream.core.storage.atomic_io import make_folder, write_bytes
 from slipstream.core.storage.checkpoint import below, prefixed
-from slipstream.core.storage.files import make_folder, write_bytes
 from slipstream.training.population.member import Member
 
 UNDER_WAY = "members.jsonl"

@@ -19,8 +19,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from slipstream.core.child_process import orphaned
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
-from slipstream.core.process import orphaned
 from slipstream.training.child import Child, portable, torch_threads
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,

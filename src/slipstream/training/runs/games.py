@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.reader import is_there, read_json
-from slipstream.core.storage import register
+from slipstream.core.safe_io import is_there, read_json
+from slipstream.core.storage import folder_registry
+from slipstream.core.storage.atomic_io import write_sealed
 from slipstream.core.storage.checkpoint import STATE, below
-from slipstream.core.storage.files import write_sealed
-from slipstream.core.storage.status import RUN
+from slipstream.core.storage.status_file import RUN
 from slipstream.core.text import did_you_mean
 from slipstream.kernels.vector_env import VectorEnv, blank
 from slipstream.rl.best_policies import BEST
@@ -200,7 +200,7 @@ def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
     known = bots(env_name)
     if text in known:
         return Player(text)
-    if not is_there(Path(text).expanduser()) and register.place_of(text, RUN) is None:
+    if not is_there(Path(text).expanduser()) and folder_registry.place_of(text, RUN) is None:
         game = kind_of(env_name).short_name
         raise ConfigError(
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
@@ -221,7 +221,7 @@ def run_of(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | No
     """
     folder = Path(path).expanduser().absolute()
     if not is_there(folder):
-        folder = register.place_of(path, RUN) or folder
+        folder = folder_registry.place_of(path, RUN) or folder
     if (folder / CONFIG).is_file():
         return Run.open(folder, trust=trust), None
     if folder.parent.name != BEST or not (folder.parents[1] / CONFIG).is_file():

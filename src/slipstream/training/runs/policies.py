@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.core.reader import misfit, read_json
+from slipstream.core.safe_io import misfit, read_json
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.provenance import commit_words
-from slipstream.core.storage.status import LEDGER
+from slipstream.core.storage.status_file import LEDGER
 from slipstream.core.text import percent, printable, stamp
 from slipstream.kernels.spec import check_training_context, differences
 from slipstream.rl.best_policies import BEST

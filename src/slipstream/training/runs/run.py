@@ -11,16 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from slipstream.core.arguments import checked
+from slipstream.core.argument_validation import checked
 from slipstream.core.errors import CheckpointError, ConfigError, ResourceError, VersionError
-from slipstream.core.reader import is_there, read_json
-from slipstream.core.storage import checkpoint, files, provenance, register
+from slipstream.core.safe_io import is_there, read_json
+from slipstream.core.storage import atomic_io, checkpoint, folder_registry, provenance
+from slipstream.core.storage.atomic_io import LOCK, take_lock
 from slipstream.core.storage.checkpoint import drop_chunks
-from slipstream.core.storage.files import LOCK, take_lock
-from slipstream.core.storage.interruption import forget_stop
+from slipstream.core.storage.csv_table import read
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import EVENTS, LOG, RUN, STATUS, read_status
-from slipstream.core.storage.table import read
+from slipstream.core.storage.signals import forget_stop
+from slipstream.core.storage.status_file import EVENTS, LOG, RUN, STATUS, read_status
 from slipstream.core.text import Summarised, to_stderr
 from slipstream.core.version import __version__
 from slipstream.rl.agents.discover import agent_class
@@ -150,15 +150,15 @@ class Run(Summarised):
         try:
             if is_there(path / CONFIG):
                 run.lock()  # refused while a process trains it
-                files.remove(path)
+                atomic_io.remove(path)
                 run.close()
-            with files.disk_errors(path):
-                files.make_folder(path)
+            with atomic_io.disk_errors(path):
+                atomic_io.make_folder(path)
                 run.lock()
                 (path / CHECKPOINTS).mkdir(exist_ok=True)
                 run.best.folder.mkdir(exist_ok=True)
-            files.write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
-            files.write_text(path / CONFIG, run.config.to_yaml())
+            atomic_io.write_sealed(path / PROVENANCE, {**provenance.describe(), **facts})
+            atomic_io.write_text(path / CONFIG, run.config.to_yaml())
             enter(path, "run", config.short_name, run.config.as_mapping(), run.say)
         finally:
             run.close()
@@ -181,7 +181,7 @@ class Run(Summarised):
         """
         folder = Path(path).expanduser().absolute()
         if not is_there(folder):
-            folder = register.place_of(path, RUN) or folder
+            folder = folder_registry.place_of(path, RUN) or folder
         if not is_there(folder / CONFIG):
             name = shlex.quote(str(path))
             if is_there(folder / CHECKPOINTS) and holds_no_run(folder):
@@ -302,10 +302,10 @@ class Run(Summarised):
                 f"`slipstream stop {shlex.quote(str(self.path))}`."
             )
             self._lock = take_lock(self.path, refusal)
-            files.sweep(self.path)
+            atomic_io.sweep(self.path)
             forget_stop(self.path)  # it was for the process before
             for leftover in self.best.folder.glob(".member-*"):
-                files.remove(leftover)
+                atomic_io.remove(leftover)
 
     def save_checkpoint(
         self,
@@ -376,12 +376,12 @@ class Run(Summarised):
     def save_result(self, result: Mapping[str, Any]) -> None:
         """Writes `result.json`: the run is complete, and its tables and curves are whole."""
         self._close_writers()
-        files.write_sealed(self.path / RESULT, result)
+        atomic_io.write_sealed(self.path / RESULT, result)
 
     @property
     def reported(self) -> bool:
         """Whether a report was written since the run is complete."""
-        return files.not_older(self.path / REPORT, self.path / RESULT)
+        return atomic_io.not_older(self.path / REPORT, self.path / RESULT)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -413,7 +413,7 @@ class Run(Summarised):
 
     def record(self, **facts: Any) -> None:
         """Adds JSON-able facts to `provenance.json`: data hashes, notes."""
-        files.write_sealed(self.path / PROVENANCE, {**self.provenance, **facts})
+        atomic_io.write_sealed(self.path / PROVENANCE, {**self.provenance, **facts})
 
     @property
     def device(self) -> str:
@@ -537,8 +537,8 @@ def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool 
 
 def holds_no_run(path: Path) -> bool:
     """Whether a directory is empty, or holds no more than a run that was killed as it began."""
-    with files.disk_errors(path):
-        names = {one.name for one in path.iterdir() if not files.is_partial(one)}
+    with atomic_io.disk_errors(path):
+        names = {one.name for one in path.iterdir() if not atomic_io.is_partial(one)}
         begun = not any(
             any((path / name).iterdir()) for name in (CHECKPOINTS, BEST) if (path / name).is_dir()
         )

@@ -13,8 +13,8 @@ from typing import Any
 
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.extras import require
-from slipstream.core.reader import is_there, read_json
-from slipstream.core.storage.files import write_json
+from slipstream.core.safe_io import is_there, read_json
+from slipstream.core.storage.atomic_io import write_json
 from slipstream.training.callbacks.events import Event, Listener, Started
 from slipstream.training.callbacks.tensorboard import TensorBoardWriter, hyper_parameters
 from slipstream.training.runs.run import EPISODES, REPORT, Run

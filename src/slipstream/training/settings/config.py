@@ -17,15 +17,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from slipstream.core.bounds import Count, Seed, Share
+from slipstream.core.child_process import FaultPolicy, patience
 from slipstream.core.config import Config, put, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.field_names import setting_of_agent
 from slipstream.core.plugins import load, offered
-from slipstream.core.process import FaultPolicy, patience
-from slipstream.core.reader import is_there, read_text
+from slipstream.core.safe_io import is_there, read_text
 from slipstream.core.storage import yaml_file
 from slipstream.core.text import did_you_mean
-from slipstream.kernels.discover import list_kernels, load_kernel
+from slipstream.kernels.kernel_registry import list_kernels, load_kernel
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.discover import load_config
 from slipstream.training.environments.curriculum import CurriculumConfig

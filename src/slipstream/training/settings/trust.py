@@ -3,8 +3,8 @@
 A config may name a ``.py`` file or a module, which run when the folder is opened. A folder that a
 command of this user made, whose files are still what that command ran, opens without a word; any
 other one says what would run, and waits for `--trust`. A folder is known by the `id` in its
-provenance (`core/storage/register.py`), never by its place, and what may run by the register's own
-hashes, never by the folder's.
+provenance (`core/storage/folder_registry.py`), never by its place, and what may run by the
+register's own hashes, never by the folder's.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 from slipstream.core.errors import TrustError
 from slipstream.core.extras import search_working_folder
-from slipstream.core.reader import UnreadableError
-from slipstream.core.storage import register
-from slipstream.core.storage.files import sha256
-from slipstream.kernels.discover import import_file
-from slipstream.kernels.sources import is_own, source_files
+from slipstream.core.safe_io import UnreadableError
+from slipstream.core.storage import folder_registry
+from slipstream.core.storage.atomic_io import sha256
+from slipstream.kernels.kernel_registry import import_file
+from slipstream.kernels.source_files import is_own, source_files
 from slipstream.training.environments.factory import kind_of
 
 _WRAPPERS = ("wrappers", "training_wrappers")  # keys of the section `env`
@@ -45,7 +45,7 @@ def enter(
         if own is not None and own.__file__ is not None and is_own(Path(own.__file__)):
             paths = {str(path.resolve()) for path in source_files(own).values() if is_own(path)}
             files |= {path: sha256(Path(path)) for path in paths}
-    register.enter(folder, kind, name, say, tuple(named), files)
+    folder_registry.enter(folder, kind, name, say, tuple(named), files)
 
 
 def check_trust(
@@ -65,8 +65,8 @@ def check_trust(
     named = dict(_named(values))
     if trust or not named:
         return
-    number = number or register.id_of(folder)
-    entry = None if number is None else register.known(number, folder)
+    number = number or folder_registry.id_of(folder)
+    entry = None if number is None else folder_registry.known(number, folder)
     places = {what: what if module is None else _place(module) for what, module in named.items()}
     if entry is None:
         why = "No command of yours made it, as far as your register knows"
@@ -104,7 +104,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
             yield f"wrapper {name}", name.partition(":")[0]
 
 
-def _ran(what: str, place: str | None, entry: register.Registered) -> bool:
+def _ran(what: str, place: str | None, entry: folder_registry.Registered) -> bool:
     """Whether the user's command ran what a config names, where it is found now."""
     installed = place is not None and not is_own(Path(place))
     return what in entry.references and (installed or place in entry.files)

@@ -2,8 +2,8 @@
 
 from types import ModuleType
 
-from slipstream.kernels.compile import _compile_apart as compile_apart
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.compiler import _compile_apart as compile_apart
+from slipstream.kernels.kernel_registry import load_kernel
 
 
 def test_only_built_in_kernels_say_what_is_compiled_apart():

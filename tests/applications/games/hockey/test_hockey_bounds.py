@@ -8,9 +8,9 @@ from slipstream.games.hockey.physics.contacts import box, collide_polygons, eval
 from slipstream.games.hockey.physics.distance import time_of_impact
 from slipstream.games.hockey.physics.motion import set_pose
 from slipstream.jit.float32 import cosine, sine
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.interpreted import Records
+from slipstream.kernels.interpreter import Records
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import blank, member_indices
 
 SAMPLES = 250

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.kernels.contract import check_environment
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.env_checker import check_environment
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import blank, member_indices
 
 MIXED = {"opponents": {"weak": 1.0, "strong": 1.0}, "mode": {"normal": 3.0, "train_defense": 1.0}}

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from slipstream.games.hockey.kernel import decode, put
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.interpreted import Records
+from slipstream.kernels.interpreter import Records
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import blank, member_indices
 

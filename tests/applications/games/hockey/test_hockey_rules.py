@@ -5,10 +5,10 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.games.hockey.kernel import closeness, decode, put
-from slipstream.kernels.contract import blank
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.interpreted import Records
+from slipstream.kernels.env_checker import blank
+from slipstream.kernels.interpreter import Records
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import member_indices
 
 BOTS = {"one": {"strong": 1.0}, "two": {"weak": 1.0, "strong": 1.0, "random": 1.0, "idle": 1.0}}

@@ -6,9 +6,9 @@ import importlib.util
 import numpy as np
 import pytest
 
-from slipstream.kernels.contract import blank
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.env_checker import blank
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import member_indices
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from forex_folder import write_symbol
 
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import StepOut, member_indices
 from slipstream.markets.forex import kernel as forex
 

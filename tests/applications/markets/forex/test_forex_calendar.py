@@ -12,7 +12,7 @@ from forex_folder import grid
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.timeline import NEW_YORK_ROLL, UTC_ROLL
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.forex.load import calendar_bits, clock_columns
 from slipstream.markets.forex.record import FLAT, NIGHT, ROLL
 

@@ -12,9 +12,9 @@ from forex_folder import BAR, write_symbol
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.timeline import FoldPlan
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.kernel import KernelData
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import StepOut
 from slipstream.markets.evaluation.backtest import replay
 from slipstream.markets.forex import kernel as forex

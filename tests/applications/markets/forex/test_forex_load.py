@@ -10,8 +10,8 @@ import pytest
 from forex_folder import write_symbol
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.kernels.discover import load_kernel
 from slipstream.kernels.kernel import KernelData
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.features.registry import warm_up_rows
 from slipstream.markets.forex import kernel as forex
 from slipstream.markets.forex.load import load_window

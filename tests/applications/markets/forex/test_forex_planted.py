@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import StepOut, member_indices
 from slipstream.markets.forex.record import CLOSE, OPEN
 from slipstream.markets.synthetic import PlantedForex

@@ -18,8 +18,8 @@ from live_markets import GATES, Make, check_equal, decisions, table, week, write
 import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError, DataError
-from slipstream.core.storage.interruption import Interrupted, ask_to_stop
-from slipstream.core.storage.status import read_status, run_lines
+from slipstream.core.storage.signals import Interrupted, ask_to_stop
+from slipstream.core.storage.status_file import read_status, run_lines
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.live.account import JOURNAL

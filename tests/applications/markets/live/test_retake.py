@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.markets.live import price_replay
 from slipstream.markets.live.price_replay import Retaking
 from slipstream.training.environments.factory import make_environment

@@ -12,9 +12,9 @@ from live_markets import Make, momentum, save_study, week, write
 from slipstream.cli import main
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import logbook
-from slipstream.core.storage.files import make_folder, write_sealed
-from slipstream.core.storage.interruption import Interrupted, ask_to_stop
-from slipstream.core.storage.status import LOG, read_status
+from slipstream.core.storage.atomic_io import make_folder, write_sealed
+from slipstream.core.storage.signals import Interrupted, ask_to_stop
+from slipstream.core.storage.status_file import LOG, read_status
 from slipstream.markets.evaluation.holdout_register import open_days, price_series
 from slipstream.markets.live import deploy as deploying
 from slipstream.markets.live import deployment, successor

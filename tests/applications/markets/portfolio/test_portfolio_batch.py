@@ -12,10 +12,10 @@ from portfolio_world import KERNEL
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.timeline import FoldPlan
-from slipstream.kernels.contract import blank, check_environment, compare, random_actions
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.interpreted import Records
+from slipstream.kernels.env_checker import blank, check_environment, compare, random_actions
+from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel import KernelData
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.portfolio import kernel as portfolio
 from slipstream.markets.portfolio.config import UnitOrders

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from portfolio_world import BAR, KERNEL, World, build, make_panel, random_panel
 
-from slipstream.kernels.contract import blank, random_actions
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.env_checker import blank, random_actions
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import member_indices
 
 modes = st.fixed_dictionaries(

@@ -8,7 +8,7 @@ import pytest
 
 from slipstream import api
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.core.storage.table import read
+from slipstream.core.storage.csv_table import read
 from slipstream.report.history import episode_curves, episode_sections
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import report_run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import study_world
 
-from slipstream.core.storage import register
+from slipstream.core.storage import folder_registry
 from slipstream.markets.evaluation import holdout_register
 from slipstream.markets.evaluation.holdout_register import PriceRegister, PriceSeries
 from slipstream.report.page import render
@@ -38,7 +38,7 @@ def test_of_two_studies_over_the_same_prices_one_is_the_first(tmp_path, monkeypa
     prices = [PriceSeries.from_returns(days, np.random.default_rng(9).normal(0.0, 0.01, len(days)))]
     entry = ("run runs/early:test", "look", "run runs/early", 1.8e9)
     with holdout_register._register(
-        register.state_folder("holdouts") / holdout_register.FILE
+        folder_registry.state_folder("holdouts") / holdout_register.FILE
     ) as db:
         holdout_register._enter(db, entry, prices)
     for number in (1, 2):

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.core.storage.register import state_folder
+from slipstream.core.storage.folder_registry import state_folder
 from slipstream.markets.data.calendar import in_weekend
 from slipstream.markets.evaluation.holdout_register import (
     DAY,

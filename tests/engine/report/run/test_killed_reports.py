@@ -11,7 +11,7 @@ import study_world
 
 import slipstream
 from slipstream.core.storage import logbook
-from slipstream.core.storage.status import read_events, read_status
+from slipstream.core.storage.status_file import read_events, read_status
 from slipstream.report import canvas, page, run_page
 from slipstream.studies import start
 from slipstream.studies.record.folder import StudyFolder

@@ -215,7 +215,7 @@ def test_a_random_policy_keeps_to_the_mask():
     seen = []
 
     def act(now):
-        from slipstream.kernels.contract import random_actions
+        from slipstream.kernels.env_checker import random_actions
 
         actions = random_actions(environment.spec, 4, np.random.default_rng(len(seen)), now.mask)
         seen.append(now.mask[np.arange(4), actions[:, 0]].all())

@@ -8,8 +8,8 @@ from fake_cluster import FakeCluster
 from slipstream.core.errors import ResourceError
 from slipstream.core.storage import checkpoint
 from slipstream.core.storage.checkpoint import HandedChunks
-from slipstream.core.storage.interruption import Interrupted, ask_to_stop
-from slipstream.core.storage.status import cluster_part, read_status
+from slipstream.core.storage.signals import Interrupted, ask_to_stop
+from slipstream.core.storage.status_file import cluster_part, read_status
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.cluster import cluster_workers
 from slipstream.training.cluster.cluster import ClusterOptions

@@ -8,7 +8,7 @@ import pytest
 import slipstream
 from slipstream.core.errors import ConfigError
 from slipstream.gym.gymnasium_environment import GymnasiumKind
-from slipstream.kernels.contract import blank, random_actions
+from slipstream.kernels.env_checker import blank, random_actions
 from slipstream.kernels.vector_env import member_indices
 from slipstream.report.inputs import Backtest
 from slipstream.training.environments.environment import Environment

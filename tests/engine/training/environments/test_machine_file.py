@@ -8,8 +8,8 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.core.reader import SEAL, seal
-from slipstream.core.storage import files
+from slipstream.core.safe_io import SEAL, seal
+from slipstream.core.storage import atomic_io
 from slipstream.rl.nets.policy_file import pack
 from slipstream.training import backend
 from slipstream.training.environments import machine_file
@@ -79,9 +79,9 @@ def test_another_format_is_passed_over_and_written_anew():
 
 
 def test_two_processes_do_not_write_at_once(folder, monkeypatch):
-    monkeypatch.setattr(files, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(atomic_io, "_PATIENCE_SECONDS", 0.0)
     with (
-        files.take_lock(folder, ""),
+        atomic_io.take_lock(folder, ""),
         pytest.raises(ConfigError, match="Another process is writing"),
     ):
         remember(IDENTITY, FOUND)

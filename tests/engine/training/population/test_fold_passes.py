@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.spec import MarketSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.core.errors import ConfigError, DataError
-from slipstream.kernels.discover import load_kernel
+from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.training.population.source import Place, shape_of
 
 

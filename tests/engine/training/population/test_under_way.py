@@ -13,7 +13,7 @@ import pytest
 import study_world
 
 from slipstream.core.storage.logbook import Logbook
-from slipstream.core.storage.status import Status, progress_parts
+from slipstream.core.storage.status_file import Status, progress_parts
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search import session as progress
 from slipstream.training.population import state

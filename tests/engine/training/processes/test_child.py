@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.core.child_process import ending
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
-from slipstream.core.process import ending
 from slipstream.training.child import Child, portable
 
 REMEDY = "give fewer --workers"

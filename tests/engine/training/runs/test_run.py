@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ConfigError, SlipstreamError
-from slipstream.core.storage import files
+from slipstream.core.storage import atomic_io
 from slipstream.training.callbacks.events import Progress, Started
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
@@ -154,7 +154,7 @@ def test_the_result_is_json_without_nan(run):
 
 
 def test_one_process_trains_a_run(run, monkeypatch):
-    monkeypatch.setattr(files, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(atomic_io, "_PATIENCE_SECONDS", 0.0)
     run.lock()
     with pytest.raises(ConfigError, match="Another process is training"):
         Run.open(run.path).lock()
@@ -182,7 +182,7 @@ def test_events_are_written_down(run):
 
 FIRST_MOMENTS = """
 import os, pathlib, signal, sys
-from slipstream.core.storage import files
+from slipstream.core.storage import atomic_io
 from slipstream.training.runs import run
 from slipstream.training.settings.config import resolve
 

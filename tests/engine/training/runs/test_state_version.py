@@ -9,8 +9,8 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import VersionError
+from slipstream.core.storage.atomic_io import write_sealed
 from slipstream.core.storage.checkpoint import MANIFEST, checkpoints
-from slipstream.core.storage.files import write_sealed
 from slipstream.training.runs.run import Run, check_state_version, state_version
 
 SETTINGS = {"agent.horizon": 16, "agent.minibatch": 32, "evaluation.episodes": 4}

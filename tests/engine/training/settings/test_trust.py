@@ -15,7 +15,7 @@ import slipstream
 from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, TrustError
 from slipstream.core.storage import checkpoint
-from slipstream.core.storage.files import write_sealed
+from slipstream.core.storage.atomic_io import write_sealed
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ask, Ledger
 from slipstream.training.runs.policies import DeployedPolicy

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import stream
-from slipstream.jit.draws import ACT
-from slipstream.jit.memory import zeros
+from slipstream.jit.alignment import zeros
+from slipstream.jit.rng import ACT
 from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.config import ActorCriticConfig

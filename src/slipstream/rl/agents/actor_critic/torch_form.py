@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.jit import draws
+from slipstream.jit import rng
 from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic
 from slipstream.rl.agents.actor_critic.update import VALUE, Tally
 from slipstream.rl.agents.off_policy.torch_form import (
@@ -166,7 +166,7 @@ class TorchMembers(ReplayGroup):
     def update(self, rows: Transitions, made: NDArray[np.int64], wanted: Tensor) -> Tensor:
         agent, own = self._agent, self.members
         streams = torch_distributions.keys_of(
-            draws.own_keys(agent.seeds[own], draws.LEARN, made), self.device
+            rng.own_keys(agent.seeds[own], rng.LEARN, made), self.device
         )
         shape = (self.count, self.DRAWS, *rows.action.shape[1:])
         noise = torch_distributions.normal(streams, 0, int(np.prod(shape[1:]))).view(shape)
@@ -184,7 +184,7 @@ class TorchActorCritic(TorchLearning, ActorCritic):
     """M members with actor and critics whose updates torch calculates; see `TorchLearning`."""
 
     def act(self, rollout: Rollout, t: int, lo: int = 0, hi: int | None = None) -> NDArray[Any]:
-        keys = draws.own_keys(self.seeds, draws.ACT, self.steps)
+        keys = rng.own_keys(self.seeds, rng.ACT, self.steps)
 
         def act(group: TorchMembers) -> None:
             e = group.environments

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit.gate import help_out, share
+from slipstream.jit.work_sharing import help_out, share
 from slipstream.rl.compiled_loops import range_of
 from slipstream.rl.experience.scaling import Scale, scale_row
 from slipstream.rl.nets.layers import OUTPUTS, PLACE, backward, forward, turn, turn_rows
@@ -162,7 +162,7 @@ class Learner(NamedTuple):
         seeds: uint64 [M], of the members; with the number of an update one names its noise.
         statistics: float64 [2 or more, S], sums of what a critic, or a part, saw; overwritten.
         parts: of a batch's rows, which the actor's gradient is summed from.
-        gate: where threads come by the tasks of an update, see `jit/gate.py`.
+        gate: where threads come by the tasks of an update, see `jit/work_sharing.py`.
     """
 
     net: Nets

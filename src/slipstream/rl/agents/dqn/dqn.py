@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
-from slipstream.jit.draws import ACT
-from slipstream.jit.gate import help_out, share
-from slipstream.jit.memory import zeros
+from slipstream.jit.alignment import zeros
+from slipstream.jit.rng import ACT
+from slipstream.jit.work_sharing import help_out, share
 from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.dqn.config import DQNConfig
@@ -90,7 +90,7 @@ class UpdateWorkspace(NamedTuple):
         turned: float32 [P], transposed matrices; values: float64 [parts, n].
         seen: float64 [parts, 2], sums over a part's rows of losses and values.
         squares: float64 [parts, LANES], of the gradient: see `sum_gradient`.
-        gate: where threads come by the tasks of an update, see `jit/gate.py`.
+        gate: where threads come by the tasks of an update, see `jit/work_sharing.py`.
     """
 
     parts: int

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.jit import draws
+from slipstream.jit import rng
 from slipstream.rl.agents.dqn.dqn import BaseDQN, explore_choices
 from slipstream.rl.agents.off_policy.torch_form import (
     Coefficients,
@@ -152,7 +152,7 @@ class TorchDQN(TorchLearning, BaseDQN):
             choice[own, 0] = values.argmax(1)
 
         self.each_group(act, DQNGroup.held)
-        keys = draws.own_keys(self.seeds, draws.ACT, self.steps)
+        keys = rng.own_keys(self.seeds, rng.ACT, self.steps)
         explore_choices(keys, self.epsilon, self.num_envs, self.choices, allowed, choice)
         self.steps += self.num_envs
         self.policy.actions.to_environment(choice, self._env_actions)

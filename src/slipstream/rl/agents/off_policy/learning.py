@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import stream
-from slipstream.jit import render
-from slipstream.jit.draws import REPLAY
-from slipstream.jit.gate import RunTasks, in_sequence, make_gate, run_with_helpers
-from slipstream.jit.packed import Packed
+from slipstream.jit import codegen
+from slipstream.jit.rng import REPLAY
+from slipstream.jit.struct_pointer import Packed
+from slipstream.jit.work_sharing import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.agent import Learning
 from slipstream.rl.agents.off_policy.config import OffPolicyConfig
@@ -293,9 +293,9 @@ def learning_loop(
         update, help_out, given: plain functions; feed, by, replay: examples of the types.
     """
     one: Feed = feed.value
-    apart = render.compile_module(
+    apart = codegen.compile_module(
         f"{name}_update",
-        render.source_of([run_update]),
+        codegen.source_of([run_update]),
         {"run_update": (by, 0, Packed(one.batch), one.weight, one.error)},
         {"update": cast(FunctionType, update), "help_out": cast(FunctionType, help_out)},
         {"Any": Any, "HELPS": HELPS},
@@ -311,10 +311,10 @@ def learning_loop(
     }
     loops = replay.loops
     assert loops is not None
-    module = render.compile_module(
+    module = codegen.compile_module(
         f"{name}_learning",
         "from typing import Any\n\nimport numpy as np\n\n\n"
-        + render.source_of([learn_member, learn_members]),
+        + codegen.source_of([learn_member, learn_members]),
         {"learn_members": (feed, by, replay.ring, loops.store, np.zeros(1, np.int64))},
         {key: cast(FunctionType, function) for key, function in functions.items()},
         {"PURPOSE": PURPOSE, "HELPS": HELPS},

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.jit import draws
-from slipstream.jit.gate import RunTasks, in_sequence
+from slipstream.jit import rng
+from slipstream.jit.work_sharing import RunTasks, in_sequence
 from slipstream.rl.agents.off_policy.learning import OffPolicyAgent
 from slipstream.rl.agents.torch_agent import TorchAgent, TorchGroup
 from slipstream.rl.experience.replay.replay import Replay
@@ -127,7 +127,7 @@ class ReplayGroup(TorchGroup, ABC):
         if not wanted.any():
             return
         made = self._made  # counts on where a member fails, for it learns no more
-        keys = draws.own_keys(agent.seeds[own], draws.REPLAY, made)
+        keys = rng.own_keys(agent.seeds[own], rng.REPLAY, made)
         sample = replay.sample(
             *(np.arange(own.start, own.stop), keys, config.batch, config.n_step),
             *(agent.discount[own], agent.importance[own]),

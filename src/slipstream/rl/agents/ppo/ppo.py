@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.jit import draws, memory
-from slipstream.jit.gate import RunTasks, in_sequence, make_gate, run_with_helpers
-from slipstream.jit.packed import Packed
+from slipstream.jit import alignment, rng
+from slipstream.jit.struct_pointer import Packed
+from slipstream.jit.work_sharing import RunTasks, in_sequence, make_gate, run_with_helpers
 from slipstream.kernels.fused import Acting
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.population import PopulationAgent
@@ -55,7 +55,7 @@ class Learner:
         total, together = horizon * num_envs, min(parts, config.epochs)
         self._order = np.zeros((together, total), np.int64)
         self._normalisation = np.zeros((together, total // rows, 3))
-        self._statistics = memory.zeros((parts, _whole_lines(len(STATISTICS))), np.float64)
+        self._statistics = alignment.zeros((parts, _whole_lines(len(STATISTICS))), np.float64)
         block = max(BLOCK, block_rows(config.widths, rows // parts))
         self._net, self._space = _net_of(policy, network), _space_of(policy, network, parts, block)
         self._rows = _rows_of(policy, horizon, num_envs, block)
@@ -102,7 +102,7 @@ class Learner:
             coefficients=self._coefficients,
             experience=self._experience(rollout, reward, rewarded),
             rows=rows,
-            keys=np.ascontiguousarray(draws.own_keys(seeds, draws.MINIBATCH, numbers).T),
+            keys=np.ascontiguousarray(rng.own_keys(seeds, rng.MINIBATCH, numbers).T),
             order=self._order[:some],
             normalisation=self._normalisation[:some],
             normalise=config.normalize_advantage,
@@ -172,10 +172,10 @@ def _space_of(policy: Policy, network: MlpNetwork, parts: int, block: int) -> Sp
     numbers = network.numbers(block)
     return Space(
         x=_inputs(policy, (parts + 1, block)),
-        outputs=memory.zeros((parts + 1, 2, numbers)),
-        d_outputs=memory.zeros((parts, 2, numbers)),
-        turned=memory.zeros((parts, policy.parameters.flat.shape[1])),
-        scratch=memory.zeros((parts, 3, _whole_lines(policy.actions.head_width)), np.float64),
+        outputs=alignment.zeros((parts + 1, 2, numbers)),
+        d_outputs=alignment.zeros((parts, 2, numbers)),
+        turned=alignment.zeros((parts, policy.parameters.flat.shape[1])),
+        scratch=alignment.zeros((parts, 3, _whole_lines(policy.actions.head_width)), np.float64),
     )
 
 
@@ -183,12 +183,12 @@ def _rows_of(policy: Policy, horizon: int, num_envs: int, block: int) -> Rows:
     e = policy.members * num_envs
     return Rows(
         x=_inputs(policy, ((horizon + 1) * num_envs,)),
-        packed=memory.zeros((horizon * num_envs, ACTION + policy.actions.width)),
+        packed=alignment.zeros((horizon * num_envs, ACTION + policy.actions.width)),
         mask=np.zeros((0, 0), np.bool_),
-        value=memory.zeros((horizon + 1, e)),
+        value=alignment.zeros((horizon + 1, e)),
         final_value=np.zeros(0, np.float32),
-        advantage=memory.zeros((horizon, e)),
-        target=memory.zeros((horizon, e)),
+        advantage=alignment.zeros((horizon, e)),
+        target=alignment.zeros((horizon, e)),
         place=np.zeros(block, np.int64),
         explained=np.zeros(policy.members),
     )
@@ -196,14 +196,14 @@ def _rows_of(policy: Policy, horizon: int, num_envs: int, block: int) -> Rows:
 
 def _inputs(policy: Policy, rows: tuple[int, ...]) -> NDArray[np.float32]:
     """Memory for network inputs [*rows, input width], the column of ones in place."""
-    x: NDArray[np.float32] = memory.zeros((*rows, policy.input_width))
+    x: NDArray[np.float32] = alignment.zeros((*rows, policy.input_width))
     x[..., int(np.prod(policy.observation_shape))] = 1.0
     return x
 
 
 def _whole_lines(numbers: int) -> int:
     """float64 numbers rounded up to cache lines: two threads that write into one slow down."""
-    each = memory.LINE // 8
+    each = alignment.LINE // 8
     return -(-numbers // each) * each
 
 
@@ -238,7 +238,7 @@ class BasePPO(PopulationAgent):
         """Streams of the action noise, [T, M], by each member's own count of steps."""
         if self._keys is None:
             steps = self.iterations * self.horizon + np.arange(self.horizon)[:, None]
-            self._keys = draws.own_keys(self.seeds, draws.ACT, steps)
+            self._keys = rng.own_keys(self.seeds, rng.ACT, steps)
         return self._keys
 
     def _rewarded(self) -> NDArray[np.bool_]:

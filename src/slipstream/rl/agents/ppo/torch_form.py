@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from slipstream.jit import draws
-from slipstream.jit.gate import RunTasks, in_sequence
+from slipstream.jit import rng
+from slipstream.jit.work_sharing import RunTasks, in_sequence
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.ppo.config import PPOConfig
 from slipstream.rl.agents.ppo.losses import STATISTICS
@@ -323,7 +323,7 @@ class PPOGroup(TorchGroup):
         """Each epoch's permutations [g, R]; swaps in turn are no work for a device."""
         for epoch in range(self._config.epochs):
             order = np.zeros((self.count, total), np.int64)
-            draws.permute(draws.own_keys(seeds, draws.MINIBATCH, first_epochs + epoch), order)
+            rng.permute(rng.own_keys(seeds, rng.MINIBATCH, first_epochs + epoch), order)
             yield self.carried(order)
 
     @torch.no_grad()

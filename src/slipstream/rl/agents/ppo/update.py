@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit.draws import permutation_rows
-from slipstream.jit.gate import help_out, share
-from slipstream.jit.memory import matrix, prefetch_element
-from slipstream.jit.packed import Packed
+from slipstream.jit.alignment import matrix, prefetch_element
+from slipstream.jit.rng import permutation_rows
+from slipstream.jit.struct_pointer import Packed
+from slipstream.jit.work_sharing import help_out, share
 from slipstream.rl.agents.ppo.losses import (
     ACTION,
     APPROX_KL,
@@ -418,7 +418,7 @@ def update_member(by: Any, m: int) -> None:
     The last four repeat: orders and normalisations are made for `len(by.order)` epochs at a time, a
     gradient and a step for each of their minibatches.
 
-    `share` (of `jit/gate.py`) opens a phase's tasks and returns when all are done: each is a
+    `share` (`jit/work_sharing.py`) opens a phase's tasks and returns when all are done: each is a
     call of `work` below, by this thread or by one that helps. `loops` binds that `work` to the
     gate's own name when it compiles both.
 
@@ -444,7 +444,7 @@ def update_member(by: Any, m: int) -> None:
 
 
 def work(by: Any, m: int, phase: int, task: int) -> None:
-    """Does one task of a phase of member m; `share` and `help_out` of `jit/gate.py` call it."""
+    """Execute one task of a phase of member m, for `share` and `help_out` of `work_sharing`."""
     kind, number = phase % _KINDS, phase // _KINDS
     if kind == _LOAD:
         load(by, m, task)

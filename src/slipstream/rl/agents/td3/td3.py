@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import stream
-from slipstream.jit.draws import LEARN, normal_at
+from slipstream.jit.rng import LEARN, normal_at
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.agents.actor_critic.actor_critic import ActorCritic, CompiledActorCritic
 from slipstream.rl.agents.actor_critic.update import (

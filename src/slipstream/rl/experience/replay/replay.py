@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.jit.memory import zeros
+from slipstream.jit.alignment import zeros
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals, VectorEnv
 from slipstream.rl.experience.replay.plan import ReplayPlan, keeps_fields, slots_of

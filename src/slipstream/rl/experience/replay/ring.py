@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import word
-from slipstream.jit.memory import prefetch_element
+from slipstream.jit.alignment import prefetch_element
 from slipstream.jit.simd import exp_2, log_2
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.compiled_loops import Loops, b1, f4, f8, i8

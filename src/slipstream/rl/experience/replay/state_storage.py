@@ -21,11 +21,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit import render
-from slipstream.jit.memory import zeros
-from slipstream.kernels.compile import allows_text, checked_parts, make_data_text
-from slipstream.kernels.copies import KernelVectorEnv
+from slipstream.jit import codegen
+from slipstream.jit.alignment import zeros
+from slipstream.kernels.compiler import allows_text, checked_parts, make_data_text
 from slipstream.kernels.kernel import Kernel, KernelData
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Finals, VectorEnv
 from slipstream.rl.compiled_loops import f4, i8
@@ -409,7 +409,7 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
             "\n".join(make_data_text(kernel)),
             *_records_text(kernel, kept),
             "\n".join(_look_text(kernel, spec)),
-            render.source_of([show_place, *entries]),
+            codegen.source_of([show_place, *entries]),
         ]
     )
     action = f4(2) if spec.action_dtype == np.float32 else i8(2)
@@ -417,7 +417,7 @@ def _compile(env: KernelVectorEnv, kept: Kept, store: tuple[Any, ...]) -> dict[s
     if spec.observation_dtype == np.uint8:
         pixels = np.zeros((1, *spec.observation_shape), np.uint8)
         batch = batch._replace(obs=pixels, obs_next=pixels)
-    return render.compile_module(
+    return codegen.compile_module(
         f"{kernel.name}_replay",
         text + "\n",
         {

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit.memory import prefetch_element
+from slipstream.jit.alignment import prefetch_element
 from slipstream.jit.simd import WIDTH, least_of, place_of, sum_of
 
 BRANCHES = WIDTH

@@ -22,8 +22,8 @@ import numpy as np
 from slipstream.core.config import Config
 from slipstream.core.errors import KernelError
 from slipstream.core.text import nearest
+from slipstream.jit.dependencies import BUILTINS, place
 from slipstream.jit.float32 import single
-from slipstream.jit.reached import BUILTINS, place
 from slipstream.kernels.kernel import Kernel, params_dtype
 
 NUMPY = frozenset({"uint64", "int64", "float64", "bool_"})

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from slipstream.core.process import STOP_SIGNALS
-from slipstream.core.reader import UnreadableError, content
-from slipstream.core.storage.files import remove, write_json
+from slipstream.core.child_process import STOP_SIGNALS
+from slipstream.core.safe_io import UnreadableError, content
+from slipstream.core.storage.atomic_io import remove, write_json
 
 STOP = "stop.json"
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream.core.random import stream, word
-from slipstream.jit import render
+from slipstream.jit import codegen
 from slipstream.jit.simd import cosine_of_turn, log_2
 
 # What a stream is for: the second part of its key. Environments use the number n of the copy there,
@@ -173,4 +173,4 @@ def _compiled(function: Callable[..., None]) -> Any:
     arguments = ", ".join(f"a{i}" for i in range(len(examples)))
     text = f"def run({arguments}):\n    {name}({arguments})\n"
     bindings = {name: cast(FunctionType, function)}
-    return render.compile_module(f"draws_{name}", text, {"run": examples}, bindings, {})["run"]
+    return codegen.compile_module(f"draws_{name}", text, {"run": examples}, bindings, {})["run"]

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.reader import (
+from slipstream.core.safe_io import (
     UnreadableError,
     content,
     is_there,
@@ -29,8 +29,8 @@ from slipstream.core.reader import (
     read_json,
     regular_file,
 )
-from slipstream.core.storage.files import is_locked
-from slipstream.core.storage.machine import Machine
+from slipstream.core.storage.atomic_io import is_locked
+from slipstream.core.storage.resource_monitor import Machine
 from slipstream.core.text import (
     duration,
     four_digits,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.random import stream, word
-from slipstream.kernels.compile import Loop, checked_parts, compiled_loop, interpreted_loop
-from slipstream.kernels.interpreted import Records, Rerun, no_number
+from slipstream.kernels.compiler import Loop, checked_parts, compiled_loop, interpreted_loop
+from slipstream.kernels.interpreter import Records, Rerun, no_number
 from slipstream.kernels.kernel import Kernel, KernelData, params_table
 from slipstream.kernels.loop import (
     ENVIRONMENT,

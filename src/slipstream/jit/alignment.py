@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit.machine_form import MachineForms, tools
+from slipstream.jit.intrinsics import MachineForms, tools
 
 LINE = 64  # bytes
 _READ, _NEAREST, _DATA = 0, 3, 1  # arguments of LLVM's `llvm.prefetch`

@@ -1,4 +1,4 @@
-"""NamedTuples as compiled functions take them by reference, see `references.py`."""
+"""NamedTuples as compiled functions take them by reference, see `struct_pointer_type.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Packed:
     """
 
     def __init__(self, value: Any) -> None:
-        references: Any = importlib.import_module("slipstream.jit.references")
+        references: Any = importlib.import_module("slipstream.jit.struct_pointer_type")
         kind = importlib.import_module("numba").typeof(value)
         self._numba_type_ = references.Reference(kind)
         self._words = np.zeros(references.words(kind), np.uint64)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.jit import atomics, memory
+from slipstream.jit import alignment, atomics
 from slipstream.jit.atomics import add, core, give_way, load, pause, replace, rest
 
 # Bound by the renderer to the update's own, where it compiles `share` and `help_out` with it
@@ -49,7 +49,7 @@ _REST = _PATIENCE + 2_000  # looks, about a millisecond, after which a helper sl
 
 def make_gate() -> NDArray[np.int64]:
     """A gate without tasks, closed to helpers."""
-    gate = memory.zeros((_NUMBERS,), np.int64)
+    gate = alignment.zeros((_NUMBERS,), np.int64)
     gate[_CLOSED], gate[_CORE] = 1, -1
     return gate
 

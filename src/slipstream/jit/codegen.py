@@ -32,7 +32,8 @@ from typing import Any
 import numpy as np
 
 from slipstream.core.errors import KernelError, ResourceError
-from slipstream.jit import atomics, float32, gemm, memory, simd
+from slipstream.jit import alignment, atomics, float32, gemm, simd
+from slipstream.jit.alignment import uncollected
 from slipstream.jit.cache import (
     cache_folder,
     cannot_write,
@@ -43,13 +44,20 @@ from slipstream.jit.cache import (
     seal,
     sweep,
 )
+from slipstream.jit.dependencies import Reachable
+from slipstream.jit.fast.feature_flag import is_enabled
 from slipstream.jit.fast.numba_patches import only_entries, without_repeats
-from slipstream.jit.fast.switch import is_enabled
-from slipstream.jit.fast.together import Compiling, Later, Module, helps, now, stand_in, wanted
+from slipstream.jit.fast.parallel_compile import (
+    Compiling,
+    Later,
+    Module,
+    helps,
+    now,
+    stand_in,
+    wanted,
+)
 from slipstream.jit.float32 import compiled_form
-from slipstream.jit.machine_form import intrinsic, layout, source_digest, tools
-from slipstream.jit.memory import uncollected
-from slipstream.jit.reached import Reachable
+from slipstream.jit.intrinsics import intrinsic, layout, source_digest, tools
 
 log = logging.getLogger("slipstream")
 
@@ -131,7 +139,7 @@ def compile_module(
         given: plain functions for helpers' globals that are None.
         apart: plain functions whose compiled forms helpers call by symbol, too.
         returns: example of what the entry functions return, where other modules call them.
-        refers: helpers are given NamedTuples as one pointer, see `references.py`. It takes less
+        refers: helpers are given NamedTuples as one pointer, see `StructPointerType`. It takes less
             time to compile, and does not pay in small loops that read many fields.
 
     Returns:
@@ -234,10 +242,10 @@ class _Helpers:
         self.multiplies = False
         self._given = numba.types.unliteral
         if refers:
-            from slipstream.jit import references
+            from slipstream.jit import struct_pointer_type
 
-            self.forms.add(source_digest(references.__name__))
-            self._given = lambda kind: references.referred(numba.types.unliteral(kind))
+            self.forms.add(source_digest(struct_pointer_type.__name__))
+            self._given = lambda kind: struct_pointer_type.referred(numba.types.unliteral(kind))
 
     def bound(
         self, reached: Reachable, bindings: Mapping[str, FunctionType], checked: Collection[str]
@@ -254,7 +262,7 @@ class _Helpers:
     def compiled(self, function: FunctionType) -> Any:
         if function in self._apart:
             return by_symbol(self._apart[function])
-        for module in (gemm, atomics, simd, memory, float32):
+        for module in (gemm, atomics, simd, alignment, float32):
             form = module.forms.of(function)
             if form is not None:
                 self.forms.add(module.forms.digest)

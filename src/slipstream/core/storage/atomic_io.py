@@ -25,7 +25,7 @@ from typing import Any, TextIO
 import psutil
 
 from slipstream.core.errors import BusyError, ResourceError
-from slipstream.core.reader import SEAL, is_there, regular_file, seal
+from slipstream.core.safe_io import SEAL, is_there, regular_file, seal
 
 _INTACT = "What was written before it is intact; "
 _FULL = "The disk is full: {path} could not be written. " + _INTACT

@@ -17,12 +17,12 @@ from typing import Any
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.field_names import is_gymnasium_id, moved_module
 from slipstream.core.plugins import left_out, load, merged, owner_of
-from slipstream.core.reader import TEXT_LIMIT, UnreadableError, content
+from slipstream.core.safe_io import TEXT_LIMIT, UnreadableError, content
 from slipstream.core.text import did_you_mean
-from slipstream.kernels.checker import check_kernel
-from slipstream.kernels.guard import guarded
 from slipstream.kernels.kernel import OPTIONAL, REQUIRED, Kernel
+from slipstream.kernels.source_lint import check_kernel
 from slipstream.kernels.spec import EnvSpec
+from slipstream.kernels.validation import guarded
 
 USER_MODULE = "slipstream_user_"  # how modules of users' files begin
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.reader import is_there, read_json, refuse_strangers
-from slipstream.core.storage.files import make_folder, plain, sweep, write_json
-from slipstream.core.storage.status import KINDS
+from slipstream.core.safe_io import is_there, read_json, refuse_strangers
+from slipstream.core.storage.atomic_io import make_folder, plain, sweep, write_json
+from slipstream.core.storage.status_file import KINDS
 
 PROVENANCE = "provenance.json"
 _MOST = 10_000  # entries; a tenth of them goes when there are more

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
-from slipstream.core.reader import misfit
+from slipstream.core.safe_io import misfit
 from slipstream.kernels.spec import EnvSpec
 
 Description = Mapping[str, Any]

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.core.storage.table import CsvTable, read
+from slipstream.core.storage.csv_table import CsvTable, read
 
 _SECONDS = 10.0  # between two looks
 

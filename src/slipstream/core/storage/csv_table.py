@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.core.errors import CheckpointError
-from slipstream.core.reader import UnreadableError, content, is_there
-from slipstream.core.storage.files import AppendedFile, disk_errors, write_text
+from slipstream.core.safe_io import UnreadableError, content, is_there
+from slipstream.core.storage.atomic_io import AppendedFile, disk_errors, write_text
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, Sequence[float | str | None]]  # of a table, by name

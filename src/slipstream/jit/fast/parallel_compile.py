@@ -18,9 +18,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from slipstream.core.process import orphaned
+from slipstream.core.child_process import orphaned
 from slipstream.jit.cache import MAKING_SECONDS
-from slipstream.jit.fast.switch import is_enabled
+from slipstream.jit.fast.feature_flag import is_enabled
 
 
 class Make(Protocol):

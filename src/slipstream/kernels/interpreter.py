@@ -75,7 +75,7 @@ class Records:
 
 
 if TYPE_CHECKING:
-    from slipstream.kernels.copies import KernelVectorEnv
+    from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 
 _QUIET: Any = {"over": "ignore", "invalid": "ignore", "divide": "ignore"}
 

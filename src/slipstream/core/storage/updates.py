@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from slipstream.core.errors import SlipstreamError
-from slipstream.core.reader import UnreadableError, is_there, regular_file
-from slipstream.core.storage.files import plain
-from slipstream.core.storage.status import (
+from slipstream.core.safe_io import UnreadableError, is_there, regular_file
+from slipstream.core.storage.atomic_io import plain
+from slipstream.core.storage.status_file import (
     EVENTS,
     LOG,
     STATUS,

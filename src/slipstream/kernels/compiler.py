@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slipstream.core.random import stream
-from slipstream.jit import render
-from slipstream.jit.memory import prefetch_record
+from slipstream.jit import codegen
+from slipstream.jit.alignment import prefetch_record
 from slipstream.kernels import loop
 from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.spec import EnvSpec
@@ -53,7 +53,7 @@ def loop_text(kernel: Kernel, spec: EnvSpec, checked: bool = False) -> str:
     values["WORDS"] = kernel.STATE.itemsize // 8
     constants = [f"{name} = {value}" for name, value in values.items()]
     head = "from typing import Any\n\nimport numpy as np"
-    source = render.source_of((loop.begin, loop.advance, loop.start, loop.look))
+    source = codegen.source_of((loop.begin, loop.advance, loop.start, loop.look))
     template = specialize(source, kernel, spec, checked)
     if checked:
         lines += ["", "", *_numbers_text(spec), "", "", *allows_text(spec)]
@@ -134,7 +134,7 @@ def interpreted_loop(kernel: Kernel, spec: EnvSpec) -> Loop:
     """The loop as plain Python: slow, and what every other backend must equal bit for bit."""
     kernel = kernel._replace(prefetch=None)  # nothing to ask for
     text = loop_text(kernel, spec, bool(checked_parts(kernel)))
-    module = render.interpret(text, bindings(kernel), {"Data": kernel.Data})
+    module = codegen.interpret(text, bindings(kernel), {"Data": kernel.Data})
     return Loop(module.advance, module.start, module.look)
 
 
@@ -152,7 +152,7 @@ def compiled_loop(
     constants, functions = {"Data": kernel.Data}, bindings(kernel)
     apart = _compile_apart(kernel, batch)
     return Loop(
-        **render.compile_module(
+        **codegen.compile_module(
             kernel.name, text, entries, functions, constants, checked=parts, apart=apart
         )
     )
@@ -174,7 +174,7 @@ def _compile_apart(kernel: Kernel, batch: tuple[Any, ...]) -> dict[FunctionType,
         types = function.__annotations__
         shown = tuple(known[a] if a in known else _OF_TYPE[types[a]] for a in arguments)
         call = ", ".join(arguments)
-        made[function] = render.compile_module(
+        made[function] = codegen.compile_module(
             f"{kernel.name}_{name}",
             f"def apart({call}):\n    return {name}({call})\n",
             {"apart": shown},

@@ -6,7 +6,7 @@ compiled. A reference is where they lie, and its fields are read from there when
 a NamedTuple in it is a reference, too. What is there does not change while it is read, so nobody
 can tell the difference.
 
-Every field lies in whole words, as `packed.py` writes them: an array in Numba's own form, a number
+Every field takes whole words, as written by `struct_pointer.py`: an array in Numba's form, a number
 in one. This file imports Numba: only what compiles imports it.
 """
 
@@ -18,7 +18,7 @@ import operator
 from itertools import accumulate
 from typing import Any
 
-from slipstream.jit.machine_form import layout, tools
+from slipstream.jit.intrinsics import layout, tools
 
 _, types, cgutils = tools()
 _templates: Any = importlib.import_module("numba.core.typing.templates")

@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 
 from slipstream.core.errors import KernelError, SlipstreamError, wrap_user_error
-from slipstream.kernels.checker import check_state
 from slipstream.kernels.kernel import Kernel, KernelData, param_types
+from slipstream.kernels.source_lint import check_state
 from slipstream.kernels.spec import EnvSpec, Metric
 
 _NUMBERS = tuple(np.dtype(code) for code in ("f8", "f4", "i8", "i4", "i2", "i1"))

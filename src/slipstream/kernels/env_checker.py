@@ -1,7 +1,7 @@
 """Runs a kernel and checks what its source cannot show: run it on an environment of your own.
 
-from slipstream.kernels.discover import load_kernel
-from slipstream.kernels.contract import check_environment
+from slipstream.kernels.kernel_registry import load_kernel
+from slipstream.kernels.env_checker import check_environment
 
 check_environment(load_kernel("my_env.py"))
 """
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from slipstream.core.config import Config
 from slipstream.core.errors import KernelError, wrap_user_error
 from slipstream.core.random import stream
-from slipstream.kernels.checker import check_kernel
-from slipstream.kernels.copies import KernelVectorEnv
-from slipstream.kernels.guard import check_spec, checked_load
-from slipstream.kernels.interpreted import Record, Records, empty_component, nothing_allowed
+from slipstream.kernels.interpreter import Record, Records, empty_component, nothing_allowed
 from slipstream.kernels.kernel import Kernel, KernelData, params_table
+from slipstream.kernels.kernel_vector_env import KernelVectorEnv
+from slipstream.kernels.source_lint import check_kernel
 from slipstream.kernels.spec import EnvSpec
+from slipstream.kernels.validation import check_spec, checked_load
 from slipstream.kernels.vector_env import VectorEnv, blank, member_indices
 
 _RECORDS, _RUNS = 8, 24  # Params records that are run one by one: of a split, of all

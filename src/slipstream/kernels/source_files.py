@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from slipstream.jit.memory import uncollected
+from slipstream.jit.alignment import uncollected
 
 _PACKAGE = Path(__file__).parents[1]
 _FOREIGN = tuple(
