@@ -23,7 +23,7 @@ from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import StepOut, VectorEnv, blank, member_indices
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.workers import Crew
+from slipstream.training.workers import ThreadPool
 
 
 class _Rows:
@@ -86,7 +86,7 @@ def step(
         _Rows(environment.copies(seeds[lo:hi], indices[lo:hi]), rows)
         for lo, hi in pairwise(edges.tolist())
     ]
-    with Crew(threads) as crew:
+    with ThreadPool(threads) as crew:
         crew.run([block.run for block in blocks])
         began = time.perf_counter()
         crew.run([block.run for block in blocks])

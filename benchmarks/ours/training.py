@@ -20,7 +20,7 @@ from slipstream.jit.work_sharing import in_sequence
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.training.callbacks.events import Evaluated, Event, Started, Updated
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.runs.games import Player, play
+from slipstream.training.runs.matches import Player, play
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.shard import Shard

@@ -19,7 +19,7 @@ from slipstream.studies.config import StudyConfig
 from slipstream.studies.record.folder import write_study
 from slipstream.studies.record.ledger import Ask, Ledger, Slot, Verdict
 from slipstream.studies.space import SearchSpace
-from slipstream.training.population.state import UNDER_WAY, UnderWay, append
+from slipstream.training.population.member_state import PROGRESS_FILE, MemberProgress, append
 from slipstream.training.settings.config import resolve
 
 SPACE = {
@@ -143,7 +143,7 @@ def append_members(folder: Path, first: int, count: int, folds: int, points: int
     draws, now = np.random.default_rng(1), time.time()
     for point in range(points):
         said = [
-            UnderWay(
+            MemberProgress(
                 Slot("search", first + k, 0, fold).name,
                 round(STEPS * (point + 1) / (points + 12 + 7 * k)),
                 0.4 * (1 + k) * (1 - math.exp(-point / 20)) + float(draws.normal(0, 0.06)),
@@ -152,7 +152,7 @@ def append_members(folder: Path, first: int, count: int, folds: int, points: int
             for k in range(count)
             for fold in range(folds)
         ]
-        append(folder / "live" / UNDER_WAY, said)
+        append(folder / "live" / PROGRESS_FILE, said)
 
 
 def add_trial(folder: Path, number: int, kind: str = "complete", reason: str = "") -> None:

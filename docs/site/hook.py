@@ -29,7 +29,7 @@ BESIDE = {
         "slipstream.rl.nets.policy.Policy",
         "slipstream.kernels.vector_env.VectorEnv",
         "slipstream.kernels.vector_env.StepOut",
-        "slipstream.training.track.Track",
+        "slipstream.training.episode_result.EpisodeResult",
         "slipstream.studies.record.folder.StudyFolder",
     ),
     "A policy without the rest": ("slipstream.portable",),

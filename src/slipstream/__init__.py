@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from slipstream.core.storage.signals import Interrupted
     from slipstream.gym.object_environment import register
     from slipstream.studies.record.status import status, stop
-    from slipstream.training.callbacks.console import ConsoleListener
+    from slipstream.training.callbacks.console import ConsoleCallback
     from slipstream.training.cluster.cluster import ClusterOptions
     from slipstream.training.runs.run import Run
     from slipstream.training.settings.config import RunConfig
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _HOME = {
     "AgentTrainingService": "slipstream.compat.service",
     "ClusterOptions": "slipstream.training.cluster.cluster",
-    "ConsoleListener": "slipstream.training.callbacks.console",
+    "ConsoleCallback": "slipstream.training.callbacks.console",
     "Interrupted": "slipstream.core.storage.signals",
     "Run": "slipstream.training.runs.run",
     "RunConfig": "slipstream.training.settings.config",
@@ -87,7 +87,7 @@ _INSTEAD = {
 __all__ = [
     "AgentTrainingService",
     "ClusterOptions",
-    "ConsoleListener",
+    "ConsoleCallback",
     "Interrupted",
     "Run",
     "RunConfig",

@@ -79,8 +79,8 @@ class ElegantEnv:
                 "takes one choice, or numbers within bounds; this environment shows "
                 f"{spec.observation} and takes {action}."
             )
-        on_card = gpu_id >= 0 and torch.cuda.is_available()
-        self.device = torch.device(f"cuda:{gpu_id}" if on_card else "cpu")
+        envs_on_gpu = gpu_id >= 0 and torch.cuda.is_available()
+        self.device = torch.device(f"cuda:{gpu_id}" if envs_on_gpu else "cpu")
         self.env_name, self.num_envs, self._old = self.batch.name, num_envs, protocol == "old"
         self.max_step = spec.max_episode_steps or _NO_LIMIT
         self.state_dim = spec.observation_shape[0]

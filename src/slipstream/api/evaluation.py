@@ -15,27 +15,27 @@ from slipstream.core.storage.status_file import LEDGER
 from slipstream.core.text import moment
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack
-from slipstream.training.callbacks.events import Listener
+from slipstream.training.callbacks.events import Callback
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import (
     DataWindow,
-    carried_settings,
-    chosen_environment,
+    frozen_settings,
+    load_environment,
 )
 from slipstream.training.environments.parts import SNAPSHOTS
 from slipstream.training.runs.policies import (
     DeployedPolicy,
     Tracks,
+    data_mismatch,
     deployed_folder,
     evaluate_best,
-    other_data,
-    seen_rows,
+    sample_observations,
 )
 from slipstream.training.runs.run import CHECKPOINTS, CONFIG, Run
 from slipstream.training.settings.config import Overrides, parse_overrides
 
 if TYPE_CHECKING:
-    from slipstream.training.runs.games import Games
+    from slipstream.training.runs.matches import MatchResult
 
 
 def evaluate(
@@ -70,7 +70,7 @@ def evaluate(
     if "test" in environment.splits():
         run.count_test_read()
     tracks = evaluate_best(run, environment)
-    for sentence in other_data(run, environment):
+    for sentence in data_mismatch(run, environment):
         run.say(sentence)
     return tracks
 
@@ -83,7 +83,7 @@ def evaluate_games(
     seed: int | None = None,
     member: int | None = None,
     trust: bool = False,
-) -> list[Games]:
+) -> list[MatchResult]:
     """Whole games of a policy for two, from both sides; a run's are written to its `games.json`.
 
     Args:
@@ -99,24 +99,24 @@ def evaluate_games(
     Returns:
         What came of the games, for each opponent.
     """
-    from slipstream.training.runs import games as whole
+    from slipstream.training.runs import matches as whole
 
     config, one = whole.learner_of(path, member, trust)
     name, settings = config.env_name, config.env_settings
     chosen = whole.bots(name) if opponents is None else opponents
     others = [
-        whole.snapshots_of(one.run)
+        whole.load_snapshots(one.run)
         if one.run is not None and text == SNAPSHOTS
-        else whole.opponent_of(name, text)
+        else whole.load_opponent(name, text)
         for text in chosen
     ]
     number = config.evaluation.test_seed if seed is None else seed
     for two in others:  # refused before anything takes time
-        whole.game_against(name, settings, 0, two)
+        whole.environment_against(name, settings, 0, two)
     asked: Any = {"settings": settings, "backend": config.training.chosen_backend}
     played = [whole.play(name, one, two, games, number, **asked) for two in others]
     if one.run is not None:
-        whole.write_games(one.run, played, number, one.member)
+        whole.write_match_results(one.run, played, number, one.member)
     return played
 
 
@@ -240,8 +240,8 @@ def export(
     run = _opened(path, trust)
     policy = load_policy(run, member) if isinstance(run, Run) else run.policy
     name, settings = run.config.env_name, run.config.env_settings
-    environment = chosen_environment(name, settings, DataWindow())
-    return write_onnx(policy, *seen_rows(policy, environment), Path(onnx), opset)
+    environment = load_environment(name, settings, DataWindow())
+    return write_onnx(policy, *sample_observations(policy, environment), Path(onnx), opset)
 
 
 def environment_of(
@@ -257,9 +257,9 @@ def environment_of(
     Raises:
         ConfigError: the environment has no prices, or a date cannot be read.
     """
-    carried = carried_settings(run.provenance)
+    carried = frozen_settings(run.provenance)
     window = DataWindow(data, symbols, moment(start), moment(stop), carried)
-    return chosen_environment(run.config.env_name, run.config.env_settings, window)
+    return load_environment(run.config.env_name, run.config.env_settings, window)
 
 
 def placed(
@@ -299,11 +299,11 @@ def exploit(
     drawn: bool = False,
     out: str | Path | None = None,
     overrides: Overrides = (),
-    listeners: Sequence[Listener] | None = None,
+    callbacks: Sequence[Callback] | None = None,
     report: bool = True,
     say: Callable[[str], None] | None = None,
     trust: bool = False,
-) -> tuple[Run, Games]:
+) -> tuple[Run, MatchResult]:
     """Trains a best response against a frozen policy for two, and plays whole games with it.
 
     The share of them that it wins is a lower bound of what the policy can lose: a better response
@@ -319,7 +319,7 @@ def exploit(
             likely ones.
         out: the response's run directory, ``runs/<env>-<date>-<time>`` unless given.
         overrides: of the response's config, which is the policy's own.
-        listeners, say: as for `train`.
+        callbacks, say: as for `train`.
         report: write `report.html` of the response.
         trust: as for `evaluate`.
 
@@ -330,26 +330,28 @@ def exploit(
         ConfigError: it is no policy for two.
         CheckpointError: there is no policy yet, or it is damaged.
     """
-    from slipstream.training.runs import games as whole
+    from slipstream.training.runs import matches as whole
 
     config, two = whole.learner_of(path, member, trust)
     whole.check_game(config.env_name, games)
     assert two.place is not None
-    whole.game_against(config.env_name, config.env_settings, 0, two)  # refused before training
+    whole.environment_against(
+        config.env_name, config.env_settings, 0, two
+    )  # refused before training
     changes: dict[str, Any] = {} if steps is None else {"training.total_steps": steps}
     run = train(
-        whole.exploiting(config, two.place, drawn),
+        whole.best_response_config(config, two.place, drawn),
         out=out,
         overrides={**changes, **parse_overrides(overrides)},
-        listeners=listeners,
+        callbacks=callbacks,
         report=False,
         say=say,
     )
     number = run.config.evaluation.test_seed if seed is None else seed
     backend = run.config.training.chosen_backend
-    one = whole.player_of(run)
+    one = whole.load_player(run)
     played = whole.play(run.config.env_name, one, two, games, number, backend=backend, drawn=drawn)
-    whole.write_games(run, [played], number)
+    whole.write_match_results(run, [played], number)
     if report:
         run.say(f"Report: {write_report(run, say=run.say)}")
     return run, played

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.api.environment import Given, named
-from slipstream.training.callbacks.console import listener_here
-from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
+from slipstream.training.callbacks.console import default_callback
+from slipstream.training.cluster.cluster import ClusterOptions, resolve_cluster
 from slipstream.training.settings.config import Overrides, parse_overrides
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def tune(
             parse_overrides(overrides),
             {**(study or {}), **({} if from_study is None else {"from_study": str(from_study)})},
             Resources(
-                *(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+                *(storage, workers, group_size, hours, force_deploy, resolve_cluster(cluster)),
                 fit=hours_of(fit),
             ),
             say,
@@ -110,7 +110,7 @@ def resume_study(
     with _shown(show) as shown:
         return start.resume(
             str(name),
-            Resources(storage, workers, group_size, hours, force_deploy, cluster_of(cluster)),
+            Resources(storage, workers, group_size, hours, force_deploy, resolve_cluster(cluster)),
             trust,
             say,
             shown,
@@ -144,7 +144,7 @@ def report_study(
 @contextmanager
 def _shown(show: Callable[[Any], None] | None) -> Iterator[Callable[[Any], None] | None]:
     """What is told where the study stands: what was given, else a console where somebody looks."""
-    here = None if show is not None else listener_here()
+    here = None if show is not None else default_callback()
     if here is None:
         yield show
         return

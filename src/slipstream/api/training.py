@@ -12,22 +12,22 @@ from slipstream.core.storage.provenance import changed_facts, other_bits
 from slipstream.core.storage.signals import Interrupted
 from slipstream.core.text import to_stderr
 from slipstream.training import trainer
-from slipstream.training.backend import as_measured, resolve_backend
-from slipstream.training.callbacks.console import NotebookListener, listener_here
-from slipstream.training.callbacks.events import Listener
-from slipstream.training.cluster.cluster import ClusterOptions, cluster_of
+from slipstream.training.backend import apply_autotune, resolve_backend
+from slipstream.training.callbacks.console import NotebookCallback, default_callback
+from slipstream.training.callbacks.events import Callback
+from slipstream.training.cluster.cluster import ClusterOptions, resolve_cluster
 from slipstream.training.environments.curriculum import check_curriculum
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import (
     resolve_environment,
 )
 from slipstream.training.runs.run import Run, free_path
-from slipstream.training.runs.wandb_tracker import check_tracker, tracked
+from slipstream.training.runs.wandb_tracker import check_tracker, start_tracking
 from slipstream.training.settings.config import (
     Overrides,
     RunConfig,
+    ignored_keys,
     parse_overrides,
-    passed_over,
     resolve,
 )
 from slipstream.training.settings.sizing import (
@@ -44,7 +44,7 @@ def train(
     out: str | Path | None = None,
     overrides: Overrides = (),
     cluster: str | ClusterOptions | None = None,
-    listeners: Sequence[Listener] | None = None,
+    callbacks: Sequence[Callback] | None = None,
     report: bool = True,
     track: str | None = None,
     overwrite: bool = False,
@@ -60,7 +60,7 @@ def train(
         out: run directory, ``runs/<env>-<date>-<time>`` unless given.
         overrides: ``{"agent.learning_rate": 1e-3}`` or ``["agent.learning_rate=1e-3"]``.
         cluster: as for `tune`: its workers train the members, to the same bits.
-        listeners: called with every event; `ConsoleListener` shows progress, and is what listens
+        callbacks: called with every event; `ConsoleCallback` shows progress, and is what listens
             in a notebook, at a prompt and on a terminal unless others are given.
         report: write `report.html` at the end.
         track: ``wandb`` sends config, curves, report and policies to Weights & Biases, too.
@@ -79,7 +79,7 @@ def train(
         **parse_overrides(overrides),
         **{f"training.{name}": v for name, v in training.items()},
     }
-    listeners, say = _listening(listeners, say)
+    callbacks, say = _listening(callbacks, say)
     check_tracker(track)
     target = named(target)
     config, seat = resolve(target, changes).seated()
@@ -90,13 +90,13 @@ def train(
     environment = environment.prepared(config.training.stepping)
     config, fallback = resolve_backend(config, environment)
     config, choice = resolve_num_envs(config, environment)
-    environment, measured = as_measured(config, environment)
+    environment, measured = apply_autotune(config, environment)
     check_memory(config, environment)
     check_curriculum(config.curriculum, environment, config.env_settings)
     environment.check(config.env_settings, say or to_stderr)
     sentences = (
         *(seat, config.note, config.preset_note, fallback, choice, measured),
-        passed_over(target),
+        ignored_keys(target),
     )
     said = [one for one in sentences if one]
     notes = [*environment.notes, *remarks(config, environment), *said]
@@ -105,8 +105,8 @@ def train(
     run = Run.create(config, path, overwrite=overwrite, **facts)
     for sentence in said:
         run.say(sentence)
-    begin = partial(trainer.train, run.config, cluster=cluster_of(cluster))
-    return _finish(run, environment, begin, listeners, report, track)
+    begin = partial(trainer.train, run.config, cluster=resolve_cluster(cluster))
+    return _finish(run, environment, begin, callbacks, report, track)
 
 
 def resume(
@@ -115,7 +115,7 @@ def resume(
     device: str | None = None,
     num_envs: int | None = None,
     cluster: str | ClusterOptions | None = None,
-    listeners: Sequence[Listener] | None = None,
+    callbacks: Sequence[Callback] | None = None,
     report: bool = True,
     trust: bool = False,
 ) -> Run:
@@ -131,11 +131,11 @@ def resume(
         num_envs: copies per member from now on, as until now unless given. Another number makes
             another training from there on, which is said and recorded: copies that are there
             already go on, and a replay begins empty.
-        cluster, listeners: as for `train`.
+        cluster, callbacks: as for `train`.
         report: write `report.html` at the end.
         trust: as for `evaluate`.
     """
-    listeners, say = _listening(listeners, None)
+    callbacks, say = _listening(callbacks, None)
     if isinstance(path, Run):
         run = path
     else:
@@ -154,27 +154,29 @@ def resume(
         run.say(other)
         run.record(notes=list(dict.fromkeys([*facts.get("notes", []), other])))
     config = run.resume_config(device, num_envs)
-    environment, measured = as_measured(config, environment)
+    environment, measured = apply_autotune(config, environment)
     if measured:
         run.say(measured)
     check_learner(config.training, environment.spec.is_image)
-    begin = partial(trainer.resume, device=device, num_envs=num_envs, cluster=cluster_of(cluster))
-    return _finish(run, environment, begin, listeners, report)
+    begin = partial(
+        trainer.resume, device=device, num_envs=num_envs, cluster=resolve_cluster(cluster)
+    )
+    return _finish(run, environment, begin, callbacks, report)
 
 
 def _finish(
     run: Run,
     environment: Environment,
     begin: Callable[..., Any],
-    listeners: Sequence[Listener],
+    callbacks: Sequence[Callback],
     report: bool,
     track: str | None = None,
 ) -> Run:
     """Trains to the end, alone in the directory, and reports."""
     run.lock()
-    with tracked(run, track) as trackers:
+    with start_tracking(run, track) as trackers:
         try:
-            begin(run, [*listeners, *trackers], environment=environment)
+            begin(run, [*callbacks, *trackers], environment=environment)
         except BaseException as error:
             run.discard_if_unused()
             if isinstance(error, KeyboardInterrupt) and run.path.exists():
@@ -186,13 +188,13 @@ def _finish(
 
 
 def _listening(
-    listeners: Sequence[Listener] | None, say: Callable[[str], None] | None
-) -> tuple[Sequence[Listener], Callable[[str], None] | None]:
+    callbacks: Sequence[Callback] | None, say: Callable[[str], None] | None
+) -> tuple[Sequence[Callback], Callable[[str], None] | None]:
     """Who listens and who is told in sentences: a notebook's cell, unless others are named."""
-    if listeners is not None:
-        return listeners, say
-    here = listener_here()
-    if isinstance(here, NotebookListener):
+    if callbacks is not None:
+        return callbacks, say
+    here = default_callback()
+    if isinstance(here, NotebookCallback):
         say = say or here.say
     return ([] if here is None else [here]), say
 

@@ -19,7 +19,7 @@ import typer
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slipstream.training.callbacks.console import ConsoleListener
+    from slipstream.training.callbacks.console import ConsoleCallback
     from slipstream.training.cluster.cluster import ClusterOptions
 
 
@@ -252,11 +252,11 @@ def tune_given(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     return overrides, {name: value for name, value in section.items() if value is not None}
 
 
-def console() -> ConsoleListener:
+def console() -> ConsoleCallback:
     """The terminal, which shows progress; close it when all is said."""
-    from slipstream.training.callbacks.console import ConsoleListener
+    from slipstream.training.callbacks.console import ConsoleCallback
 
-    return ConsoleListener()
+    return ConsoleCallback()
 
 
 def give_cores(app: typer.Typer) -> None:

@@ -58,8 +58,8 @@ def checkup() -> list[tuple[str, str]]:
 
 def sizing_rows(target: str) -> list[tuple[str, str]]:
     """What `num_envs: auto` is for a target, and how its copies are stepped fastest here."""
+    from slipstream.training.environments.autotune_cache import Tunable, recall
     from slipstream.training.environments.factory import resolve_environment
-    from slipstream.training.environments.machine_file import Tunable, recall
     from slipstream.training.settings.config import resolve
     from slipstream.training.settings.sizing import choose_num_envs
 
@@ -71,10 +71,10 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
     identity = None if tunable is None else tunable.identity
     if identity is None:
         return rows
-    measured, passed_over = recall(identity)
+    measured, notice = recall(identity)
     if measured is None:
         never = f"not measured: `slipstream tune-machine {shlex.quote(target)}` does it"
-        return [*rows, ("fastest here", passed_over or never)]
+        return [*rows, ("fastest here", notice or never)]
     ways = ", ".join(
         f"{copies} by {way.backend}" + (f" ({way.workers})" if way.backend != "serial" else "")
         for copies, way in sorted(measured.ways.items())
@@ -85,9 +85,9 @@ def sizing_rows(target: str) -> list[tuple[str, str]]:
 def copies_rows(target: str) -> list[tuple[str, str]]:
     """How many copies fit this machine's memory and its card's; a few of them are stepped."""
     from slipstream.training.autotune import (
+        envs_on_gpu,
         fit_sentence,
         measure_memory,
-        on_card,
         rollout_each,
     )
     from slipstream.training.settings.config import resolve
@@ -96,7 +96,7 @@ def copies_rows(target: str) -> list[tuple[str, str]]:
     why = "; ".join(found.problems.values())
     cards = Cards().describe()
     size = float(cards[0]["memory_gib"]) if cards else _CARD_GIB
-    most = on_card(found, size * 2**30)
+    most = envs_on_gpu(found, size * 2**30)
     here = f"a card of {size:.0f} GiB" + ("" if cards else " (there is none here)")
     card = "a replay and its copies stay with the processor: the card limits no number of copies"
     if most is not None:

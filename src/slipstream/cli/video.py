@@ -58,7 +58,7 @@ def film(run: Run, path: Path, opponent: str | None = None) -> Path:
 def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     from slipstream.api import load_policy
     from slipstream.gym.action_masks import mask_of
-    from slipstream.training.runs.games import game_against, opponent_of
+    from slipstream.training.runs.matches import environment_against, load_opponent
 
     config = run.config
     kind = kind_of(config.env_name)
@@ -66,8 +66,8 @@ def _frames(run: Run, opponent: str | None) -> list[NDArray[np.uint8]]:
     if opponent is None:
         env = kind.renderer(config.env_settings) or Film(kind.load(config.env_settings))
     else:
-        two = opponent_of(config.env_name, opponent)
-        env = Film(game_against(config.env_name, config.env_settings, 0, two))
+        two = load_opponent(config.env_name, opponent)
+        env = Film(environment_against(config.env_name, config.env_settings, 0, two))
     policy = load_policy(run)
     frames: list[NDArray[np.uint8]] = []
     with closing(env):

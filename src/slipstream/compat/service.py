@@ -158,7 +158,7 @@ class AgentTrainingService:
         asked = {**found.place["vectorized"], "num_envs": num_envs}
         vectorized = validate(VectorizedEnvConfig, asked, "vectorized")
         self._check_copies(vectorized, job)
-        config = resolve(found.command[-1]).with_copies(num_envs)
+        config = resolve(found.command[-1]).with_num_envs(num_envs)
         memory = run_memory(config)
         self.cancel(job)
         while (handle := self._queue.take(found)) is None:  # nobody begins it meanwhile

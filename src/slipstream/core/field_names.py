@@ -122,7 +122,7 @@ _MODULES = {
     "features": "markets.features",
     "files": "core.storage",
     "files.best_policies": "rl.best_policies",
-    "files.track": "training.track",
+    "files.track": "training.episode_result",
     "live": "markets.live",
     "machine": "jit",
     "machine.products": "jit.gemm",

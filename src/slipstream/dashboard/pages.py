@@ -34,7 +34,7 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Slot, Trial, best_trials
 from slipstream.training.callbacks.metrics import EVALUATIONS, METRICS
 from slipstream.training.environments.factory import kind_of
-from slipstream.training.population.state import UNDER_WAY
+from slipstream.training.population.member_state import PROGRESS_FILE
 from slipstream.training.runs.run import CHECKPOINTS, CONFIG, PROVENANCE, REPORT, RESULT
 from slipstream.training.settings.config import STUDY, EvaluationConfig, TrainingConfig, read_config
 
@@ -117,7 +117,7 @@ def _words(value: Any) -> str:
 
 
 PAGE = "study.html"
-_LIVE = f"live/{UNDER_WAY}"
+_LIVE = f"live/{PROGRESS_FILE}"
 _TOLD = 2_000  # lines of members under way that a look tells at most
 _CURVE = 120  # points of a member's curve at the beginning
 _LONGEST = 400  # characters of a text
@@ -247,7 +247,7 @@ def _under_way(news: News) -> None:
     try:
         found = appended(news.folder, _LIVE, mark)
     except UnreadableError as error:
-        news.whole("members", {"unreadable": f"{UNDER_WAY} cannot be read: {error}."})
+        news.whole("members", {"unreadable": f"{PROGRESS_FILE} cannot be read: {error}."})
         return
     news.mark("members", str(found.mark))
     curves: dict[str, list[tuple[float, float | None, float]]] = {}

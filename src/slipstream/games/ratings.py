@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import install, require
-from slipstream.training.runs.games import Games, Player, bots, opponent_of, play, run_of
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
+from slipstream.training.runs.matches import (
+    MatchResult,
+    Player,
+    bots,
+    find_run,
+    load_opponent,
+    play,
+)
 
 MEAN, DEVIATION = 25.0, 25.0 / 3.0  # of who has not played yet: openskill's own
 
@@ -71,7 +78,7 @@ class Ratings:
         self.snapshots[m, slots[m], 0] = self.learner[m, 0]
         self.snapshots[m, slots[m], 1] = DEVIATION
 
-    def learn(self, games: Sequence[Sequence[Track]]) -> dict[str, NDArray[np.float64]]:
+    def learn(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[np.float64]]:
         """Rates the policies as they are now by games [M][J] against snapshots.
 
         Returns:
@@ -137,11 +144,11 @@ def round_robin(
     if len(set(names)) != len(names) or len(names) < 2:
         raise ConfigError("Give two or more different players: directories of runs, or bots.")
     kernel_name = _game_of(names, trust)
-    players = [opponent_of(kernel_name, name, trust) for name in names]
+    players = [load_opponent(kernel_name, name, trust) for name in names]
     short = [player.name for player in players]
     if len(set(short)) < len(short):
         players = [replace(player, name=name) for player, name in zip(players, names, strict=True)]
-    tables: dict[tuple[int, int], Games] = {}
+    tables: dict[tuple[int, int], MatchResult] = {}
     for i, j in itertools.combinations(range(len(players)), 2):
         one, two = (i, j) if players[i].policy is not None else (j, i)
         if players[one].policy is not None:
@@ -152,7 +159,7 @@ def round_robin(
 def _game_of(names: Sequence[str], trust: bool) -> str:
     """The kernel that the first run among them plays, or the run of the first member's folder."""
     for name in names:
-        found = run_of(name, trust)
+        found = find_run(name, trust)
         if found is not None:
             kernel_name = found[0].config.env_name
             if bots(kernel_name):
@@ -165,7 +172,7 @@ def _game_of(names: Sequence[str], trust: bool) -> str:
 
 
 def _rated(
-    players: Sequence[Player], tables: dict[tuple[int, int], Games], seed: int
+    players: Sequence[Player], tables: dict[tuple[int, int], MatchResult], seed: int
 ) -> list[PlayerRating]:
     model = load_model()
     ratings = [model.rating(name=player.name) for player in players]

@@ -20,10 +20,17 @@ from slipstream.report.page import KeyFigure, Page, Section, Table, picture
 from slipstream.report.run_page import run_page
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.parts import SNAPSHOTS, Players, by_opponent
-from slipstream.training.runs.games import ALIKE, Player, play, read_games, share_of, snapshots_of
+from slipstream.training.environments.parts import SNAPSHOTS, Players, group_by_opponent
+from slipstream.training.episode_result import EpisodeResult
+from slipstream.training.runs.matches import (
+    ALIKE,
+    Player,
+    load_snapshots,
+    play,
+    read_match_results,
+    share_interval,
+)
 from slipstream.training.runs.run import Run
-from slipstream.training.track import Track
 
 _MOST = 5  # snapshots in the matrix: the oldest, the newest, and some between
 _GAMES = 20  # of each pair
@@ -61,7 +68,7 @@ def league_of(run: Run) -> League | None:
 
 def _matrix(run: Run) -> tuple[tuple[str, ...], np.ndarray]:
     """Names of players, old to new and the chosen policy last; shares [P, P] that rows won."""
-    pool, member, settings = snapshots_of(run).past, run.best.highest, run.config
+    pool, member, settings = load_snapshots(run).past, run.best.highest, run.config
     assert isinstance(pool, SnapshotPool)
     serial = pool.serial[0, :-1]
     slots = np.flatnonzero(serial >= 0)[np.argsort(serial[serial >= 0])]
@@ -151,7 +158,9 @@ def game_page(environment: Environment, found: RunEvaluation) -> Page | None:
         return None
     if not isinstance(found.source, Run):
         return with_games(run_page(found), met)
-    return with_games(run_page(found), met, read_games(found.source), league_of(found.source))
+    return with_games(
+        run_page(found), met, read_match_results(found.source), league_of(found.source)
+    )
 
 
 def outcomes_of(environment: Environment, found: RunEvaluation) -> tuple[Outcomes, ...]:
@@ -203,7 +212,7 @@ def _headline(met: Sequence[Outcomes]) -> str:
 def outcomes(
     columns: Columns,
     member: int,
-    tracks: Sequence[Track],
+    tracks: Sequence[EpisodeResult],
     names: Mapping[int, str],
     repeated: Collection[str] = (),
 ) -> tuple[Outcomes, ...]:
@@ -216,7 +225,7 @@ def outcomes(
         names: of the numbers in their metric `opponent`.
         repeated: those among them against whom all games of a side were the same one.
     """
-    met = by_opponent(tracks, names)
+    met = group_by_opponent(tracks, names)
     # Validations met several, whomever fresh games meet: `won` is over all of them.
     several = len(met) > 1 or any(f"won_{name}" in columns for name in names.values())
     found = [_outcomes(columns, member, name, own, several) for name, own in met.items()]
@@ -224,7 +233,7 @@ def outcomes(
 
 
 def _outcomes(
-    table: Columns, member: int, name: str, tracks: Sequence[Track], several: bool
+    table: Columns, member: int, name: str, tracks: Sequence[EpisodeResult], several: bool
 ) -> Outcomes:
     won = int(sum(track.metrics["won"] for track in tracks))
     lost = int(sum(track.metrics["lost"] for track in tracks))
@@ -242,7 +251,7 @@ def _outcomes(
 def won(met: Outcomes) -> KeyFigure:
     """The key figure that says how often one opponent was beaten."""
     games = met.won + met.drawn + met.lost
-    low, high = (f"{100 * end:.0f}" for end in share_of(met.won, games)[1:])
+    low, high = (f"{100 * end:.0f}" for end in share_interval(met.won, games)[1:])
     note = f"{games} games, all alike" if met.alike else f"{low} to {high} %"
     return KeyFigure(f"Won against {met.opponent}", share(met.won / games), note)
 
@@ -270,7 +279,7 @@ def _fresh(found: Sequence[Outcomes]) -> Table:
     rows = []
     for one in found:
         counts = (one.won, one.drawn, one.lost)
-        shares = [_share(*share_of(n, sum(counts), one.alike)) for n in counts]
+        shares = [_share(*share_interval(n, sum(counts), one.alike)) for n in counts]
         rows.append([one.opponent, str(sum(counts)), *shares])
     return Table(
         "Fresh games by opponent",

@@ -45,16 +45,16 @@ from slipstream.kernels.source_files import is_own
 from slipstream.kernels.space_codec import image_of
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import VectorEnv, blank
+from slipstream.training.environments.autotune_cache import Identity, StepConfig, Tunable
 from slipstream.training.environments.environment import (
     LONGEST,
     Environment,
     EnvironmentKind,
     Sections,
-    Stepping,
+    SteppingConfig,
     for_gymnasium,
     gymnasium_preset,
 )
-from slipstream.training.environments.machine_file import Identity, Tunable, Way
 
 GYMNASIUM = "gym:"
 # The most of a member, however large the budget: they are stepped one after another, so more than
@@ -122,7 +122,7 @@ class GymnasiumEnvironment(Tunable):
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: Wrappers = ()
     training_wrappers: Wrappers = ()
-    stepping: Stepping = field(default_factory=Stepping)
+    stepping: SteppingConfig = field(default_factory=SteppingConfig)
     source: str = ""
     warnings: tuple[str, ...] = ()
 
@@ -155,10 +155,10 @@ class GymnasiumEnvironment(Tunable):
         raw = replace(self, training_wrappers=()) if self.training_wrappers else self
         return raw._stepped(backend, zeros, zeros, evaluates=True, **more)
 
-    def prepared(self, stepping: Stepping) -> Environment:
+    def prepared(self, stepping: SteppingConfig) -> Environment:
         return replace(self, stepping=stepping).tried()
 
-    def tried(self, stepping: Stepping | None = None) -> Self:
+    def tried(self, stepping: SteppingConfig | None = None) -> Self:
         stepping = stepping or self.stepping
         if self.step_seconds is not None or (_in_child() and not stepping.here):
             return self
@@ -187,10 +187,10 @@ class GymnasiumEnvironment(Tunable):
         more = {key: own for key, own in around.items() if own}
         return Identity(self.name, plain({**self.kwargs, **more}), self.source)
 
-    def way(self, copies: int) -> Way | None:
+    def way(self, copies: int) -> StepConfig | None:
         return None if _in_child() else super().way(copies)
 
-    def endangers(self, copies: int) -> bool:
+    def may_crash(self, copies: int) -> bool:
         return not (_in_child() or self._processes_pay(copies))
 
     def _stepped(
@@ -342,7 +342,7 @@ class GymnasiumKind(EnvironmentKind):
         """What `make_gymnasium` makes a copy of."""
         return maker(self.name, wrappers, training)
 
-    def most_copies(self, spec: EnvSpec) -> tuple[int, str]:
+    def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
         return FOREIGN_COPIES, self.noun
 
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:

@@ -26,13 +26,13 @@ from slipstream.gym.vector_environment import BatchedCopies, VectorEnvironment, 
 from slipstream.gym.wrapper_checks import check_trainable
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import StepOut, VectorEnv
+from slipstream.training.environments.autotune_cache import Identity
 from slipstream.training.environments.environment import (
     LONGEST,
     Environment,
     Sections,
     for_gymnasium,
 )
-from slipstream.training.environments.machine_file import Identity
 
 OBJECT = "object:"
 

@@ -45,8 +45,8 @@ from slipstream.kernels.vector_env import (
     episodes_of,
     finals_of,
 )
+from slipstream.training.environments.autotune_cache import Identity
 from slipstream.training.environments.environment import Sections
-from slipstream.training.environments.machine_file import Identity
 
 VECTOR = "vec:"
 
@@ -62,7 +62,7 @@ class VectorEnvironment(GymnasiumEnvironment):
     def identity(self) -> Identity | None:
         return None  # it is stepped as it is
 
-    def endangers(self, copies: int) -> bool:
+    def may_crash(self, copies: int) -> bool:
         return False  # the other library has threads of its own, which no fork would have
 
     def _made(

@@ -24,7 +24,7 @@ from slipstream.markets.live.deployment import ACCOUNTS, KILL, Deployment, kill,
 from slipstream.markets.live.journal import Decision, Journal
 from slipstream.markets.live.paper import paper
 from slipstream.markets.live.successor import watch_folder
-from slipstream.training.runs.policies import forced_sentences
+from slipstream.training.runs.policies import forced_gate_warnings
 
 NAME = DEPLOYMENT
 JOBS = ("paper", "deploy --watch")
@@ -125,7 +125,7 @@ def _facts(found: Deployment) -> dict[str, Any]:
         facts |= {"version": number, "versions": versions[-_NEWEST:], "gates": gates}
         facts["label"] = str(manifest.get("label", ""))[:_LONGEST]
         facts["study"] = str(manifest.get("study") or "")[:_LONGEST]
-        facts["forced"] = forced_sentences(manifest)
+        facts["forced"] = forced_gate_warnings(manifest)
         if small(folder, AUDIT):
             told = ("time", "event", "to", "source", "why")
             lines = [{key: one.get(key) for key in told} for one in found.audit()]

@@ -21,7 +21,7 @@ from slipstream.report.run_page import build_page
 from slipstream.report.study.page import study_page
 from slipstream.report.study.view import read_view
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.runs.policies import DeployedPolicy, forced_sentences, policy_facts
+from slipstream.training.runs.policies import DeployedPolicy, forced_gate_warnings, policy_metadata
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 
@@ -89,7 +89,7 @@ def card(one: Subject, licence: str) -> str:
     Args:
         one: whose card it is; licence: of the data, in words.
     """
-    facts, page = policy_facts(one.folder), one.page
+    facts, page = policy_metadata(one.folder), one.page
     data = {name: text for name, text in facts.items() if name.endswith(" bars")}
     if "training data" in facts:
         data["sha256"] = facts["training data"]
@@ -123,7 +123,7 @@ def _of_study(deployed: DeployedPolicy) -> Subject:
     view, beyond = read_view(folder), [_beyond(config)]
     if view.market:
         beyond.append(_LATER)
-    notes = (*forced_sentences(deployed.facts), *view.notes)
+    notes = (*forced_gate_warnings(deployed.facts), *view.notes)
     policy, page = checkpoint.load(deployed.path), study_page(view)
     told = (notes, beyond, view.provenance)
     return Subject(folder.path, policy, config, page, view.market, {}, *told)

@@ -14,9 +14,9 @@ from slipstream.kernels.kernel import Kernel
 from slipstream.kernels.spec import MarketSpec
 from slipstream.report.statistics import Floats, Ints
 from slipstream.training.environments.environment import Environment, Part
+from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.policies import DeployedPolicy
 from slipstream.training.runs.run import Run
-from slipstream.training.track import Track
 
 RANDOM_DRAWS = 200  # matched random traders
 
@@ -79,10 +79,10 @@ class Comparison:
         assets: buy and hold of each asset of a portfolio.
     """
 
-    tracks: Mapping[str, Sequence[Track]]
+    tracks: Mapping[str, Sequence[EpisodeResult]]
     random_returns: Floats = field(default_factory=lambda: np.empty(0))
     oracle_growth: float | None = None
-    assets: Mapping[str, Sequence[Track]] = field(default_factory=dict)
+    assets: Mapping[str, Sequence[EpisodeResult]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class RunEvaluation:
     """
 
     title: str
-    tracks: Mapping[str, Sequence[Sequence[Track]]]
+    tracks: Mapping[str, Sequence[Sequence[EpisodeResult]]]
     source: Run | DeployedPolicy | None = None
     environment: Environment | None = None
     market: MarketSpec | None = None
@@ -279,22 +279,22 @@ class SplitBacktest(Protocol):
     def round_trips(self) -> list[RoundTrip]:
         """Mean cost of opening and closing in each symbol."""
 
-    def named(self, tracks: Sequence[Track]) -> list[Track]:
+    def named(self, tracks: Sequence[EpisodeResult]) -> list[EpisodeResult]:
         """Tracks by symbol."""
 
     def rivals(self) -> Comparison:
         """Fixed rules that a trader could have followed."""
 
-    def compare(self, agent: Sequence[Track], draws: int = ...) -> Comparison:
+    def compare(self, agent: Sequence[EpisodeResult], draws: int = ...) -> Comparison:
         """All baselines, with the oracle and matched random traders."""
 
-    def stressed(self, agent: Sequence[Track]) -> Stress:
+    def stressed(self, agent: Sequence[EpisodeResult]) -> Stress:
         """The agent's decisions with scaled costs and one bar late."""
 
-    def rebalanced(self) -> list[Track] | None:
+    def rebalanced(self) -> list[EpisodeResult] | None:
         """Equal weight, restored on every bar; None if there are no weights."""
 
-    def place_of(self, agent: Sequence[Track], draws: int) -> float:
+    def place_of(self, agent: Sequence[EpisodeResult], draws: int) -> float:
         """Percentile of the agent among matched random traders."""
 
 

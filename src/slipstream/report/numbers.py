@@ -10,7 +10,7 @@ import numpy as np
 
 from slipstream.core.text import NOTHING
 from slipstream.report.statistics import Floats
-from slipstream.training.track import standard_error
+from slipstream.training.episode_result import standard_error
 
 _MOST_DIGITS = 6  # after the point
 _HUGE = 1e12  # from here on a number has three significant digits: an oracle's account compounds

@@ -25,22 +25,22 @@ from slipstream.report.inputs import (
 )
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.evaluation import Seen, run_episodes
+from slipstream.training.environments.evaluator import Seen, run_episodes
 from slipstream.training.environments.factory import (
     DataWindow,
-    carried_settings,
-    chosen_environment,
+    frozen_settings,
+    load_environment,
 )
-from slipstream.training.environments.parts import NUMBERS, opponent_names, register_of
+from slipstream.training.environments.parts import NUMBERS, get_holdout_register, opponent_names
+from slipstream.training.episode_result import values
 from slipstream.training.runs.policies import (
     DeployedPolicy,
+    data_mismatch,
     evaluate_best,
-    forced_sentences,
-    other_data,
+    forced_gate_warnings,
 )
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.sizing import EvaluationPlan, final_evaluator, remarks
-from slipstream.training.track import values
 
 _NOT_NEW = "This window is not known to begin after the {}: not all new."
 # Split of the data -> name on the page; a game has one split, episodes that chose no policy.
@@ -72,8 +72,8 @@ def evaluate_run(
     """
     run = path if isinstance(path, Run) else Run.open(path)
     members = run.best.present
-    chosen = DataWindow(**window, carried=carried_settings(run.provenance))
-    environment = chosen_environment(run.config.env_name, run.config.env_settings, chosen)
+    chosen = DataWindow(**window, carried=frozen_settings(run.provenance))
+    environment = load_environment(run.config.env_name, run.config.env_settings, chosen)
     splits, agent = environment.splits(), run.config.agent
     reads = 1
     if "test" in splits:
@@ -94,7 +94,7 @@ def evaluate_run(
         episodes=episode_curves(run, environment.spec, seats),
         machine=machine_columns(run.metrics()),
         trials=len(members),  # the shown one is the best of them
-        before=register_of(environment).record_access(f"run {run.path}"),
+        before=get_holdout_register(environment).record_access(f"run {run.path}"),
         holdout_reads=reads,
         notes=_notes(run, environment),
         provenance=provenance(run, environment),
@@ -124,7 +124,7 @@ def evaluate_deployed(
     owner = "study" if "study" in facts else "policy"
     names = ("development", "holdout") if owner == "study" else ("train", "validation", "test")
     new = begins_after(environment, facts, names)
-    notes = forced_sentences(facts)
+    notes = forced_gate_warnings(facts)
     if market and not new:
         notes.append(_NOT_NEW.format(f"{owner}'s own prices end"))
     digest = environment.provenance.get("market_sha256")
@@ -272,7 +272,7 @@ def _notes(run: Run, environment: Environment) -> tuple[str, ...]:
     notes = [f"Member {member} has no validated policy and is left out." for member in left_out]
     if "window" in environment.splits() and not _all_new(run, environment):
         notes.append(_NOT_NEW.format("run's validation ends"))
-    return (*notes, *other_data(run, environment), *remarks(run.config, environment))
+    return (*notes, *data_mismatch(run, environment), *remarks(run.config, environment))
 
 
 def _all_new(run: Run, environment: Environment) -> bool:

@@ -19,9 +19,9 @@ from slipstream.report.numbers import Measured, interval_text, number, range_and
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture, write
 from slipstream.report.run_evaluation import evaluate_deployed, evaluate_run
 from slipstream.report.statistics import Floats
+from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.policies import DeployedPolicy
 from slipstream.training.runs.run import EPISODES, Run
-from slipstream.training.track import Track
 
 COLLAPSED = 0.2  # of the chosen policy's lead over a random one is lost by the last policy
 
@@ -91,7 +91,7 @@ def _figure(label: str, measured: Measured, note: str = "") -> KeyFigure:
     return KeyFigure(label, value, ", ".join(filter(None, (error and f"± {error}", note))))
 
 
-def _members(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> Table:
+def _members(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> Table:
     """A row for each member, for the shown one with drawn actions, and for a random policy."""
     game, rows, alone = run.game, [], len(tracks) == 1
     names = _settings(run)
@@ -121,7 +121,7 @@ def _members(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> Table:
     return Table(caption, columns, rows, emphasis=run.member, note=note)
 
 
-def _sweep(run: RunEvaluation, tracks: Sequence[Sequence[Track]]) -> list[Table]:
+def _sweep(run: RunEvaluation, tracks: Sequence[Sequence[EpisodeResult]]) -> list[Table]:
     """A row for each setting, averaged over its seeds; nothing where all members have the same."""
     names, game = _settings(run), run.game
     if not names or game is None:

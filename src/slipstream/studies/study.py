@@ -52,10 +52,10 @@ from slipstream.studies.search.search import Search
 from slipstream.studies.search.session import Pools, Session, Survey
 from slipstream.studies.space import SearchSpace
 from slipstream.studies.statistics.returns import check_constraints
-from slipstream.training.callbacks.telling import vectorized_line
+from slipstream.training.callbacks.progress_reporter import vectorized_line
 from slipstream.training.cluster.cluster import ClusterOptions
-from slipstream.training.population.batches import weighed
-from slipstream.training.population.pool import Pool
+from slipstream.training.population.batches import effective_members
+from slipstream.training.population.member_pool import Pool
 from slipstream.training.runs.run import check_state_version, state_version
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.trust import enter
@@ -405,7 +405,7 @@ class Study:
         if hours is None:
             return
         each = told["search_minutes"] / count / _TRUST
-        alone = each * weighed(plan.folds, workers) / plan.folds
+        alone = each * effective_members(plan.folds, workers) / plan.folds
         confirm = told["confirm_minutes"] / load_after(plan, count, workers) / _TRUST
         confirm *= load_after(plan, count, workers, 1)
         begun = any(verdict.kind == "complete" for verdict in ledger.verdicts())

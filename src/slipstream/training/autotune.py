@@ -33,13 +33,13 @@ from slipstream.kernels.vector_env import (
     member_indices,
 )
 from slipstream.training.backend import make_workers
-from slipstream.training.child import Child, attempt, result_of
+from slipstream.training.child_process import Child, attempt, result_of
+from slipstream.training.environments.autotune_cache import AutotuneEntry, StepConfig, Tunable
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of, resolve_environment
-from slipstream.training.environments.machine_file import FastestWays, Tunable, Way
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.sizing import check_memory, fits, kept_bytes, resolve_num_envs
-from slipstream.training.workers import Crew
+from slipstream.training.settings.sizing import check_memory, fits, resolve_num_envs, storage_bytes
+from slipstream.training.workers import ThreadPool
 
 _PIECE = 0.1  # share of the time to measure for, between two joints of threads
 _MOST_ROWS = 64
@@ -125,11 +125,11 @@ def measure_steps(environment: Environment, cell: Cell, seconds: float) -> StepS
         for lo, hi in itertools.pairwise(edges):
             env = environment.copies(seeds[lo:hi], indices[lo:hi], cell.backend)
             slices.append(_Slice(made.enter_context(env)))
-        with Crew(threads) as crew:
+        with ThreadPool(threads) as crew:
             return _run(slices, crew, seconds)
 
 
-def _run(slices: list[_Slice], crew: Crew, seconds: float) -> StepSpeed:
+def _run(slices: list[_Slice], crew: ThreadPool, seconds: float) -> StepSpeed:
     tasks = [one.run for one in slices]
     crew.run(tasks)  # compiles, and fills caches
     began = time.perf_counter()
@@ -264,7 +264,7 @@ def measure_learning(config: RunConfig, environment: Environment, seconds: float
 
 
 @dataclass
-class Findings:
+class Measurements:
     """What was measured.
 
     Attributes:
@@ -293,7 +293,7 @@ class Findings:
 
 def tune(
     config: RunConfig, seconds: float, say: Callable[[str], None] = lambda what: None
-) -> Findings:
+) -> Measurements:
     """Measures backends, copies, workers and threads for a config's environment.
 
     Args:
@@ -322,7 +322,7 @@ def tune(
     return found
 
 
-def measure_memory(config: RunConfig) -> Findings:
+def measure_memory(config: RunConfig) -> Measurements:
     """Steps few copies and many, for what each takes; errors as for `tune`."""
     found = _findings(config, _MEMORY_SECONDS, Others())
     tuner = _Tuner(found, _MEMORY_SECONDS, time.monotonic() + _COMPILING)
@@ -334,7 +334,7 @@ def measure_memory(config: RunConfig) -> Findings:
     return found
 
 
-def _findings(config: RunConfig, seconds: float, others: Others) -> Findings:
+def _findings(config: RunConfig, seconds: float, others: Others) -> Measurements:
     """None yet, of an environment that was tried out."""
     agent = config.agent.select([0], config.training.members)
     config = replace(config, agent=agent).with_training(members=1, device="cpu")
@@ -343,7 +343,7 @@ def _findings(config: RunConfig, seconds: float, others: Others) -> Findings:
     if tunable := environment.part(Tunable):
         environment = replace(tunable, step_seconds=step)
     config, _ = resolve_num_envs(config, environment)
-    return Findings(config, environment)
+    return Measurements(config, environment)
 
 
 def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
@@ -375,7 +375,7 @@ def _try_out(config: RunConfig, seconds: float, others: Others) -> float:
     return float(step)
 
 
-def _compile(found: Findings) -> None:
+def _compile(found: Measurements) -> None:
     """What is compiled once is no part of the budget; what fails here fails again and says so."""
     kernel = found.environment.kind.compiled
     place = (
@@ -387,7 +387,7 @@ def _compile(found: Findings) -> None:
         _in_child(partial(measure_learning, found.config, place, 0.0), _COMPILING)
 
 
-def _cells(found: Findings) -> Iterator[Cell]:
+def _cells(found: Measurements) -> Iterator[Cell]:
     """In the order of what is most worth knowing: the config's own number of copies first."""
     own, cores = int(found.config.training.num_envs), usable_cores()
     kernel = found.environment.kind.compiled
@@ -411,7 +411,7 @@ def _cells(found: Findings) -> Iterator[Cell]:
 class _Tuner:
     """Measures cells until the time is over."""
 
-    def __init__(self, found: Findings, seconds: float, until: float) -> None:
+    def __init__(self, found: Measurements, seconds: float, until: float) -> None:
         self.found, self._until = found, until
         self._each = min(_MOST, max(_LEAST, seconds / _EACH))
         self._patience = min(_MOST_PATIENCE, max(_LEAST_PATIENCE, _PATIENCE * seconds))
@@ -463,7 +463,7 @@ class _Tuner:
         config = self.found.config.with_training(num_envs=cell.copies)
         place: Environment = FreeEnvironment(environment.kind, environment.spec)
         if kernel and (tunable := environment.part(Tunable)):
-            measured = FastestWays("", {cell.copies: Way(*cell[::2])})
+            measured = AutotuneEntry("", {cell.copies: StepConfig(*cell[::2])})
             place = replace(tunable, measured=measured)
         try:
             check_memory(config, place)
@@ -564,7 +564,7 @@ class Iteration(NamedTuple):
         return 1.0 / max(1.0 - self.shares["env"], 1e-3)
 
 
-def fastest(found: Findings, copies: int) -> Cell | None:
+def fastest(found: Measurements, copies: int) -> Cell | None:
     """Of the ways in which so many copies were stepped; serial unless another is clearly better."""
     rates = {cell: s.rate for cell, s in found.stepped.items() if cell.copies == copies}
     plain = [cell for cell in rates if cell.workers == 1 and cell.backend != "process"]
@@ -576,7 +576,7 @@ def fastest(found: Findings, copies: int) -> Cell | None:
     return best
 
 
-def iteration(found: Findings, copies: int) -> Iteration | None:
+def iteration(found: Measurements, copies: int) -> Iteration | None:
     """Training with so many copies; None where it was not measured.
 
     A foreign environment's is put together: what acting and learning take without it, and the time
@@ -605,7 +605,7 @@ def _shared(cell: Cell, learned: LearnSpeed) -> Iteration:
     return Iteration(cell, learned.steps / whole, shares)
 
 
-def iterations(found: Findings) -> dict[int, Iteration]:
+def iterations(found: Measurements) -> dict[int, Iteration]:
     """By copies, ascending."""
     made = {n: iteration(found, n) for n in sorted({cell.copies for cell in found.stepped})}
     return {n: one for n, one in made.items() if one is not None}
@@ -617,7 +617,7 @@ def knee(rates: dict[int, float]) -> int:
     return min(n for n, rate in rates.items() if rate >= GOOD_ENOUGH * best)
 
 
-def each_copy(found: Findings, cell: Cell) -> float | None:
+def bytes_per_env(found: Measurements, cell: Cell) -> float | None:
     """Bytes that one more copy takes, from the fewest that were stepped alike; None for those."""
     alike = [
         (other.copies, one.memory)
@@ -630,26 +630,26 @@ def each_copy(found: Findings, cell: Cell) -> float | None:
     return max(0.0, (found.stepped[cell].memory - memory) / (cell.copies - copies))
 
 
-def fitting(found: Findings) -> tuple[int, float, float] | None:
+def fitting(found: Measurements) -> tuple[int, float, float] | None:
     """(copies that fit the memory that is free, bytes of each, free bytes), experience included."""
     largest = fastest(found, max((cell.copies for cell in found.stepped), default=0))
-    own = None if largest is None else each_copy(found, largest)
+    own = None if largest is None else bytes_per_env(found, largest)
     if largest is None or own is None:
         return None
     agent, n = found.config.agent, largest.copies
-    kept = [kept_bytes(agent, found.environment, 1, k * n) for k in (1, 2)]
+    kept = [storage_bytes(agent, found.environment, 1, k * n) for k in (1, 2)]
     each = max(own + rollout_each(found, n) + (kept[1] - kept[0]) / n, 1.0)
     free = free_memory()
     return int(_MEMORY_SHARE * free / each), each, float(free)
 
 
-def rollout_each(found: Findings, n: int = 1_024) -> float:
+def rollout_each(found: Measurements, n: int = 1_024) -> float:
     """Bytes of one more copy's part of a rollout and its update, beside n copies'."""
     agent, spec = found.config.agent, found.environment.spec
     return (agent.bytes(spec, 1, 2 * n) - agent.bytes(spec, 1, n)) / n
 
 
-def on_card(found: Findings, memory: float) -> int | None:
+def envs_on_gpu(found: Measurements, memory: float) -> int | None:
     """Copies whose experience fits a card of so many bytes: 0.8 memory / bytes of a copy's rollout.
 
     Copies are stepped by the processor, and a replay stays there. None where nothing of a copy lies
@@ -661,18 +661,18 @@ def on_card(found: Findings, memory: float) -> int | None:
     return int(_MEMORY_SHARE * (memory - networks) / max(rollout_each(found), 1.0))
 
 
-def measured(found: Findings) -> FastestWays:
+def measured(found: Measurements) -> AutotuneEntry:
     """What the machine file keeps: the fastest way of each number of copies."""
     ways = {}
     for copies in sorted({cell.copies for cell in found.stepped}):
         one = iteration(found, copies)
         cell = one.cell if one is not None else fastest(found, copies)
         if cell is not None:
-            ways[copies] = Way(cell.backend, cell.workers)
-    return FastestWays(time.strftime("%Y-%m-%d"), ways)
+            ways[copies] = StepConfig(cell.backend, cell.workers)
+    return AutotuneEntry(time.strftime("%Y-%m-%d"), ways)
 
 
-def sentences(found: Findings) -> list[str]:
+def sentences(found: Measurements) -> list[str]:
     """What is to be known, in words."""
     trained = iterations(found)
     said = []
@@ -686,7 +686,7 @@ def sentences(found: Findings) -> list[str]:
     return [*([busy] if busy else []), *said, *waits, *filter(None, [fit_sentence(found)])]
 
 
-def _fastest(found: Findings, own: Iteration) -> str:
+def _fastest(found: Measurements, own: Iteration) -> str:
     cell, plain = own.cell, found.stepped.get(Cell("serial", own.cell.copies, 1))
     beside = ""
     if cell.backend == "process" and plain is not None:
@@ -717,7 +717,7 @@ def _knee(trained: dict[int, Iteration]) -> str:
     )
 
 
-def _waiting(found: Findings, own: Iteration | None) -> list[str]:
+def _waiting(found: Measurements, own: Iteration | None) -> list[str]:
     """What long waiting means."""
     stepped: StepSpeed | None = None if own is None else found.stepped.get(own.cell)
     if own is None or stepped is None or stepped.waiting < _IDLE:
@@ -735,7 +735,7 @@ def _waiting(found: Findings, own: Iteration | None) -> list[str]:
     ]
 
 
-def fit_sentence(found: Findings) -> str:
+def fit_sentence(found: Measurements) -> str:
     """How many copies fit into memory; empty where that was not measured."""
     fit = fitting(found)
     if fit is None:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from slipstream.core.capacity import usable_cores
 from slipstream.core.errors import ConfigError, SlipstreamError
 from slipstream.kernels.vector_env import member_indices
-from slipstream.training.child import THREADED
+from slipstream.training.child_process import THREADED
 from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.cluster.cluster_workers import ClusterWorkers
+from slipstream.training.environments.autotune_cache import Tunable, recall
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.machine_file import Tunable, recall
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import learner_of
@@ -50,7 +50,7 @@ def resolve_backend(config: RunConfig, environment: Environment) -> tuple[RunCon
     raise ConfigError(f"None of the backends in training.backend works: {'; '.join(failed)}")
 
 
-def as_measured(config: RunConfig, environment: Environment) -> tuple[Environment, str | None]:
+def apply_autotune(config: RunConfig, environment: Environment) -> tuple[Environment, str | None]:
     """The same environment, stepped as the machine file says where the config leaves that open.
 
     Args:
@@ -71,9 +71,9 @@ def as_measured(config: RunConfig, environment: Environment) -> tuple[Environmen
     identity = None if tunable is None else tunable.identity
     if tunable is None or identity is None:
         return environment, None
-    measured, passed_over = recall(identity)
+    measured, notice = recall(identity)
     if measured is None:
-        return environment, passed_over
+        return environment, notice
     environment = tunable = replace(tunable, measured=measured)
     way = tunable.way(copies)
     if way is None:
@@ -130,5 +130,5 @@ def _watched(config: RunConfig, environment: Environment) -> bool:
         and training.backend == "auto"
         and learner_of(training.learner, training.device, image) == "compiled"
         and _WITH_THREADS.isdisjoint(sys.modules)
-        and tunable.endangers(int(training.num_envs))
+        and tunable.may_crash(int(training.num_envs))
     )

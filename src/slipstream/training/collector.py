@@ -1,8 +1,8 @@
 """The one place where policy meets environments: for a rollout, or a replay to learn from.
 
 Where it can, an iteration runs without a step of Python: `kernels/fused.py` links acting and
-stepping for a rollout, and `ReplayPass` links acting, stepping, writing a replay and learning from
-it. The numbers are bit for bit those of separate calls at every row.
+stepping for a rollout, and `FusedReplayLoop` links acting, stepping, writing a replay and learning
+from it. The numbers are bit for bit those of separate calls at every row.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ MASKED = False  # whether the kernel has a mask; Numba drops the branches that a
 
 SAMPLED = 16  # acting is timed at every 16th row: a reading costs as much as a small policy
 
-# Places of `Keeping.spent`.
+# Places of `ReplayLoopState.spent`.
 ACTING = 0
 LEARNING = 1
 REPLAY = "replay."
 _TIMED_BLOCKS = 64  # of a loop that acts and steps at once, from one whose first row is timed
 
 
-class Keeping(NamedTuple):
+class ReplayLoopState(NamedTuple):
     """What is kept of each row, and when members learn.
 
     Attributes:
@@ -82,7 +82,8 @@ def collect(
     Args:
         batch: of the kernel's loop; block: RolloutRows; by: see `Acting`.
         sent: [E, K], what the copies receive, overwritten.
-        keeping: Keeping; store: of the replay's `ReplayLoops`; feed, learner: see `Learning`.
+        keeping: ReplayLoopState
+        store: of the replay's `ReplayLoops`; feed, learner: see `Learning`.
 
     Returns:
         The row that is next: `end`, unless there is no room for what ends, or a fault.
@@ -131,14 +132,14 @@ def collect(
     return end
 
 
-class ReplayPass:
+class FusedReplayLoop:
     """Runs the rows of an iteration for a kernel's copies.
 
     Args:
         env: all copies, which `FusedLoop.fits`.
         replay: what is kept of them; it has `loops`.
         acting, learning, block: examples of their types.
-        learned: see `Keeping`.
+        learned: see `ReplayLoopState`.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class ReplayPass:
         assert loops is not None
         self._env, self._replay = env, replay
         self._sent = np.zeros((copies, spec.action_width), spec.action_dtype)
-        self._keeping = Keeping(
+        self._keeping = ReplayLoopState(
             replay.ring,
             replay.plan.schedule,
             learned,
@@ -493,7 +494,7 @@ class ReplayCollector(Collector):
         super().__init__(agent, envs, experience)
         self.replay = replay
         self.learned = np.zeros(agent.members, np.int64)
-        self._pass: ReplayPass | None = None
+        self._pass: FusedReplayLoop | None = None
         self._schedule = replay.plan.schedule
         self._final_of = np.full(experience.reward.shape[1], -1, np.int64)
         self._no_finals = join_finals([env.drain_finals() for env in envs])
@@ -570,7 +571,7 @@ class ReplayCollector(Collector):
         assert isinstance(env, KernelVectorEnv)
         if self._pass is None:
             rows = self.experience.rows
-            self._pass = ReplayPass(env, self.replay, acting, learning, rows, self.learned)
+            self._pass = FusedReplayLoop(env, self.replay, acting, learning, rows, self.learned)
         return acting, learning
 
     def _row_finals(self, t: int) -> Finals:

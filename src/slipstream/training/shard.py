@@ -24,14 +24,16 @@ from slipstream.training.callbacks.events import PREFIX
 from slipstream.training.collector import REPLAY, make_collector
 from slipstream.training.environments.curriculum import Curriculum
 from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.environments.parts import MemberOpponents, Players
+from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.settings.sizing import learner_of
-from slipstream.training.track import Track
 
 RECENT = 100  # training episodes that the score is the mean of
-RATED = 32  # games of a member in a validation that rate it, at most as many as its own episodes
+RATING_GAMES = (
+    32  # games of a member in a validation that rate it, at most as many as its own episodes
+)
 
 
 class RecentEpisodes:
@@ -206,7 +208,9 @@ class Shard:
         self._steps = np.zeros(len(own), np.int64)
         self.seconds_update = 0.0
         self._measured: dict[str, NDArray[np.float64]] = {}
-        self._rehearsed: list[list[Track]] = []  # of the last validation, until they are rated
+        self._rehearsed: list[
+            list[EpisodeResult]
+        ] = []  # of the last validation, until they are rated
         self._hashes: dict[str, str] = {}  # of the files that the last checkpoint named
 
     def _slices(self, parts: int) -> list[slice]:
@@ -243,13 +247,13 @@ class Shard:
         self._steps += len(self.collector.experience.reward) * self._num_envs
         return {
             **metrics,
-            **self._go_on_with_phases(),
+            **self._advance_curriculum(),
             "score": self.scores(),
             **self.recent.means(),
             "episodes": self.recent.counts.astype(np.float64),
         }
 
-    def _go_on_with_phases(self) -> dict[str, NDArray[Any]]:
+    def _advance_curriculum(self) -> dict[str, NDArray[Any]]:
         """Settings of the next iteration; copies of members whose phase changes begin anew."""
         curriculum = self._curriculum
         if curriculum is None:
@@ -305,22 +309,22 @@ class Shard:
             )
         try:
             values = self._evaluators[key].values(self.agent.policy)
-            self._rehearsed = [] if split == "test" else self._rehearse(lanes or games, seed)
+            self._rehearsed = [] if split == "test" else self._rate_members(lanes or games, seed)
         except StoppedError:
             return None
         self._measured = self._evaluators[key].metrics
         return values
 
-    def _rehearse(self, most: int, seed: int) -> list[list[Track]]:
+    def _rate_members(self, most: int, seed: int) -> list[list[EpisodeResult]]:
         """Play the games that rate each member; none without ratings."""
-        met = None if self._opponents is None else self._opponents.rehearsal()
+        met = None if self._opponents is None else self._opponents.rating_environment()
         if met is None:
             return []
         evaluator = Evaluator(
             met,
             "train",
             members=len(self.members),
-            games=min(RATED, most),
+            games=min(RATING_GAMES, most),
             seed=seed,
             backend=self._backend,
             longest=self._longest,

@@ -22,7 +22,8 @@ from slipstream.training.cluster.cluster import ClusterOptions
 from slipstream.training.environments.curriculum import check_curriculum
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.environments.parts import register_of
+from slipstream.training.environments.parts import get_holdout_register
+from slipstream.training.episode_result import counted, standard_error
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import (
@@ -31,10 +32,9 @@ from slipstream.training.settings.sizing import (
     check_memory,
     final_evaluator,
     remarks,
-    update_takes,
+    update_share_warning,
 )
 from slipstream.training.shard import join_states, state_of
-from slipstream.training.track import counted, standard_error
 from slipstream.training.workers import Workers
 
 _Scores: TypeAlias = NDArray[np.float64] | None  # what a score is the mean of, [J]
@@ -44,7 +44,7 @@ _MEASURED = 3  # iterations from which it is known where time goes
 def train(
     config: RunConfig,
     run: Run,
-    listeners: Sequence[events.Listener] = (),
+    callbacks: Sequence[events.Callback] = (),
     environment: Environment | None = None,
     cluster: ClusterOptions | None = None,
 ) -> dict[str, Any]:
@@ -53,19 +53,19 @@ def train(
     Args:
         config: resolved; `num_envs` is a number.
         run: its fresh directory.
-        listeners: told of every event (tables, curves, console).
+        callbacks: told of every event (tables, curves, console).
         environment: the config's, where it is loaded already.
         cluster: whose actors train the members; None: processes of this machine.
 
     Raises:
         Interrupted: a signal or a request asked to stop; a checkpoint was written.
     """
-    return Trainer(config, run, listeners, environment, cluster).train()
+    return Trainer(config, run, callbacks, environment, cluster).train()
 
 
 def resume(
     run: Run,
-    listeners: Sequence[events.Listener] = (),
+    callbacks: Sequence[events.Callback] = (),
     environment: Environment | None = None,
     device: str | None = None,
     cluster: ClusterOptions | None = None,
@@ -74,12 +74,12 @@ def resume(
     """Goes on from a run's newest valid checkpoint, to the weights of a run that never stopped.
 
     Args:
-        run, listeners, environment, cluster: as for `train`.
+        run, callbacks, environment, cluster: as for `train`.
         device, num_envs: where, and with how many copies per member, it is trained from now on; as
             until now unless given.
     """
     config = run.resume_config(device, num_envs)
-    trainer = Trainer(config, run, listeners, environment, cluster)
+    trainer = Trainer(config, run, callbacks, environment, cluster)
     trainer.restore()
     return trainer.train()
 
@@ -99,7 +99,7 @@ class Trainer:
         self,
         config: RunConfig,
         run: Run,
-        listeners: Sequence[events.Listener] = (),
+        callbacks: Sequence[events.Callback] = (),
         environment: Environment | None = None,
         cluster: ClusterOptions | None = None,
     ) -> None:
@@ -115,7 +115,7 @@ class Trainer:
         self.progress = events.Progress(budget=settings.total_steps)
         self.best = np.full(self.members, -np.inf)
         self.best_steps = np.zeros(self.members, np.int64)
-        self._listeners: list[events.Listener] = [run.listener, *listeners, notify]
+        self._listeners: list[events.Callback] = [run.callback, *callbacks, notify]
         self._sampler = MachineSampler()
         self._failed = np.zeros(self.members, np.bool_)
         self._scores = np.full(self.members, np.nan)
@@ -180,8 +180,8 @@ class Trainer:
                 raise Interrupted(self.run.path) from None
 
     def _emit(self, event: events.Event) -> None:
-        for listener in self._listeners:
-            listener(event)
+        for callback in self._listeners:
+            callback(event)
 
     def _start(self, workers: Workers) -> None:
         self._began = time.perf_counter()
@@ -191,7 +191,7 @@ class Trainer:
         else:
             bulk = (self.run.bulk, self.run.chunks)
             states = [(state_of(self._state, part, self.members), bulk) for part in workers.members]
-            self._say_fresh(sum(workers.call_each("set_state", states)))
+            self._say_fresh(sum(workers.call_each_shard("set_state", states)))
             self._scores = np.concatenate(workers.call("scores"))
         started = events.Started(
             progress=self._snapshot(workers),
@@ -244,7 +244,7 @@ class Trainer:
         since = (now.seconds_update - first.seconds_update) / max(now.wall - first.wall, 1e-9)
         if min(share, since) >= UPDATE_SHARE:
             self._ceiling_said = True
-            self.run.say(update_takes(self.config, share))
+            self.run.say(update_share_warning(self.config, share))
 
     def _iterate(self, workers: Workers) -> dict[str, NDArray[Any]]:
         """One rollout and update of every shard; members' metrics in order."""
@@ -425,7 +425,7 @@ class Trainer:
             self.progress.seconds_validate += time.perf_counter() - began
             if market:
                 self.run.count_test_read()
-                register_of(self.environment).record_access(f"run {self.run.path}")
+                get_holdout_register(self.environment).record_access(f"run {self.run.path}")
         result = self._result(measured, last)
         self.run.save_result(result)
         self._emit(events.Finished(self.progress.snapshot(), result))

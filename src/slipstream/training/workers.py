@@ -31,10 +31,10 @@ from slipstream.core.errors import KernelError, ResourceError
 from slipstream.jit.cache import forget_unfinished
 from slipstream.jit.fast.parallel_compile import together
 from slipstream.jit.work_sharing import RunTasks
-from slipstream.training.child import THREADED, Child, attempt, result_of, torch_threads
+from slipstream.training.child_process import THREADED, Child, attempt, result_of, set_torch_threads
+from slipstream.training.environments.autotune_cache import Tunable
 from slipstream.training.environments.curriculum import Curriculum
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.machine_file import Tunable
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import EvaluationPlan
 from slipstream.training.shard import Shard
@@ -46,7 +46,7 @@ _LOOK_SECONDS = 1.0  # between two looks at whether a child's environment hangs
 _PULSES = 64  # copies and evaluations of a child that are watched
 
 
-class Crew:
+class ThreadPool:
     """Runs tasks side by side, on one thread each, which begins when it is first needed."""
 
     def __init__(self, workers: int) -> None:
@@ -95,7 +95,7 @@ class Crew:
         while (task := self._tasks.get()) is not None:
             task()
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ThreadPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -126,7 +126,7 @@ class Workers(ABC):
         return ()
 
     @abstractmethod
-    def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Calls a method of every shard with its own arguments; results in the shards' order."""
 
     @abstractmethod
@@ -139,7 +139,7 @@ class Workers(ABC):
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
         """Calls a method of every shard with the same arguments."""
-        return self.call_each(method, [arguments] * len(self.members))
+        return self.call_each_shard(method, [arguments] * len(self.members))
 
     def __enter__(self) -> Workers:
         return self
@@ -213,7 +213,7 @@ class LocalWorker(Workers):
         check_stop: Callable[[], None] = never_stop,
     ) -> None:
         self.members = [range(config.training.members)]
-        self._crew = Crew(_threads(config, environment))
+        self._crew = ThreadPool(_threads(config, environment))
         side_by_side = self._crew.run if self._crew.workers > 1 else None
         try:
             self._shard = make_shard(config, environment, self.members[0], check_stop, side_by_side)
@@ -221,7 +221,7 @@ class LocalWorker(Workers):
             self._crew.close()
             raise
 
-    def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [getattr(self._shard, method)(*arguments[0])]
 
     def of(self, member: int, method: str, *arguments: Any) -> Any:
@@ -256,7 +256,7 @@ class ProcessWorkers(Workers):
         check_stop: Callable[[], None] = never_stop,
     ) -> None:
         self.members, self._name = members, environment.name
-        self._threads = torch_threads(1)
+        self._threads = set_torch_threads(1)
         self._children: list[Child] = []
         # Who asked for `serial` may sit in a debugger.
         self._hang = config.training.hang_seconds if config.training.backend == "auto" else np.inf
@@ -270,7 +270,7 @@ class ProcessWorkers(Workers):
             self._end(0.0)
             raise
 
-    def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         for i, own in enumerate(arguments):
             self._send(i, (method, own))
         answers = [self._receive(i) for i in range(len(self._children))]
@@ -325,7 +325,7 @@ class ProcessWorkers(Workers):
 
     def close(self) -> None:
         for child in self._children:
-            child.ask_to_leave()
+            child.request_stop()
         self._end(PATIENCE_SECONDS)
 
     def _end(self, patience: float) -> None:
@@ -336,7 +336,7 @@ class ProcessWorkers(Workers):
         finally:  # also when interrupted
             for child in self._children:
                 child.end(0.0)
-            torch_threads(self._threads)
+            set_torch_threads(self._threads)
 
 
 def _named(members: range) -> str:
@@ -356,7 +356,7 @@ def _serve(
     shard: Shard | None = None
     words = memoryview(page).cast("Q")
     PULSES[:] = [words[at : at + PULSE_WORDS] for at in range(0, len(words), PULSE_WORDS)]
-    crew = Crew(_threads(config, environment))
+    crew = ThreadPool(_threads(config, environment))
     side_by_side = crew.run if crew.workers > 1 else None
 
     def call(method: str, arguments: tuple[Any, ...]) -> Any:

@@ -9,17 +9,17 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import CheckpointError, ConfigError
-from slipstream.training.runs import games as games_file
-from slipstream.training.runs.games import (
-    Games,
+from slipstream.training.runs import matches as games_file
+from slipstream.training.runs.matches import (
+    MatchResult,
     Player,
     bots,
-    opponent_of,
+    load_opponent,
+    load_player,
     play,
-    player_of,
-    read_games,
+    read_match_results,
     wilson,
-    write_games,
+    write_match_results,
 )
 
 SMALL = {
@@ -57,8 +57,8 @@ def test_wilson_by_hand():
 
 @pytest.mark.long
 def test_all_copies_at_once_equal_one_at_a_time(runs):
-    one = player_of(runs[0])
-    for two in (Player("strong"), player_of(runs[1])):
+    one = load_player(runs[0])
+    for two in (Player("strong"), load_player(runs[1])):
         every = play("hockey", one, two, 7, 3)
         single = play("hockey", one, two, 7, 3, copies=1)
         assert np.array_equal(every.result, single.result)
@@ -81,18 +81,18 @@ def test_a_table_without_a_seal_is_read_and_another_shape_is_refused(tmp_path, m
     best = ["first"]
     monkeypatch.setattr(games_file, "_weights_of", lambda run, member=None: best[0])
     run, path = SimpleNamespace(path=tmp_path), tmp_path / "games.json"
-    write_games(
-        run, [Games("run", "weak", np.array([1, 0]), np.array([True, False]), np.ones(2))], 0
+    write_match_results(
+        run, [MatchResult("run", "weak", np.array([1, 0]), np.array([True, False]), np.ones(2))], 0
     )
     written = json.loads(path.read_text())
     best[0] = "better"  # the games were another policy's
-    assert read_games(run) == []
+    assert read_match_results(run) == []
     path.write_text(json.dumps({key: written[key] for key in ("seed", "games")}))
-    assert read_games(run) == written["games"] and written["games"][0]["two"] == "weak"
+    assert read_match_results(run) == written["games"] and written["games"][0]["two"] == "weak"
     written["games"][0]["won"] = 0.5
     path.write_text(json.dumps({"games": written["games"]}))
     with pytest.raises(CheckpointError, match=r"`won` is 0\.5, not a list"):
-        read_games(run)
+        read_match_results(run)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def other_game(tmp_path_factory):
 
 def test_any_game_of_two_is_played(other_game):
     """Against who moves at random, and against itself: who begins alternates."""
-    one = player_of(other_game)
+    one = load_player(other_game)
     random, self = slipstream.evaluate_games(other_game, ["random", str(other_game.path)], games=9)
     assert random.left.tolist() == [True, False] * 4 + [True]
     assert (random.length <= 9).all() and (random.length >= 5).all()
@@ -125,7 +125,7 @@ def test_a_policys_own_folder_is_an_opponent(other_game):
     [run] = slipstream.evaluate_games(other_game, [str(other_game.path)], games=4)
     assert np.array_equal(games.result, run.result) and games.two == "run/member-000"
     [own] = slipstream.evaluate_games(folder, games=4)
-    assert own.one == "run/member-000" and read_games(other_game)[0]["two"] == "random"
+    assert own.one == "run/member-000" and read_match_results(other_game)[0]["two"] == "random"
     with pytest.raises(ConfigError, match="games=0: give 1"):
         slipstream.exploit(other_game, games=0)
 
@@ -163,7 +163,7 @@ def test_opponents_of_another_game_or_shape_are_refused(runs, other_game, tmp_pa
         slipstream.evaluate_games(runs[0], [str(other.path)], games=2)
     with pytest.raises(ConfigError, match="not trained against snapshots"):
         slipstream.evaluate_games(runs[0], ["snapshots"], games=2)
-    one = player_of(runs[0])
+    one = load_player(runs[0])
     with pytest.raises(ConfigError, match="18"):
         play("hockey", one, Player("weak"), 1, 0, settings={"keep": False})
     with pytest.raises(ConfigError, match="acts in"):
@@ -185,8 +185,8 @@ def test_what_cannot_be_played_is_refused(other_game):
     assert bots("cartpole") == [] and bots("gym:CartPole-v1") == []
     assert bots("tictactoe") == ["random"]
     with pytest.raises(ConfigError, match="did you mean `strong`"):
-        opponent_of("hockey", "strnog")
-    one = player_of(other_game)
+        load_opponent("hockey", "strnog")
+    one = load_player(other_game)
     with pytest.raises(ConfigError, match="1 or more"):
         play("tictactoe", one, Player("random"), 0, 0)
     with pytest.raises(ConfigError, match="no game for two"):

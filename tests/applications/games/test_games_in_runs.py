@@ -12,21 +12,27 @@ from slipstream.core.storage.signals import Interrupted, ask_to_stop
 from slipstream.studies.start import prepare
 from slipstream.training.callbacks.events import Updated
 from slipstream.training.cluster.cluster import Shared
-from slipstream.training.cluster.node import NodeService, Premises, sent_as
+from slipstream.training.cluster.node_service import (
+    NodeCompatibility,
+    NodeService,
+    environment_payload,
+)
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
-from slipstream.training.settings.sizing import remarks, update_takes
+from slipstream.training.settings.sizing import remarks, update_share_warning
 from slipstream.training.trainer import resume, train
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def test_what_will_help_follows_from_the_agent():
-    told = update_takes(resolve("hockey", {"agent.name": "td3", "training.num_envs": 8}), 0.993)
+    told = update_share_warning(
+        resolve("hockey", {"agent.name": "td3", "training.num_envs": 8}), 0.993
+    )
     assert told.startswith("The update takes 99% of the time: more copies will not help; smaller ")
     assert "train_freq" in told and told.endswith("PPO or a card (training.device) will.")
-    told = update_takes(resolve("cartpole", {"training.num_envs": 8}), 0.96)
+    told = update_share_warning(resolve("cartpole", {"training.num_envs": 8}), 0.96)
     assert "epochs" in told and "PPO" not in told and "train_freq" not in told
 
 
@@ -55,8 +61,8 @@ def test_a_game_arrives_with_who_judges_it():
     config = resolve("hockey", {"env.self_play": {}})
     environment = resolve_environment(config.env_name, config.env_settings)
     stored = [np.array(one) for one in environment.data]
-    owner = Premises.of(environment, config)
-    sent = sent_as(environment, Shared.of(environment.data))
+    owner = NodeCompatibility.of(environment, config)
+    sent = environment_payload(environment, Shared.of(environment.data))
     found = Node(owner.parcel(), stored).restored(sent, [])
     assert found.kernel is environment.kernel is found.judge.kernel
     assert found.self_play.training.names == ("snapshots",)
@@ -129,7 +135,7 @@ def test_a_game_goes_on_with_another_number_of_environments(tmp_path, number):
             "hockey",
             out=tmp_path / "run",
             overrides=PPO,
-            listeners=[_stop_after(tmp_path / "run", 8)],
+            callbacks=[_stop_after(tmp_path / "run", 8)],
             say=lambda _: None,
             **told,
         )

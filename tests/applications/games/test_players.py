@@ -4,7 +4,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.environment import Part
-from slipstream.training.environments.factory import make_environment, players_of
+from slipstream.training.environments.factory import get_game_class, make_environment
 from slipstream.training.environments.parts import Players, opponent_names, short_name
 
 MET = {"opponents": {"random": 1.0}, "evaluation": {"random": 1.0}}
@@ -15,7 +15,7 @@ class Weather(Part):
 
 
 def test_only_games_have_players():
-    assert [players_of(name) for name in ("cartpole", "gym:CartPole-v1", "no such game")] == [
+    assert [get_game_class(name) for name in ("cartpole", "gym:CartPole-v1", "no such game")] == [
         None
     ] * 3
     alone = make_environment("cartpole", {})
@@ -29,7 +29,7 @@ def test_only_games_have_players():
 
 
 def test_a_game_is_faced_and_answered_by_its_name():
-    hockey, tictactoe = players_of("hockey"), players_of("tictactoe")
+    hockey, tictactoe = get_game_class("hockey"), get_game_class("tictactoe")
     assert (hockey.bots("hockey"), tictactoe.bots("tictactoe")) == (
         ["weak", "strong", "random", "idle"],
         ["random"],

@@ -8,7 +8,7 @@ from strangers import place as place
 
 import slipstream
 from slipstream.cli import main
-from slipstream.training.runs.games import opponent_of
+from slipstream.training.runs.matches import load_opponent
 
 
 def test_an_opponent_of_a_stranger_plays_without_their_code(place, monkeypatch):
@@ -18,7 +18,9 @@ def test_an_opponent_of_a_stranger_plays_without_their_code(place, monkeypatch):
     run = slipstream.train(str(file), out=place / "run", overrides=seat, **SMALL)
     become(monkeypatch, place, "me")
     file.unlink()
-    assert opponent_of(str(kernel(place / "mine.py", "pennies")), str(run.path)).policy is not None
+    assert (
+        load_opponent(str(kernel(place / "mine.py", "pennies")), str(run.path)).policy is not None
+    )
 
 
 def test_a_strangers_run_is_not_ranked_without_trust(place, monkeypatch, capsys):

@@ -13,7 +13,7 @@ from slipstream.markets.synthetic import BASIS_POINT, PlantedCrypto, PlantedMark
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
 
 # A planted bar opens at the last close: another column takes the place of the one that says so.
 FEATURES = ["log_return_5" if name == "log_open" else name for name in FEATURE_SETS["portfolio"]]
@@ -56,7 +56,7 @@ def environment_of(
 
 
 def share_of_optimum(
-    track: Track,
+    track: EpisodeResult,
     environment: Environment,
     folder: Path,
     market: PlantedMarket = STANDARD,

@@ -60,12 +60,12 @@ def test_a_run_that_goes_on_says_it_once(tmp_path, capsys):
     settings = {"num_envs": 8, "total_steps": 1_024, "report": False}
     settings["overrides"] = {"agent.horizon": 32, "training.checkpoint_every": 0.25}
     with pytest.raises(BrokenOffError):
-        slipstream.train("cartpole", out=tmp_path / "a", listeners=[break_off], **settings)
+        slipstream.train("cartpole", out=tmp_path / "a", callbacks=[break_off], **settings)
     run = Run.open(tmp_path / "a")
     run.record(versions={**run.provenance["versions"], "numpy": "1.26.4"})
     for _ in range(2):
         with pytest.raises(BrokenOffError):
-            slipstream.resume(tmp_path / "a", listeners=[break_off_now])
+            slipstream.resume(tmp_path / "a", callbacks=[break_off_now])
         assert "numpy was 1.26.4 and is " in capsys.readouterr().err
     notes = [note for note in run.provenance["notes"] if "numpy was 1.26.4" in note]
     assert len(notes) == 1

@@ -22,7 +22,7 @@ from slipstream.core.storage.status_file import (
     run_lines,
 )
 from slipstream.core.text import duration, mean_and_range
-from slipstream.training.callbacks.console import ConsoleListener
+from slipstream.training.callbacks.console import ConsoleCallback
 
 
 def progress_line(status):
@@ -75,7 +75,7 @@ def test_lines_fit_the_terminal_and_lose_nothing(width):
 def test_the_live_lines_are_whole_at_110_columns():
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=110, color_system=None)
-    shown = ConsoleListener(console)
+    shown = ConsoleCallback(console)
     shown.show(BUSY)
     shown.close()
     assert "memory 1.2 GiB  no GPU" in out.getvalue() and "\u2026" not in out.getvalue()

@@ -25,7 +25,7 @@ from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.kernels.vector_env import blank, member_indices
 from slipstream.report.run_evaluation import random_policy
 from slipstream.training.environments.factory import make_environment, resolve_environment
-from slipstream.training.runs.policies import seen_rows
+from slipstream.training.runs.policies import sample_observations
 
 TAXI = "gym:Taxi-v4" if "Taxi-v4" in gymnasium.registry else "gym:Taxi-v3"
 HOWS = ("method", "info", "dict")
@@ -179,7 +179,7 @@ def test_agents_train_and_are_evaluated_on_allowed_choices_alone(tmp_path, agent
     if how != "dict":
         return
     environment = resolve_environment(run.config.env_name, run.config.env_settings)
-    rows, masks = seen_rows(policy, environment, 20)
+    rows, masks = sample_observations(policy, environment, 20)
     assert masks.shape == (len(rows), 4) and (masks.sum(1) == 2).all()
     assert len(random_policy(environment, "test", "serial", games=4)) == 4
     # The environment's own observation holds the mask.

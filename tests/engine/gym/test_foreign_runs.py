@@ -17,7 +17,7 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.signals import Interrupted
 from slipstream.gym import gymnasium_environment
 from slipstream.training.callbacks.events import Evaluated, Finished, Started, Updated
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve

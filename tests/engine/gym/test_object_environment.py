@@ -166,7 +166,7 @@ def test_a_stopped_run_goes_on_and_elsewhere_says_what_to_register(tmp_path, mon
     with pytest.raises(Interrupted):
         slipstream.train(
             Walk, out=tmp_path / "run", total_steps=3072, num_envs=2, report=False,
-            overrides={"evaluation.episodes": 2, "agent.horizon": 64}, listeners=[stop],
+            overrides={"evaluation.episodes": 2, "agent.horizon": 64}, callbacks=[stop],
             checkpoint_every=0.1, say=lambda sentence: None,
         )  # fmt: skip
     known = dict(objects._KNOWN)

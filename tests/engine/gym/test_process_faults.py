@@ -27,7 +27,7 @@ from slipstream.gym.process.launcher import Launcher
 from slipstream.kernels.env_checker import blank
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.vector_env import member_indices
-from slipstream.training.environments.evaluation import lost_sentence, run_episodes
+from slipstream.training.environments.evaluator import lost_sentence, run_episodes
 
 pytestmark = pytest.mark.usefixtures("one_server")
 

@@ -10,11 +10,11 @@ import slipstream
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.gym.process import launcher
 from slipstream.training import autotune
-from slipstream.training.environments.environment import Stepping
+from slipstream.training.environments.environment import SteppingConfig
 from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.settings.config import resolve
 from slipstream.training.settings.sizing import remarks
-from slipstream.training.track import Track
 
 ENV = """
 import os
@@ -170,13 +170,13 @@ def test_a_kernel_is_compiled_not_stepped_by_processes(tmp_path):
 def test_evaluation_repeats_lost_episodes(flaky, tmp_path):
     """Scores with faults are those without: an episode is begun again from its first step."""
     from slipstream.gym.gymnasium_environment import GymnasiumKind
-    from slipstream.training.environments.evaluation import run_episodes
+    from slipstream.training.environments.evaluator import run_episodes
 
     found = []
     for every, backend in ((0, "serial"), (45, "process")):
         environment = GymnasiumKind(flaky).load({"kwargs": {"every": every}})
         with environment.evaluation("test", 2, 1, backend) as env:
-            tracks: list[list[Track]] = run_episodes(
+            tracks: list[list[EpisodeResult]] = run_episodes(
                 env, lambda seen: np.full((2, 1), 1) * (seen.step[:, None] % 2), 5, 7
             )
             faults = env.drain_faults()
@@ -196,7 +196,7 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
     environment = GymnasiumKind(flaky).load({})
     assert environment.step_seconds is None and environment.tried().step_seconds > 0.0
     for seconds, wanted in ((1e-7, "serial"), (0.1, "process")):
-        with replace(environment, step_seconds=seconds, stepping=Stepping(workers=2)).copies(
+        with replace(environment, step_seconds=seconds, stepping=SteppingConfig(workers=2)).copies(
             *seeds
         ) as env:
             assert env.backend == wanted
@@ -205,7 +205,9 @@ def test_auto_takes_processes_where_a_step_is_long_and_they_can_be_had(
         raise ConfigError("no files can be handed over")
 
     monkeypatch.setattr(launcher, "check_method", absent)
-    with replace(environment, step_seconds=0.1, stepping=Stepping(workers=2)).copies(*seeds) as env:
+    with replace(environment, step_seconds=0.1, stepping=SteppingConfig(workers=2)).copies(
+        *seeds
+    ) as env:
         assert env.backend == "serial"
 
 

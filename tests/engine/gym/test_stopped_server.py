@@ -42,7 +42,7 @@ def _train(out, pipe):
                 "agent.horizon": 32,
                 "evaluation.episodes": 2,
             },
-            listeners=[stop],
+            callbacks=[stop],
             report=False,
             say=told.append,
         )

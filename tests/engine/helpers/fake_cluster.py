@@ -54,7 +54,7 @@ class FakeActor:
             self.busy = False
         return found
 
-    def ask_to_leave(self):
+    def request_stop(self):
         self.service.leave()
 
     def end(self):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from slipstream.studies.record.ledger import Ledger
-from slipstream.training.population.state import PolicyStore
+from slipstream.training.population.member_state import PolicyStore
 
 CONFIG = """
 env: cartpole

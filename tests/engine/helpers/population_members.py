@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from slipstream.core.timeline import FoldPlan
+from slipstream.training.population.environment_source import EnvironmentSource
 from slipstream.training.population.member import Member
-from slipstream.training.population.source import EnvironmentSource
-from slipstream.training.population.state import LiveStates
-from slipstream.training.population.stretch import Task, run_stretch
+from slipstream.training.population.member_state import LiveStates
+from slipstream.training.population.training_segment import Task, run_training_segment
 from slipstream.training.settings.config import resolve
 
 TOY = str(Path(__file__).parents[1] / "samples/toy_market.py")
@@ -48,7 +48,7 @@ class Engine:
         live = LiveStates(folder)
         until = [until] * len(members) if isinstance(until, int) else until
         tasks = [Task(member, milestone) for member, milestone in zip(members, until, strict=True)]
-        outcomes = run_stretch(tasks, source or self.source(), live, check_stop)
+        outcomes = run_training_segment(tasks, source or self.source(), live, check_stop)
         return outcomes, {member.name: self.digest(live, member) for member in members}
 
     def digest(self, live, member):

@@ -47,7 +47,7 @@ SITE = """
 import sys
 words = " ".join(sys.orig_argv)
 if "default_worker" in words:
-    from slipstream.training.population import worker
+    from slipstream.training.population import pool_worker
     worker.SAVE_SECONDS = 1.0
 if "ray_process" in words:
     from slipstream.training.cluster import cluster
@@ -276,7 +276,7 @@ def test_shares_of_a_card(nodes, tmp_path):
     """Ray is told of a card that is not there: two actors have half of it each."""
     from slipstream.training.cluster.cluster import ClusterOptions
     from slipstream.training.cluster.cluster_workers import SERVICE
-    from slipstream.training.cluster.node import work_for
+    from slipstream.training.cluster.node_service import work_for
     from slipstream.training.cluster.ray_cluster import RayCluster
     from slipstream.training.environments.factory import resolve_environment
     from slipstream.training.settings.config import resolve

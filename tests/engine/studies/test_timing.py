@@ -17,8 +17,8 @@ from slipstream.studies.record.ledger import Ask, Ledger, Slot, Trial, Verdict
 from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths, fold_score
 from slipstream.training.environments.parts import Opening
+from slipstream.training.population.backtests import backtest_growth, join_backtests
 from slipstream.training.population.member import DailyReturns, Outcome
-from slipstream.training.population.passes import join_passes, pass_growth
 
 DAY = 86_400
 PAIRS = MarketSpec(("EURUSD",), "USD", 1_000.0, DAY // 2, 520.0, 260.0, "00:00 UTC")
@@ -34,12 +34,12 @@ def one_pass(exposure, returns, symbol="EURUSD", bars_a_day=2, metrics=METRICS):
     time = (np.arange(len(returns)) + 1) * (DAY // bars_a_day)
     market = replace(PAIRS, symbols=(symbol,))
     values = {"equity": equity, "exposure": exposure}
-    return pass_growth(time, values, market, metrics, len(returns), returns)
+    return backtest_growth(time, values, market, metrics, len(returns), returns)
 
 
 def test_timing_by_hand():
     moves = [0.01, 0.02, -0.01, 0.03]
-    found = join_passes([one_pass([1.0, 0.0, 1.0, 1.0], moves)], [0], {})
+    found = join_backtests([one_pass([1.0, 0.0, 1.0, 1.0], moves)], [0], {})
     own = np.array([0.01, 0.02, 0.0, 0.03])  # the position of the bar before earns a bar
     timing = own - 0.75 * np.array(moves)
     assert found.timing == pytest.approx([timing[0] + timing[1], timing[2] + timing[3]])
@@ -51,16 +51,16 @@ def test_the_mean_exposure_is_that_of_all_passes():
     """A policy that is long in one tested group and short in the other one times the market."""
     up = np.array([0.01, 0.02, 0.03, 0.04])
     passes = [one_pass(np.ones(4), up), one_pass(-np.ones(4), -up)]
-    found = join_passes(passes, [0, 1], {})
+    found = join_backtests(passes, [0, 1], {})
     assert found.timing == pytest.approx([0.03, 0.07, 0.03, 0.07])  # net exposure is 0
-    alone = join_passes(passes[:1], [0], {})
+    alone = join_backtests(passes[:1], [0], {})
     assert not alone.timing.any()
 
 
 def test_two_symbols_count_by_their_share_of_the_equity():
     first, second = np.array([0.5, 0.0, 0.1, 0.0]), np.array([0.0, 0.0, 0.0, 0.2])
     long, turns = one_pass(np.ones(4), first), one_pass([1.0, 1.0, 0.0, 0.0], second, "GBPUSD")
-    found = join_passes([long, turns], [0, 0], {})
+    found = join_backtests([long, turns], [0, 0], {})
     # At the second day's start 1.5 of 2.5 is in the first pair, which is never timed.
     assert found.timing == pytest.approx([0.0, (0.0 - 0.5 * 0.2) * 1.0 / 2.5])
     assert found.metrics[0]["net_exposure"] == pytest.approx((4.0 + 2.0) / 8.0)
@@ -75,7 +75,7 @@ def test_a_position_that_is_held_has_a_timing_of_zeros(side):
     equity = 1_000.0 * (1.0 + side * (price - 1.0)) - 0.2  # a cost at the entry
     values = {"equity": equity, "exposure": side * 1_000.0 * price / equity}
     time = (np.arange(240) + 1) * (DAY // 2)
-    found = join_passes([pass_growth(time, values, PAIRS, METRICS, 240, returns)], [0], {})
+    found = join_backtests([backtest_growth(time, values, PAIRS, METRICS, 240, returns)], [0], {})
     assert found.timing.tolist() == [0.0] * 120
     assert np.std(found.returns) > 0.0
 
@@ -84,20 +84,20 @@ def test_an_account_that_was_closed_counts_to_the_end():
     exposure, returns = np.array([1.0, 1.0]), np.array([0.01, 0.01, 0.02, 0.02])
     values = {"equity": np.array([1_010.0, 1_020.0]), "exposure": exposure}
     time = (np.arange(4) + 1) * (DAY // 2)
-    found = join_passes([pass_growth(time, values, PAIRS, METRICS, 2, returns)], [0], {})
+    found = join_backtests([backtest_growth(time, values, PAIRS, METRICS, 2, returns)], [0], {})
     assert found.metrics[0]["net_exposure"] == pytest.approx(0.5)
     assert found.timing[1] == pytest.approx(-0.5 * 0.04)
 
 
 def test_passes_without_the_markets_returns_have_no_timing():
     known = one_pass(np.ones(4), np.full(4, 0.01))
-    found = join_passes([known, known._replace(moves=None, symbols=("GBPUSD",))], [0, 0], {})
+    found = join_backtests([known, known._replace(moves=None, symbols=("GBPUSD",))], [0, 0], {})
     assert found.timing is None and found.market is None
     assert "net_exposure" not in found.metrics[0]
 
 
 def test_a_ledger_keeps_timing_and_reads_passes_without_it(tmp_path):
-    timed = join_passes([one_pass([1.0, 0.0, 1.0, 1.0], [0.01, 0.02, -0.01, 0.03])], [0], {})
+    timed = join_backtests([one_pass([1.0, 0.0, 1.0, 1.0], [0.01, 0.02, -0.01, 0.03])], [0], {})
     plain = replace(timed, timing=None, market=None)
     with Ledger(tmp_path / "ledger.db") as ledger:
         names = [Slot("final", 0, k, 0).name for k in range(2)]
@@ -124,7 +124,7 @@ def study(seed, skill, trials=20, days=300):
         inside = (wish > np.quantile(wish, 0.3)).astype(float)  # decided before the bar
         held = np.concatenate([inside[1:], [0.0]])
         account = one_pass(held, market, bars_a_day=1)
-        return join_passes([account], [0], {})
+        return join_backtests([account], [0], {})
 
     full = {trial: [passes()] for trial in range(trials)}
     scores = {trial: float(one[0].returns.mean()) for trial, one in full.items()}

@@ -41,10 +41,10 @@ def config_of(name, members=1, env="pendulum", **overrides):
     return resolve(settings, {"training.checkpoint_every": 0.2, **overrides})
 
 
-def trained(config, path, *listeners):
+def trained(config, path, *callbacks):
     run = Run.create(config, path)
     try:
-        train(run.config, run, listeners)
+        train(run.config, run, callbacks)
     finally:
         run.close()
     return run

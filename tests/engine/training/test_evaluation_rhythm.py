@@ -54,7 +54,7 @@ def test_an_eta_waits_until_it_can_be_known(tmp_path):
             told.append((event.progress.steps, event.eta))
 
     values = {**SMALL, "evaluation": {"episodes": 2, "every": 0.25}}
-    slipstream.train(values, out=tmp_path / "run", report=False, listeners=[listen])
+    slipstream.train(values, out=tmp_path / "run", report=False, callbacks=[listen])
     assert all(eta is None for steps, eta in told if steps <= 512)  # nothing was validated before
     assert all(eta > 0.0 for steps, eta in told if steps > 512)
 

@@ -47,7 +47,7 @@ def stopped(path, name, settings, members):
     told = {"num_envs": 4, "members": members, "total_steps": 2048, "keep_last": 1, "shards": 1}
     with pytest.raises(Interrupted):
         slipstream.train(
-            name, out=path, overrides=settings, listeners=[stop_at(512, path)], report=False,
+            name, out=path, overrides=settings, callbacks=[stop_at(512, path)], report=False,
             say=lambda _: None, **told,
         )  # fmt: skip
     return Run.open(path, lambda _: None)
@@ -68,7 +68,7 @@ def test_a_run_goes_on_with_other_copies_and_says_so(tmp_path, case, copies):
     run = stopped(tmp_path / "run", name, settings, members)
     before = state(run)
     seen = []
-    slipstream.resume(run, num_envs=copies, listeners=[seen.append])
+    slipstream.resume(run, num_envs=copies, callbacks=[seen.append])
     after = [event for event in seen if isinstance(event, Updated)]
     at = run.copies[1]["steps"]
     assert run.copies == [{"steps": 0, "num_envs": 4}, {"steps": at, "num_envs": copies}]
@@ -96,7 +96,7 @@ def test_killed_after_that_it_ends_with_the_same_bits(tmp_path):
             at, path = state_steps(run), run.path
             with pytest.raises(Interrupted):
                 slipstream.resume(
-                    run, num_envs=8, listeners=[stop_at(at + where * 128, path)], report=False
+                    run, num_envs=8, callbacks=[stop_at(at + where * 128, path)], report=False
                 )
             run = Run.open(path, lambda _: None)
         slipstream.resume(run, num_envs=8 if where is None else None, report=False)

@@ -25,7 +25,7 @@ from slipstream.training.callbacks.events import (
     Started,
     Updated,
 )
-from slipstream.training.callbacks.telling import phases_of
+from slipstream.training.callbacks.progress_reporter import phases_of
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
@@ -51,9 +51,9 @@ def _final_state(run):
     return checkpoint.load(folder)[0]
 
 
-def _train(tmp_path, name, config, listeners=()):
+def _train(tmp_path, name, config, callbacks=()):
     run = Run.create(config, tmp_path / name)
-    train(run.config, run, listeners)
+    train(run.config, run, callbacks)
     run.close()
     return run
 

@@ -21,7 +21,7 @@ from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import blank, member_indices
-from slipstream.training.runs.games import Player, play
+from slipstream.training.runs.matches import Player, play
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 

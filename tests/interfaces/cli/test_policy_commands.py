@@ -10,7 +10,7 @@ import pytest
 import slipstream as package
 from slipstream.core.storage import checkpoint
 from slipstream.markets.synthetic import PlantedForex
-from slipstream.training.runs.policies import policy_facts
+from slipstream.training.runs.policies import policy_metadata
 
 FAST = {"agent.horizon": 8, "agent.minibatch": 32, "agent.widths": [8]}
 
@@ -57,10 +57,10 @@ def test_a_confirmation_of_few_days_has_no_bound(run):
     rows = [{"trial": 2}, {"trial": 3, "value": 1.5}]
     told = {"objective": "sharpe", "confirmation": {"candidates": rows}}
     (run.path / "result.json").write_text(json.dumps(told))
-    assert policy_facts(run.path)["confirmation"] == "sharpe 1.5"
+    assert policy_metadata(run.path)["confirmation"] == "sharpe 1.5"
     rows[1]["lcb"] = 0.5
     (run.path / "result.json").write_text(json.dumps(told))
-    assert policy_facts(run.path)["confirmation"] == "sharpe 1.5, lower bound 0.5"
+    assert policy_metadata(run.path)["confirmation"] == "sharpe 1.5, lower bound 0.5"
 
 
 def test_show_refuses_what_is_no_policy(slipstream, run, tmp_path):

@@ -102,7 +102,7 @@ def test_a_run_that_broke_off_ends_with_the_same_weights(quiet):
 
     quiet["overrides"] = {**FAST, "training.checkpoint_every": 0.25}
     with pytest.raises(KilledError):
-        package.train("cartpole", out="cut", members=3, listeners=[break_off], **quiet)
+        package.train("cartpole", out="cut", members=3, callbacks=[break_off], **quiet)
     resumed = package.resume("cut", report=False)
     assert resumed.result is not None
     assert weights(resumed) == weights(whole)
@@ -115,7 +115,7 @@ def test_a_failure_before_the_first_iteration_leaves_no_directory(quiet):
         raise KilledError
 
     with pytest.raises(KilledError):
-        package.train("cartpole", out="run", listeners=[fail], **quiet)
+        package.train("cartpole", out="run", callbacks=[fail], **quiet)
     assert not Path("run").exists()
 
 

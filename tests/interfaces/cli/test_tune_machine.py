@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from slipstream.training import autotune
-from slipstream.training.autotune import Cell, Findings, LearnSpeed, StepSpeed
-from slipstream.training.environments import machine_file
+from slipstream.training.autotune import Cell, LearnSpeed, Measurements, StepSpeed
+from slipstream.training.environments import autotune_cache
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 
@@ -17,7 +17,7 @@ def measured(monkeypatch, tmp_path):
     """Findings in place of measurements."""
     monkeypatch.setenv("SLIPSTREAM_MACHINE", str(tmp_path))
     config = resolve("gym:CartPole-v1", {"training.num_envs": 8})
-    found = Findings(config, resolve_environment("gym:CartPole-v1", {}))
+    found = Measurements(config, resolve_environment("gym:CartPole-v1", {}))
     for copies, rate in ((8, 1000.0), (16, 1900.0), (32, 2000.0)):
         found.stepped[Cell("serial", copies, 1)] = StepSpeed(rate / 2, 1.0, 0.1, 2e7 + 1e5 * copies)
         found.stepped[Cell("process", copies, 2)] = StepSpeed(rate, 1.9, 0.1, 5e7 + 1e5 * copies)
@@ -34,7 +34,7 @@ def test_what_was_measured_is_told_and_remembered(slipstream, measured):
     assert "The knee: 16 copies" in outcome.out and "copies fit into" in outcome.out
     assert resolve("fast.yaml") == resolve("gym:CartPole-v1", {"training.num_envs": 16})
     identity = measured.environment.identity
-    assert machine_file.recall(identity)[0].ways[16] == ("process", 2)
+    assert autotune_cache.recall(identity)[0].ways[16] == ("process", 2)
     again = slipstream("tune-machine", "gym:CartPole-v1", "--write", "fast.yaml")
     assert again.code == 2 and "fast.yaml is there already" in again.err
 
@@ -45,12 +45,12 @@ def test_ctrl_c_shows_what_there_is_and_writes_nothing(slipstream, measured, tmp
     assert outcome.code == 130 and "Interrupted: nothing was written" in outcome.out
     assert "process *" in outcome.out
     assert not Path("fast.yaml").exists()
-    assert machine_file.recall(measured.environment.identity) == (None, None)
+    assert autotune_cache.recall(measured.environment.identity) == (None, None)
 
 
 def test_nothing_measured_is_an_error_that_says_why(slipstream, measured, monkeypatch):
     problems = {Cell("serial", 1, 1): "The simulator is gone.\nTraceback (most recent call last)"}
-    empty = Findings(measured.config, measured.environment, problems=problems)
+    empty = Measurements(measured.config, measured.environment, problems=problems)
     monkeypatch.setattr(
         autotune, "tune", lambda *_: replace(empty, left_out=[Cell("serial", 2, 1)])
     )

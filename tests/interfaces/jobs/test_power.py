@@ -27,7 +27,7 @@ from slipstream.jobs.queue import JobQueue
 from slipstream.markets.live.journal import Journal
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger
-from slipstream.training.population.state import LiveStates, PolicyStore
+from slipstream.training.population.member_state import LiveStates, PolicyStore
 from slipstream.training.runs.run import Run
 
 TOY = Path(__file__).parents[2] / "engine/samples/toy_market.py"
@@ -332,7 +332,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from slipstream.core.storage.atomic_io import make_folder, whole_folder, write_bytes
 from slipstream.core.storage.csv_table import CsvTable
-from slipstream.training.population.state import LiveStates, State
+from slipstream.training.population.member_state import LiveStates, State
 folder = Path(sys.argv[1]) / "above" / "below"
 said = open(sys.argv[1] + "/../said", "ab", 0)
 make_folder(folder)

@@ -18,7 +18,7 @@ from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.store import Shape, Store
-from slipstream.training.population.state import LiveStates, PolicyStore
+from slipstream.training.population.member_state import LiveStates, PolicyStore
 
 HUGE = 5 << 30
 

@@ -35,4 +35,4 @@ def demo(
     with closing(console()) as progress:
         progress.say(_PRICES)
         progress.say(f"Config: {config}")
-        api.train(str(config), out=out, listeners=[progress], say=progress.say)
+        api.train(str(config), out=out, callbacks=[progress], say=progress.say)

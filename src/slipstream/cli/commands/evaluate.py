@@ -13,7 +13,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.terminal import Trust, show_table, tell
 
 if TYPE_CHECKING:
-    from slipstream.training.runs.games import Games
+    from slipstream.training.runs.matches import MatchResult
     from slipstream.training.runs.run import Run
 
 app = typer.Typer()
@@ -109,9 +109,9 @@ def _show_games(
     _print_table(played)
 
 
-def _print_table(played: list[Games]) -> None:
+def _print_table(played: list[MatchResult]) -> None:
     """A row for each opponent."""
-    from slipstream.training.runs.games import ALIKE
+    from slipstream.training.runs.matches import ALIKE
 
     rows = []
     for games in played:
@@ -165,7 +165,7 @@ def exploit(
     RUN is a run's directory, a folder in its `best`, or a policy that `card --out` handed on.
     """
     from slipstream import api
-    from slipstream.training.runs.games import ALIKE
+    from slipstream.training.runs.matches import ALIKE
 
     with closing(console()) as progress:
         response, played = api.exploit(
@@ -177,7 +177,7 @@ def exploit(
             drawn=drawn,
             out=out,
             overrides=set_ or (),
-            listeners=[progress],
+            callbacks=[progress],
             report=not no_report,
             say=progress.say,
             trust=trust,

@@ -26,9 +26,9 @@ def show(path: RunOrStudy, member: Member = None) -> None:
 
     PATH is a run, a study or a policy's own folder. Nothing of it is run.
     """
-    from slipstream.training.runs.policies import policy_facts
+    from slipstream.training.runs.policies import policy_metadata
 
-    first, *rest = policy_facts(_folder(path), member).items()
+    first, *rest = policy_metadata(_folder(path), member).items()
     show_table(first, rest)
 
 

@@ -13,7 +13,7 @@ from slipstream.cli import arguments as arg
 from slipstream.core.terminal import Background, LogFile, Replace
 
 if TYPE_CHECKING:
-    from slipstream.training.callbacks.console import ConsoleListener
+    from slipstream.training.callbacks.console import ConsoleCallback
     from slipstream.training.runs.run import Run
 
 app = typer.Typer()
@@ -78,7 +78,7 @@ def train(
             out=out,
             overrides=overrides,
             cluster=arg.cluster_given(context.params),
-            listeners=[progress],
+            callbacks=[progress],
             report=not no_report,
             track=track,
             say=progress.say,
@@ -87,9 +87,9 @@ def train(
         say_result(progress, run)
 
 
-def say_result(progress: ConsoleListener, run: Run) -> None:
+def say_result(progress: ConsoleCallback, run: Run) -> None:
     """What a report would have said first, and where the run is."""
-    from slipstream.training.callbacks.telling import result_lines
+    from slipstream.training.callbacks.progress_reporter import result_lines
 
     for line in [*result_lines(run.result or {}), f"Run: {run.path}"]:
         progress.say(line)

@@ -95,7 +95,7 @@ def resume(
             device=arg.device_given(context.params),
             num_envs=num_envs,
             cluster=options,
-            listeners=[progress],
+            callbacks=[progress],
             report=not no_report,
         )
     if no_report:

@@ -16,7 +16,7 @@ from slipstream.core.terminal import tell
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slipstream.training.autotune import Cell, Findings
+    from slipstream.training.autotune import Cell, Measurements
 
 app = typer.Typer()
 _COLUMNS = (
@@ -51,7 +51,7 @@ def tune_machine(
     from slipstream.core.safe_io import is_there
     from slipstream.core.storage.atomic_io import write_text
     from slipstream.training.autotune import iterations, knee, measured, tune
-    from slipstream.training.environments.machine_file import Tunable, remember
+    from slipstream.training.environments.autotune_cache import Tunable, remember
     from slipstream.training.settings.config import resolve
 
     config, _ = resolve(target).seated()
@@ -88,7 +88,7 @@ def tune_machine(
         )
 
 
-def _show(found: Findings, seconds: float, target: str) -> None:
+def _show(found: Measurements, seconds: float, target: str) -> None:
     """The table, what could not be measured, and what all of it means."""
     from rich.console import Console
 
@@ -116,18 +116,18 @@ def _progress() -> Iterator[Any]:
         yield lambda what: live.update(Text(f"measuring: {what}", no_wrap=True), refresh=True)
 
 
-def _table(found: Findings) -> Table:
+def _table(found: Measurements) -> Table:
     """A row for each way of stepping."""
     from rich import box
     from rich.table import Table
 
-    from slipstream.training.autotune import each_copy, fastest, iteration
+    from slipstream.training.autotune import bytes_per_env, fastest, iteration
 
     table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for name in _COLUMNS:
         table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
     for cell in sorted(found.stepped, key=lambda one: (one.copies, one.backend == "process", one)):
-        one, each = found.stepped[cell], each_copy(found, cell)
+        one, each = found.stepped[cell], bytes_per_env(found, cell)
         trained = iteration(found, cell.copies)
         best = cell == (fastest(found, cell.copies) if trained is None else trained.cell)
         table.add_row(
@@ -144,7 +144,7 @@ def _table(found: Findings) -> Table:
     return table
 
 
-def _problems(found: Findings) -> list[str]:
+def _problems(found: Measurements) -> list[str]:
     """What could not be measured, a sentence for each backend."""
     said = []
     for backend in dict.fromkeys(cell.backend for cell in found.problems):
@@ -157,7 +157,7 @@ def _problems(found: Findings) -> list[str]:
     return said
 
 
-def _left(found: Findings, seconds: float, target: str) -> list[str]:
+def _left(found: Measurements, seconds: float, target: str) -> list[str]:
     """What there was no time for."""
     if not found.left_out:
         return []

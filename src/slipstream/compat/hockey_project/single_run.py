@@ -22,7 +22,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.safe_io import is_there
 from slipstream.core.storage.atomic_io import plain, write_json, write_text
 from slipstream.core.text import to_stderr
-from slipstream.training.callbacks.console import ConsoleListener
+from slipstream.training.callbacks.console import ConsoleCallback
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import RunConfig, resolve
 
@@ -73,7 +73,7 @@ def train_single_run(
     Raises:
         SlipstreamError: with one paragraph that says what to do.
     """
-    shown = [ConsoleListener()] if verbose else []
+    shown = [ConsoleCallback()] if verbose else []
     base = Path(base_output_dir)
     target = _found(config_path)
     if isinstance(device, int):
@@ -86,7 +86,7 @@ def train_single_run(
                     "state to go on from. Give the folder of the run, such as "
                     f"checkpoint_path={str(base / 'models' / 'RUN')!r}."
                 )
-            run = api.resume(checkpoint_path, device=device, listeners=shown, report=False)
+            run = api.resume(checkpoint_path, device=device, callbacks=shown, report=False)
             return _written(run, base, run.path.name)
         weak = "weak" if eval_weak_opponent else "strong"
         changes: dict[str, Any] = {
@@ -109,11 +109,11 @@ def train_single_run(
             changes["training.policy_every_episodes"] = _NEVER  # the last one alone
         name = run_name or _name_of(config, num_envs)
         path = base / "models" / name
-        run = api.train(target, out=path, overrides=changes, listeners=shown, report=False)
+        run = api.train(target, out=path, overrides=changes, callbacks=shown, report=False)
         return _written(run, base, name)
     finally:
-        for listener in shown:
-            listener.close()
+        for callback in shown:
+            callback.close()
 
 
 def train_run(
@@ -149,7 +149,7 @@ def _written(run: Run, base: Path, name: str) -> dict[str, Any]:
     """The files beside the run, and what the call returns."""
     for folder in _FOLDERS:
         (base / folder).mkdir(parents=True, exist_ok=True)
-    trained, games = _rows(run.metrics()), run.config.evaluation.most_episodes
+    trained, games = _rows(run.metrics()), run.config.evaluation.max_episodes
     episodes = {row["steps"]: row["episodes"] for row in trained}
     evaluations = [
         _evaluation(row, games, episodes.get(row["steps"])) for row in _rows(run.evaluations())

@@ -31,9 +31,9 @@ from slipstream.core.text import to_stderr
 from slipstream.gym.gymnasium_environment import step_seconds
 from slipstream.gym.object_environment import register
 from slipstream.rl.nets.policy import Policy
-from slipstream.training.callbacks.console import ConsoleListener
-from slipstream.training.callbacks.events import Event, Listener, Updated
-from slipstream.training.callbacks.output import somebody_watches
+from slipstream.training.callbacks.console import ConsoleCallback
+from slipstream.training.callbacks.events import Callback, Event, Updated
+from slipstream.training.callbacks.output import is_interactive
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 
@@ -220,10 +220,10 @@ class TrainerCore:
             sections = sections_of(self.config, made)
             sections["training"] |= {"num_envs": self._env.num_envs} if made else {}
             to_stderr(otherwise(self.config, monitored=True))
-        listeners: list[Listener] = [ConsoleListener()] if somebody_watches() else []
+        callbacks: list[Callback] = [ConsoleCallback()] if is_interactive() else []
         if getattr(self._env, "results_writer", None) is not None and made is not None:
-            listeners.append(partial(monitor, self._env))
-        self.run = api.train(sections, out=out, listeners=listeners, **training)
+            callbacks.append(partial(monitor, self._env))
+        self.run = api.train(sections, out=out, callbacks=callbacks, **training)
         return str(self.run.path)
 
     @property

@@ -30,7 +30,7 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import read_policy
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.parts import RANDOM, SNAPSHOTS, short_name
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
 
 
 @dataclass(frozen=True)
@@ -399,13 +399,13 @@ class SelfPlayOpponents:
             due |= enough & (self.points >= config.snapshot_win_rate * self.games)
         return due
 
-    def rehearsal(self) -> Environment | None:
+    def rating_environment(self) -> Environment | None:
         """Games of each member against its snapshots, all equally often; none without ratings."""
         if self.pool is None or self.ratings is None or lacking():
             return None
         return self._evenly(self.pool.evenly())
 
-    def rate(self, games: Sequence[Sequence[Track]]) -> dict[str, NDArray[np.float64]]:
+    def rate(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[np.float64]]:
         """Rate the members by games of a rehearsal."""
         assert self.ratings is not None
         return self.ratings.learn(games)

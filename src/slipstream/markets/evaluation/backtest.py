@@ -29,9 +29,9 @@ from slipstream.report import inputs
 from slipstream.report.inputs import RANDOM_DRAWS, Backtest
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import Seen, episode_names, run_episodes
+from slipstream.training.environments.evaluator import Seen, episode_names, run_episodes
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
 
 Actions = NDArray[Any]
 BAND = 0.05  # of the oracle, whose weights are 0 or 1
@@ -48,7 +48,7 @@ def replay(
     params: tuple[Any, ...] | None = None,
     backend: str = "compiled",
     record: bool = True,
-) -> list[Track]:
+) -> list[EpisodeResult]:
     """Takes given actions through a kernel's evaluation episodes; the last one is repeated.
 
     Args:
@@ -193,7 +193,7 @@ class Passes:
         actions: Sequence[Actions],
         params: tuple[Any, ...] | None = None,
         record: bool = True,
-    ) -> list[Track]:
+    ) -> list[EpisodeResult]:
         """Plays one action sequence per record, or several sets of them, named by symbol.
 
         Args:
@@ -205,7 +205,7 @@ class Passes:
         played = replay(kernel, split, actions, params=params, backend=backend, record=record)
         return self.named(played)
 
-    def named(self, tracks: Sequence[Track]) -> list[Track]:
+    def named(self, tracks: Sequence[EpisodeResult]) -> list[EpisodeResult]:
         """One track per record, or several sets of them, by symbol."""
         return [replace(t, name=name) for t, name in zip(tracks, cycle(self.symbols))]
 
@@ -235,7 +235,7 @@ class Passes:
             {name: tracks[k * count : (k + 1) * count] for k, name in enumerate(positions)}
         )
 
-    def hindsight(self) -> tuple[Mapping[str, Sequence[Track]], float | None]:
+    def hindsight(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
         """The oracle's tracks by its name, and the growth that its programme promised.
 
         Swaps and calendar rules are not seen by the programme.
@@ -244,26 +244,28 @@ class Passes:
         tracks = self.replay([self.encode(plan.positions) for plan in plans], self.plain())
         return {inputs.ORACLE: tracks}, float(np.mean([plan.growth for plan in plans]))
 
-    def each_asset(self) -> dict[str, list[Track]]:
+    def each_asset(self) -> dict[str, list[EpisodeResult]]:
         """Buy and hold of each asset of a portfolio."""
         return {}
 
-    def rebalanced(self) -> list[Track] | None:
+    def rebalanced(self) -> list[EpisodeResult] | None:
         """Equal weight, restored on every bar; None if there are no weights."""
         return None
 
-    def stressed(self, agent: Sequence[Track]) -> inputs.Stress:
+    def stressed(self, agent: Sequence[EpisodeResult]) -> inputs.Stress:
         """The agent's decisions with scaled costs and one bar late."""
         return stress(self, agent)
 
-    def place_of(self, agent: Sequence[Track], draws: int) -> float:
+    def place_of(self, agent: Sequence[EpisodeResult], draws: int) -> float:
         """Percentile of the agent among matched random traders."""
         mine = float(self.growth(padded(self, agent))[0]) - 1.0
         place = percentile(mine, random_returns(self, agent, draws))
         assert place is not None
         return place
 
-    def compare(self, agent: Sequence[Track], draws: int = RANDOM_DRAWS) -> inputs.Comparison:
+    def compare(
+        self, agent: Sequence[EpisodeResult], draws: int = RANDOM_DRAWS
+    ) -> inputs.Comparison:
         """All baselines of one split, with the oracle and the matched random traders."""
         best, growth = self.hindsight()
         tracks = {**self.rivals().tracks, **best}
@@ -293,7 +295,7 @@ def matched_random(actions: Actions, random: np.random.Generator) -> Actions:
     return np.repeat(actions[starts[order]], lengths[order], axis=0)
 
 
-def padded(passes: Passes, agent: Sequence[Track]) -> list[Actions]:
+def padded(passes: Passes, agent: Sequence[EpisodeResult]) -> list[Actions]:
     """The agent's actions, flat from where its pass ended early."""
     out = []
     for record, track in enumerate(agent):
@@ -322,7 +324,7 @@ def ema_cross(passes: Passes, record: int) -> NDArray[np.int64]:
     return np.sign(ema(close, 20) - ema(close, 50)).astype(np.int64)[first - start :]
 
 
-def stress(passes: Passes, agent: Sequence[Track]) -> inputs.Stress:
+def stress(passes: Passes, agent: Sequence[EpisodeResult]) -> inputs.Stress:
     """The agent's decisions with scaled costs and one bar late."""
     actions = padded(passes, agent)
 
@@ -374,7 +376,7 @@ def percentile(value: float, draws: Floats) -> float | None:
 
 
 def random_returns(
-    passes: Passes, agent: Sequence[Track], draws: int = RANDOM_DRAWS
+    passes: Passes, agent: Sequence[EpisodeResult], draws: int = RANDOM_DRAWS
 ) -> NDArray[np.float64]:
     """Total returns [draws] of matched random traders under the agent's own rules."""
     random = np.random.Generator(np.random.PCG64(_SEED))
@@ -465,7 +467,7 @@ class PortfolioPasses(Passes):
         """Final equity over the start [D], of passes one after the other."""
         return np.asarray(np.prod(1.0 + returns, axis=1))
 
-    def buy(self, chosen: Sequence[NDArray[np.bool_]]) -> list[Track]:
+    def buy(self, chosen: Sequence[NDArray[np.bool_]]) -> list[EpisodeResult]:
         """Buys equal shares of the chosen assets [A] of each pass once and trades no more.
 
         Each asset is bought at its own first tradable fill, as the environment's benchmark is
@@ -474,7 +476,7 @@ class PortfolioPasses(Passes):
         plans = [self._bought(record, yes) for record, yes in enumerate(chosen)]
         return self._weighted(plans, tuple(one.held for one in self.declared))
 
-    def follow(self, weights: Sequence[Floats], band: float) -> list[Track]:
+    def follow(self, weights: Sequence[Floats], band: float) -> list[EpisodeResult]:
         """Keeps weights [n, A + 1] of each pass within a band, decided on every bar."""
         return self._weighted(
             weights, tuple(one.followed._replace(band=band) for one in self.declared)
@@ -505,7 +507,7 @@ class PortfolioPasses(Passes):
             }
         )
 
-    def rebalanced(self) -> list[Track]:
+    def rebalanced(self) -> list[EpisodeResult]:
         """Equal weight of what is listed at the start, restored on every bar, without a band."""
         steady = []
         for record in range(len(self.params)):
@@ -525,7 +527,7 @@ class PortfolioPasses(Passes):
         """
         return all(one.corner for one in self.declared)
 
-    def hindsight(self) -> tuple[Mapping[str, Sequence[Track]], float | None]:
+    def hindsight(self) -> tuple[Mapping[str, Sequence[EpisodeResult]], float | None]:
         """The oracle's tracks by its name, and its growth; nothing where it is not computable."""
         if not self.computable:
             return {}, None
@@ -533,7 +535,7 @@ class PortfolioPasses(Passes):
         tracks = self.follow([plan.positions for plan in plans], BAND)
         return {inputs.ORACLE: tracks}, float(np.prod([plan.growth for plan in plans]))
 
-    def each_asset(self) -> dict[str, list[Track]]:
+    def each_asset(self) -> dict[str, list[EpisodeResult]]:
         """Buy and hold of each asset that can be bought; none where it is not listed at first."""
         held, listed = {}, [self.listed(record) for record in range(len(self.params))]
         for asset, name in enumerate(self.assets):
@@ -575,7 +577,7 @@ class PortfolioPasses(Passes):
         one = self.declared[record]
         return np.asarray(((one.fee + one.slippage) * price + half_spread) * one.cost_multiple)
 
-    def _weighted(self, weights: Sequence[Floats], params: tuple[Any, ...]) -> list[Track]:
+    def _weighted(self, weights: Sequence[Floats], params: tuple[Any, ...]) -> list[EpisodeResult]:
         """Replays target weights with the agent's costs, without its other rules."""
         return self.replay([w.astype(np.float32) for w in weights], params)
 

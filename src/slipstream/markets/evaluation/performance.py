@@ -20,7 +20,7 @@ from slipstream.report import inputs
 from slipstream.report import statistics as st
 from slipstream.report.inputs import Comparison, Prices, RunEvaluation
 from slipstream.report.statistics import Floats, Ints
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
 
 _HOUR = 3_600
 FLOOR = 1e-6  # of the initial equity, as in the log reward: returns need a positive base
@@ -95,13 +95,13 @@ class Account:
         return self.equity + self.total_costs
 
 
-def bars(track: Track) -> Ints:
+def bars(track: EpisodeResult) -> Ints:
     """Rows of the data that a pass stepped into, one a decision [n]."""
     return np.asarray(track.trace["bar"].astype(np.int64).ravel())
 
 
 def account(
-    tracks: Sequence[Track], market: MarketSpec, time: Ints, clock: Ints | None = None
+    tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints, clock: Ints | None = None
 ) -> Account:
     """Joins one track per symbol.
 
@@ -147,7 +147,7 @@ def _own_clock(rows: Sequence[Ints], time: Ints, bar_seconds: int) -> Ints:
     return np.concatenate([[min(start, int(grid[0]) - bar_seconds)], grid])
 
 
-def chained(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> Account:
+def chained(tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints) -> Account:
     """Joins passes that follow each other: each begins with what the one before it left.
 
     Between two of them, in a hole of the data, everything is in cash.
@@ -224,7 +224,7 @@ def performance(of: Account) -> Performance:
     )
 
 
-def total(tracks: Sequence[Track], name: str) -> float:
+def total(tracks: Sequence[EpisodeResult], name: str) -> float:
     """An episode metric of the kernel, over all passes."""
     return float(sum(track.metrics.get(name, 0.0) for track in tracks))
 
@@ -258,7 +258,7 @@ def t_value(returns: Floats) -> float | None:
     return st.sharpe(returns, float(len(returns)))
 
 
-def by_symbol(tracks: Sequence[Track], market: MarketSpec, time: Ints) -> list[Slice]:
+def by_symbol(tracks: Sequence[EpisodeResult], market: MarketSpec, time: Ints) -> list[Slice]:
     """One row per symbol, each on its own capital."""
     rows = []
     for track in tracks:
@@ -319,7 +319,7 @@ class SplitView:
         return self.run.prices
 
     @property
-    def tracks(self) -> Sequence[Track]:
+    def tracks(self) -> Sequence[EpisodeResult]:
         """The shown member's passes."""
         return self.run.tracks[self.name][self.run.member]
 
@@ -408,7 +408,7 @@ class SplitView:
         """The shown member's figures."""
         return self.every[self.run.member]
 
-    def _account(self, tracks: Sequence[Track]) -> Account:
+    def _account(self, tracks: Sequence[EpisodeResult]) -> Account:
         if self.run.is_portfolio:
             return chained(tracks, self.market, self.prices.time)
         full = self.comparison.tracks.get(inputs.FLAT) if self.comparison else None

@@ -17,8 +17,8 @@ from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.journal import Decision, Intent, Journal, Traded
 from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.policies import DeployedPolicy
-from slipstream.training.track import Track
 
 RERUN = "rerun.json"
 _CURVE, _MOVED = 1_000, 200  # points and changes that are kept for the dashboard
@@ -120,7 +120,7 @@ def compare(name: str, trust: bool = False) -> AccountComparison:
     )
 
 
-def _beside(track: Track, rows: list[Decision], opens: IntArray) -> ComparedPass:
+def _beside(track: EpisodeResult, rows: list[Decision], opens: IntArray) -> ComparedPass:
     """A pass of `evaluate` and the journal's decisions in it.
 
     Args:

@@ -36,10 +36,10 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.status import VERSIONS, lookup
 from slipstream.studies.statistics.overfitting import LEAST_DSR, MOST_PBO
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.factory import (
     DataWindow,
-    carried_settings,
+    frozen_settings,
     load_window,
 )
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -135,7 +135,7 @@ def _source(path: Path, trust: bool) -> tuple[checkpoint.Tensors, dict[str, Any]
         kept |= {"id": run.provenance.get("id"), "label": f"member {member} of {path.name}"}
     windows = environment.get("windows_utc_seconds") or {}
     # Windows would forbid to score the deployment on bars of its own folder: they are told apart.
-    kept["environment"] = {"carried": carried_settings({"environment": environment})}
+    kept["environment"] = {"carried": frozen_settings({"environment": environment})}
     kept["trained"] = windows.get("train") or windows.get("development")
     kept["trained_until"] = max((int(window[1]) for window in windows.values()), default=None)
     return tensors, kept
@@ -147,7 +147,7 @@ def _bars(
     """The bars of the source, or those of a part of them, as one window."""
     section = dict(facts["run"]["env"])
     name = str(section.pop("name"))
-    window = DataWindow(start=start, stop=stop, carried=carried_settings(facts))
+    window = DataWindow(start=start, stop=stop, carried=frozen_settings(facts))
     return load_window(name, section, window)
 
 

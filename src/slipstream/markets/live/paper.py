@@ -31,7 +31,7 @@ from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.orders import Limits, Orders
 from slipstream.markets.live.price_replay import LONGEST_GAP
 from slipstream.markets.live.store import Shape
-from slipstream.training.runs.policies import DeployedPolicy, forced_sentences
+from slipstream.training.runs.policies import DeployedPolicy, forced_gate_warnings
 
 ACCOUNT, NO_BROKER = "account.json", "none"
 GRACE = 5.0  # seconds
@@ -330,7 +330,7 @@ class _Leader:
             done=account.count,
             unit="decisions",
             scores=scores,
-            notes=forced_sentences(self.policy.facts),
+            notes=forced_gate_warnings(self.policy.facts),
         )
         self.log.show(status, at_once)
 

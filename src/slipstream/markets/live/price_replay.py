@@ -23,11 +23,11 @@ from slipstream.markets.data.market import Market
 from slipstream.markets.features.indicators import IndicatorStreams
 from slipstream.markets.live.drift import Outside, Ranges
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import Seen, decide, episode_names
+from slipstream.training.environments.evaluator import Seen, decide, episode_names
 from slipstream.training.environments.factory import (
     DataWindow,
-    carried_settings,
-    chosen_environment,
+    frozen_settings,
+    load_environment,
 )
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.runs.policies import DeployedPolicy, check_fit
@@ -132,9 +132,9 @@ class PriceReplay:
 
     def _load(self, market: Market, start: int | None) -> KernelEnvironment:
         """Load a market as one window, whose last bar is no end."""
-        config, carried = self._policy.config, carried_settings(self._policy.facts)
+        config, carried = self._policy.config, frozen_settings(self._policy.facts)
         window = DataWindow(start=start, carried=carried, market=market)
-        environment = chosen_environment(config.env_name, config.env_settings, window)
+        environment = load_environment(config.env_name, config.env_settings, window)
         found = environment.part(KernelEnvironment)
         assert found is not None
         going_on = {"sells_at_end": False, "early_end": 0}

@@ -67,7 +67,7 @@ from slipstream.report.statistics import (
     worst_drawdowns,
 )
 from slipstream.report.wording import methods
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
 
 DEEPEST = "Deepest drawdown, of daily closes"
 _MOST_PICTURES = 8  # of positions; more symbols than that are in the tables only
@@ -248,7 +248,7 @@ def _baselines(held: SplitView) -> Table:
     return Table("Same bars, same costs", columns, rows, emphasis=0, note=note)
 
 
-def _baseline(name: str, found: Performance, tracks: Sequence[Track]) -> list[str]:
+def _baseline(name: str, found: Performance, tracks: Sequence[EpisodeResult]) -> list[str]:
     return [name, *_result(found), number(total(tracks, "fills"), 0), number(found.costs, 0)]
 
 
@@ -513,7 +513,7 @@ def _thinned(time: Ints, curve: Floats) -> tuple[NDArray[np.datetime64], Floats]
     return dates(time)[rows], curve[rows]
 
 
-def positions_figure(track: Track, prices: Prices) -> Figure:
+def positions_figure(track: EpisodeResult, prices: Prices) -> Figure:
     """Price coloured by the position held: the whole pass, and its last bars."""
     rows = bars(track)
     held = track.trace["exposure"].ravel()

@@ -23,7 +23,7 @@ from slipstream.report.numbers import number, share
 from slipstream.report.page import Page, Section, Table, picture
 from slipstream.report.statistics import Floats, Ints
 from slipstream.studies.statistics.returns import LEAST_EXPOSURE, LEAST_FILLS
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
 
 _COSTS = (
     "Other costs leave other amounts to trade with, and other orders pass the band and the "
@@ -149,7 +149,7 @@ def _assets(held: SplitView) -> Section:
     return Section("By asset", (), [table], [picture("weights", words, drawn)])
 
 
-def weights(split: str, tracks: Sequence[Track], prices: Prices) -> Figure:
+def weights(split: str, tracks: Sequence[EpisodeResult], prices: Prices) -> Figure:
     """Stacked shares of equity in each asset, and cash; means over neighbouring bars."""
     rows = np.concatenate([bars(t) for t in tracks])
     value = np.concatenate([t.trace["units"] * prices.close[bars(t)] for t in tracks])
@@ -195,7 +195,7 @@ class AssetShare:
     change: float
 
 
-def by_asset(tracks: Sequence[Track], prices: Prices, initial: float) -> list[AssetShare]:
+def by_asset(tracks: Sequence[EpisodeResult], prices: Prices, initial: float) -> list[AssetShare]:
     """One row an asset."""
     count = len(prices.assets)
     profit, weight, held = np.zeros(count), np.zeros(count), np.zeros(count)

@@ -28,12 +28,12 @@ from slipstream.studies.search.plan import steps_of
 from slipstream.studies.space import AGENT, NUM_ENVS, SearchSpace
 from slipstream.studies.statistics.returns import FoldMap, backtest_paths
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
+from slipstream.training.episode_result import EpisodeResult
+from slipstream.training.population.backtests import backtest_growth, join_backtests
+from slipstream.training.population.environment_source import EnvironmentSource
 from slipstream.training.population.member import DailyReturns
-from slipstream.training.population.passes import join_passes, pass_growth
-from slipstream.training.population.source import EnvironmentSource
 from slipstream.training.settings.config import resolve
-from slipstream.training.track import Track
 
 _Passes = Mapping[tuple[int, int, int], DailyReturns]  # by trial, repeat and fold
 
@@ -380,7 +380,7 @@ def random_traders(
     return RandomTraders(passes.place_of(tracks, draws), draws), ""
 
 
-def daily_returns(passes: SplitBacktest, tracks: Sequence[Track]) -> tuple[Ints, Floats]:
+def daily_returns(passes: SplitBacktest, tracks: Sequence[EpisodeResult]) -> tuple[Ints, Floats]:
     """Days [n] and what the tracks of all passes earned on each [n], as studies count them."""
     accounts, kernel = [], passes.kernel
     assert kernel.timeline is not None
@@ -389,6 +389,6 @@ def daily_returns(passes: SplitBacktest, tracks: Sequence[Track]) -> tuple[Ints,
         assert market is not None
         equity = {"equity": track.trace["equity"].ravel()}
         time = kernel.timeline(record, passes.data)
-        accounts.append(pass_growth(time, equity, market, {}, track.length))
-    joined = join_passes(accounts, [0] * len(accounts), {})
+        accounts.append(backtest_growth(time, equity, market, {}, track.length))
+    joined = join_backtests(accounts, [0] * len(accounts), {})
     return joined.days, joined.returns

@@ -31,7 +31,7 @@ from slipstream.studies.statistics.returns import (
     side_by_side,
     worst,
 )
-from slipstream.training.population.batches import weighed
+from slipstream.training.population.batches import effective_members
 from slipstream.training.population.member import DailyReturns, Outcome
 
 Floats = NDArray[np.float64]
@@ -85,7 +85,7 @@ def confirm_best(
     configs = {trial: plan.config(search.asked()[trial].overrides) for trial in chosen}
     jobs = {slot: configs[slot.trial] for slot in confirmation_slots(plan, chosen)}
     later = (plan.study.final_seeds, plan.study.final_refit)
-    load = sum(weighed(members, session.workers) for members in later)
+    load = sum(effective_members(members, session.workers) for members in later)
     outcomes = session.train(jobs, "confirmation", load)
     for slot in jobs:
         session.pool.drop(slot.name)

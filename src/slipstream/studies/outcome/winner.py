@@ -28,9 +28,9 @@ from slipstream.studies.statistics.returns import (
     side_by_side,
 )
 from slipstream.training.environments.parts import HoldoutRegister, Opening
-from slipstream.training.population.batches import weighed
+from slipstream.training.population.batches import effective_members
 from slipstream.training.population.member import Outcome
-from slipstream.training.population.pool import Pool
+from slipstream.training.population.member_pool import Pool
 from slipstream.training.settings.config import RunConfig
 
 
@@ -189,7 +189,7 @@ def deploy(
     slots = final_slots(plan, winner)
     opening = _open(session, f"trial {winner}", register) if plan.market is not None else Opening()
     jobs = dict.fromkeys(slots, config)
-    later = weighed(plan.study.final_refit, session.workers)
+    later = effective_members(plan.study.final_refit, session.workers)
     outcomes = session.train(jobs, "final training", later)
     holdout = holdout_facts(plan, slots, outcomes, opening, forced)
     policies: dict[str, str | None] = dict.fromkeys(("policy", "refit"))

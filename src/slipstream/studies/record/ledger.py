@@ -25,7 +25,7 @@ from slipstream.core.storage import database
 from slipstream.core.storage.atomic_io import plain
 from slipstream.studies.statistics.returns import beyond, closest, worst
 from slipstream.training.population.member import DailyReturns, Outcome
-from slipstream.training.settings.trust import names_code
+from slipstream.training.settings.trust import is_code_setting
 
 FORMAT = 1
 CONSTRAINED = "constrained"  # of a fold: figure and limit of each constrained metric
@@ -447,7 +447,7 @@ class Ledger:
             for one in self._read(_ASKS, "ORDER BY trial", make=lambda row: Ask(*row))
         }
         for trial, ask in asks.items():
-            odd = next(filter(names_code, ask.overrides), None)
+            odd = next(filter(is_code_setting, ask.overrides), None)
             if odd is not None:
                 raise CheckpointError(
                     f"{self.path} is not what slipstream wrote: trial {trial} sets `{odd}`, which "

@@ -245,7 +245,7 @@ def lines(name: str | Path) -> list[str]:
 
 def _forced(deployment: Path) -> list[str]:
     """What the version in force of a deployment was deployed in spite of."""
-    from slipstream.training.runs.policies import forced_sentences  # copies and networks
+    from slipstream.training.runs.policies import forced_gate_warnings  # copies and networks
 
     number = version_in_force(deployment)
-    return forced_sentences(read_manifest(deployment / VERSIONS / str(number)))
+    return forced_gate_warnings(read_manifest(deployment / VERSIONS / str(number)))

@@ -24,10 +24,10 @@ from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
 from slipstream.studies.space import AGENT, NUM_ENVS
 from slipstream.studies.statistics.overfitting import findable, findable_sentence, tested_years
-from slipstream.training.population.batches import most_members, weighed
+from slipstream.training.population.batches import effective_members, max_members
 from slipstream.training.population.member import DailyReturns, Member, Outcome
-from slipstream.training.population.pool import Pool
-from slipstream.training.population.stretch import SPENT_ON
+from slipstream.training.population.member_pool import Pool
+from slipstream.training.population.training_segment import SPENT_ON
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import agent_terms, mended
 
@@ -127,7 +127,7 @@ def _each_terms(plan: StudyPlan, spec: EnvSpec, observed: int | None) -> list[di
     found = []
     for config in plan.draws:
         own = agent_terms(config.agent, spec, 1, config.num_envs)
-        own["replay"] = kept_bytes(config, spec, observed)
+        own["replay"] = storage_bytes(config, spec, observed)
         found.append({f"its {what}": size for what, size in own.items()})
     return found
 
@@ -145,7 +145,7 @@ def kept_sentence(draws: Sequence[RunConfig], kept: int) -> str:
     )
 
 
-def kept_bytes(
+def storage_bytes(
     config: RunConfig, spec: EnvSpec, observed: int | None, steps: int | None = None
 ) -> int:
     """What of it is a replay, which is saved with the member's state; filled by so many steps."""
@@ -315,7 +315,7 @@ def load_after(plan: StudyPlan, trials: int, workers: int, top: int | None = Non
         plan, trials, top: see `confirm_members`.
         workers: processes that train.
     """
-    return sum(weighed(each, workers) for each in confirm_members(plan, trials, top))
+    return sum(effective_members(each, workers) for each in confirm_members(plan, trials, top))
 
 
 def candidates_within(plan: StudyPlan, trials: int, workers: int, load: float) -> int:
@@ -373,7 +373,7 @@ def forecast(
                 "search's trials, which nothing reads later."
             )
         check_disk(folder, found, " ".join((*(ways or [mended(less)]), fitting)))
-    kept = max(kept_bytes(config, spec, observed, steps_of(config)) for config in draws)
+    kept = max(storage_bytes(config, spec, observed, steps_of(config)) for config in draws)
     pruning = "; pruning will shorten the search" if study.pruning.enabled else ""
     budgets = sorted({steps_of(config) for config in draws})
     steps = f"{budgets[0]:,} steps"
@@ -559,7 +559,7 @@ def needs(
     in_flight = min(study.trials_in_flight, count) * plan.folds
     alone = _member_bytes(plan, spec, observed)
     processes = min(workers or usable_cores(), in_flight)
-    together = (workers or usable_cores()) * most_members(alone)
+    together = (workers or usable_cores()) * max_members(alone)
     search = confirm = days = beside = 0.0
     stages = len(plan.stages(plan.base).milestones)
     if speed is not None:
@@ -608,7 +608,7 @@ def needs(
 
 def _state_bytes(config: RunConfig, spec: EnvSpec, observed: int | None, steps: int) -> int:
     """Bytes of a member's networks and of its replay after so many steps, as its state has them."""
-    return config.agent.state_bytes(spec) + kept_bytes(config, spec, observed, steps)
+    return config.agent.state_bytes(spec) + storage_bytes(config, spec, observed, steps)
 
 
 def _size(value: float) -> str:

@@ -21,7 +21,7 @@ from slipstream.studies.search.scheduler import ASK, Event, Scheduler
 from slipstream.studies.search.session import Session
 from slipstream.studies.statistics.bootstrap import score_interval
 from slipstream.training.population.member import DailyReturns, Outcome
-from slipstream.training.population.pool import Pool
+from slipstream.training.population.member_pool import Pool
 from slipstream.training.settings.config import RunConfig
 
 _POLL_SECONDS = 0.5

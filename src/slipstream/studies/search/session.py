@@ -25,16 +25,21 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan, iterations, steps_of
 from slipstream.training.cluster.cluster import ClusterOptions
-from slipstream.training.cluster.node import work_for
+from slipstream.training.cluster.node_service import work_for
 from slipstream.training.cluster.ray_cluster import connect
 from slipstream.training.environments.kernel_environment import KernelEnvironment
-from slipstream.training.environments.parts import HoldoutRegister, register_of
-from slipstream.training.population.batches import weighed
+from slipstream.training.environments.parts import HoldoutRegister, get_holdout_register
+from slipstream.training.population.batches import effective_members
+from slipstream.training.population.environment_source import EnvironmentSource
 from slipstream.training.population.member import Outcome
-from slipstream.training.population.pool import Pool
-from slipstream.training.population.source import EnvironmentSource
-from slipstream.training.population.state import EVERY_SECONDS, UNDER_WAY, UnderWay, read_under_way
-from slipstream.training.population.worker import SERVICE
+from slipstream.training.population.member_pool import Pool
+from slipstream.training.population.member_state import (
+    EVERY_SECONDS,
+    PROGRESS_FILE,
+    MemberProgress,
+    read_progress,
+)
+from slipstream.training.population.pool_worker import SERVICE
 from slipstream.training.settings.config import RunConfig
 from slipstream.training.settings.sizing import check_learner
 
@@ -123,13 +128,13 @@ class Watcher:
 
     def __init__(self, path: Path) -> None:
         self._path, self._looked = path, -math.inf
-        self._said: dict[str, UnderWay] = {}
+        self._said: dict[str, MemberProgress] = {}
 
     def of(self, slots: Sequence[Slot]) -> list[dict[str, Any]]:
         """Each member as `Status.running` tells it, with its numbers where it said some."""
         if time.monotonic() - self._looked >= EVERY_SECONDS:
             self._looked = time.monotonic()
-            known = {**self._said, **read_under_way(self._path, _LATELY)}
+            known = {**self._said, **read_progress(self._path, _LATELY)}
             self._said = {s.name: known[s.name] for s in slots if s.name in known}
         found = []
         for slot in slots:
@@ -171,7 +176,7 @@ class Session:
 
     def __post_init__(self, notes: Sequence[str]) -> None:
         self._machine, self._noted = MachineTable(self.folder.machine, self.say), False
-        self.watcher = Watcher(self.folder.path / "live" / UNDER_WAY)
+        self.watcher = Watcher(self.folder.path / "live" / PROGRESS_FILE)
         searched = self.ledger.fact("seconds", {}).get("search")
         before = sum(self.ledger.steps("search").values()) / searched if searched else None
         self.meter, self.found = Meter(before=before), Status("study", notes=notes)
@@ -208,7 +213,9 @@ class Session:
 
         def look(left: Sequence[Slot]) -> Status:
             steps = sum(steps_of(jobs[slot]) for slot in left) / max(1, len(left))
-            steps = steps * weighed(len(left), self.workers) + later * self.plan.mean_steps
+            steps = (
+                steps * effective_members(len(left), self.workers) + later * self.plan.mean_steps
+            )
             return replace(
                 self.found,
                 phase=phase,
@@ -373,7 +380,7 @@ class Pools:
         backend = base.training.chosen_backend
         if "compiled" in environment.kind.backends:  # others are measured
             backend = environment.kind.chosen_backend(backend)
-        register = register_of(environment)
+        register = get_holdout_register(environment)
         return Survey(environment.spec, folds, facts, environment.notes, seen, backend, register)
 
     @contextmanager

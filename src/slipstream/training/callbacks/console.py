@@ -18,8 +18,8 @@ from rich.text import Text
 from slipstream.core.storage.status_file import Status, folded, progress_parts
 from slipstream.core.text import printable_lines
 from slipstream.training.callbacks.events import Evaluated, Event, Progress, Updated
-from slipstream.training.callbacks.output import somebody_watches, steady
-from slipstream.training.callbacks.telling import Telling
+from slipstream.training.callbacks.output import is_interactive, robust_stream
+from slipstream.training.callbacks.progress_reporter import ProgressReporter
 
 _REDRAWS = 8  # of the live lines, per second
 _PLAIN_SECONDS = 10.0  # between plain lines
@@ -30,7 +30,7 @@ _COLUMNS = 100  # of the lines
 _COLOURS = {"training": "#0072b2", "validation": "#d55e00"}
 
 
-class ConsoleListener:
+class ConsoleCallback:
     """Shows progress on a terminal, folded to its width.
 
     Args:
@@ -41,10 +41,12 @@ class ConsoleListener:
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console(file=cast(TextIO, steady(sys.stdout)), highlight=False)
+        self._console = console or Console(
+            file=cast(TextIO, robust_stream(sys.stdout)), highlight=False
+        )
         self._clock = clock
         self._live: Live | None = None
-        self._telling = Telling(self, clock)
+        self._telling = ProgressReporter(self, clock)
         self._drawn = -1e9
         self._shown = ""
 
@@ -105,16 +107,16 @@ class ConsoleListener:
             self._live = None
 
 
-def listener_here() -> ConsoleListener | NotebookListener | None:
+def default_callback() -> ConsoleCallback | NotebookCallback | None:
     """Who shows progress where nobody else is named: None where nobody watches."""
     module = sys.modules.get("IPython")
     shell = None if module is None else module.get_ipython()
     if type(shell).__name__ == "ZMQInteractiveShell":
-        return NotebookListener()
-    return ConsoleListener() if somebody_watches() else None
+        return NotebookCallback()
+    return ConsoleCallback() if is_interactive() else None
 
 
-class NotebookListener:
+class NotebookCallback:
     """Shows progress and the curves of the score in the cell that trains.
 
     Args:
@@ -126,7 +128,7 @@ class NotebookListener:
         self._html, self._display = module.HTML, module.display
         self._clock, self._drawn = clock, -1e9
         self._handle: Any = None  # of the place that is drawn again; IPython's own
-        self._telling = Telling(self, clock)
+        self._telling = ProgressReporter(self, clock)
         self._curves: dict[str, list[tuple[int, float]]] = {name: [] for name in _COLOURS}
 
     def __call__(self, event: Event) -> None:

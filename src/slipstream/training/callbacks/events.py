@@ -185,4 +185,4 @@ class Finished:
 
 
 Event: TypeAlias = Started | Entered | Updated | Evaluated | Checkpointed | Failed | Finished
-Listener: TypeAlias = Callable[[Event], None]
+Callback: TypeAlias = Callable[[Event], None]

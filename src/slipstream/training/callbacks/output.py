@@ -88,11 +88,11 @@ class Output(io.TextIOBase):
             self.on_loss(error)
 
 
-def somebody_watches() -> bool:
+def is_interactive() -> bool:
     """Whether a person sees what is written while it is written: a notebook, prompt or terminal."""
     return hasattr(sys, "ps1") or bool(sys.stdout and sys.stdout.isatty())
 
 
-def steady(stream: TextIO | None) -> Output:
+def robust_stream(stream: TextIO | None) -> Output:
     """The stream as `Output`; as it is where it is one already."""
     return stream if isinstance(stream, Output) else Output(stream)

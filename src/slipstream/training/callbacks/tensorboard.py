@@ -1,4 +1,4 @@
-"""A listener that writes curves for TensorBoard, under the names that Stable-Baselines3 uses."""
+"""A callback that writes curves for TensorBoard, under the names that Stable-Baselines3 uses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TAGS = {
 _REWARD, _EVALUATED = "rollout/ep_rew_mean", "eval/mean_reward"
 
 
-def hyper_parameters(config: RunConfig) -> list[dict[str, float | str | bool]]:
+def get_hyperparams(config: RunConfig) -> list[dict[str, float | str | bool]]:
     """What each member was trained with, by name: the agent's settings and the copies, its seed."""
     training, members = config.training, range(config.training.members)
     shared = {
@@ -79,7 +79,7 @@ class TensorBoardWriter:
 
     Args:
         folder: where.
-        parameters: of each member, as `hyper_parameters` gives them.
+        parameters: of each member, as `get_hyperparams` gives them.
     """
 
     def __init__(

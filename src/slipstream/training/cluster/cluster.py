@@ -53,7 +53,7 @@ class ClusterOptions:
             raise ConfigError(f"--gpu-share {self.gpu_share:g}: give a share from 0 to 1.")
 
 
-def cluster_of(given: str | ClusterOptions | None) -> ClusterOptions | None:
+def resolve_cluster(given: str | ClusterOptions | None) -> ClusterOptions | None:
     """The options of an address."""
     return ClusterOptions(given) if isinstance(given, str) else given
 
@@ -63,7 +63,7 @@ class Shared:
     """Arrays that lie on every node where they are needed, once.
 
     Attributes:
-        digest: see `digest_of`.
+        digest: see `arrays_digest`.
         writable: of each array, whether it was; on a node those are copies.
     """
 
@@ -73,7 +73,7 @@ class Shared:
     @classmethod
     def of(cls, arrays: Sequence[NDArray[Any]]) -> Shared:
         """What is handed over."""
-        return cls(digest_of(arrays), tuple(one.flags.writeable for one in arrays))
+        return cls(arrays_digest(arrays), tuple(one.flags.writeable for one in arrays))
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class ClusterWork:
     gpu: bool = False
 
 
-def unreachable(address: str, error: BaseException) -> ResourceError:
+def connection_error(address: str, error: BaseException) -> ResourceError:
     """What to say where Ray does not connect."""
     text = first_line(error)
     causes = [error]
@@ -145,7 +145,7 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0][:300] if text else type(error).__name__
 
 
-def full_store(arrays: Sequence[NDArray[Any]], why: str) -> str:
+def store_full_error(arrays: Sequence[NDArray[Any]], why: str) -> str:
     """What to say where a cluster cannot take arrays over."""
     size = sum(array.nbytes for array in arrays)
     return (
@@ -154,7 +154,7 @@ def full_store(arrays: Sequence[NDArray[Any]], why: str) -> str:
     )
 
 
-def digest_of(arrays: Sequence[NDArray[Any]]) -> str:
+def arrays_digest(arrays: Sequence[NDArray[Any]]) -> str:
     """sha256 of arrays: their types, shapes and bytes."""
     found = hashlib.sha256()
     for array in arrays:

@@ -22,13 +22,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from slipstream.core.errors import ResourceError, SlipstreamError
 from slipstream.core.storage.checkpoint import HandedChunks
 from slipstream.core.storage.signals import Interrupted, StoppedError
-from slipstream.training.child import torch_threads
+from slipstream.training.child_process import set_torch_threads
 from slipstream.training.cluster.cluster import (
     HAND_OVER_SECONDS,
     ClusterOptions,
     Lost,
 )
-from slipstream.training.cluster.node import Arrays, NodeService, sent_as, work_for
+from slipstream.training.cluster.node_service import (
+    Arrays,
+    NodeService,
+    environment_payload,
+    work_for,
+)
 from slipstream.training.cluster.ray_cluster import RayActor, connect
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -115,7 +120,7 @@ class ClusterWorkers(Workers):
             own = self._shared if environment.part(KernelEnvironment) is not None else None
             self._begin = {
                 "config": config,
-                "environment": sent_as(environment, own),
+                "environment": environment_payload(environment, own),
                 "curriculum": curriculum_of(config, environment),
             }
             self._parts = [_Part(one) for one in cut(config.training.members, self._gather())]
@@ -126,7 +131,7 @@ class ClusterWorkers(Workers):
     def nodes(self) -> Sequence[Mapping[str, Any]]:
         return self._cluster.standing()
 
-    def call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def call_each_shard(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         if method == "get_state":  # for a checkpoint, whose files stay
             return [one.state for one in self._hand_over()]
         if method == "save_bulk":  # of the state that was just asked for
@@ -205,7 +210,7 @@ class ClusterWorkers(Workers):
             self._check_stop()
         except StoppedError:
             for actor in self._at_work:
-                actor.ask_to_leave()
+                actor.request_stop()
 
     def _send(self, parts: Sequence[_Part]) -> None:
         """Hands out the next call of every part whose actor is not at work."""
@@ -313,7 +318,7 @@ class ShardService(NodeService):
         return [str(fault) for fault in value] if method == "faults" else value
 
     def _begin(self, asked: Any, arrays: Sequence[Arrays]) -> None:
-        torch_threads(1)
+        set_torch_threads(1)
         config, members = asked["config"], asked["members"]
         environment = self.restored(asked["environment"], arrays).prepared(config.training.stepping)
         self._shards[members] = make_shard(

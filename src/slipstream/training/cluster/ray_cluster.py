@@ -98,7 +98,7 @@ class RayActor:
         self.pipe.recv_bytes()
         return self._inbox.get()
 
-    def ask_to_leave(self) -> None:
+    def request_stop(self) -> None:
         """Asks its service to answer soon."""
         if self.busy and not self.over:
             self._tell("leave")
@@ -229,11 +229,13 @@ class RayCluster:
                 mine.send((self._options, self._work))
                 if not mine.poll(_JOIN_SECONDS):
                     silent = TimeoutError(f"it said nothing for {_JOIN_SECONDS:.0f} s")
-                    raise cluster.unreachable(self._options.address, silent)
+                    raise cluster.connection_error(self._options.address, silent)
                 answer = mine.recv()
             if not answer:
                 how = ending(process.wait(PATIENCE_SECONDS))
-                raise cluster.unreachable(self._options.address, OSError(f"Ray's process {how}"))
+                raise cluster.connection_error(
+                    self._options.address, OSError(f"Ray's process {how}")
+                )
             if answer[0] == "refused":
                 raise getattr(errors, answer[1])(answer[2])
         except BaseException:
@@ -390,7 +392,7 @@ def _look(address: str) -> None:
         try:
             socket.create_connection((host, int(port)), _LOOK_SECONDS).close()
         except (OSError, OverflowError) as error:  # the latter: no such port
-            raise cluster.unreachable(address, error) from error
+            raise cluster.connection_error(address, error) from error
 
 
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:

@@ -35,9 +35,9 @@ from slipstream.training.cluster.cluster import (
     SILENT_SECONDS,
     ClusterOptions,
     ClusterWork,
+    connection_error,
     first_line,
-    full_store,
-    unreachable,
+    store_full_error,
 )
 
 _VERSIONS = ((2, 52), (2, 61))  # before the first there are no tokens; below the second: tested
@@ -197,7 +197,7 @@ class _Driver:
         try:
             self._first = ray.put(list(work.arrays))
         except RayError as error:
-            raise ResourceError(full_store(work.arrays, first_line(error))) from error
+            raise ResourceError(store_full_error(work.arrays, first_line(error))) from error
 
     def serve(self) -> None:
         """Does what the owner says, and keeps actors wherever there is room, until it is gone."""
@@ -228,7 +228,7 @@ class _Driver:
         try:
             self._shared[digest] = ray.put(list(arrays))
         except RayError as error:
-            why = full_store(arrays, first_line(error))
+            why = store_full_error(arrays, first_line(error))
         self.tell("shared", why)
 
     def work(self, number: int, request: bytes, digests: Sequence[str]) -> None:
@@ -305,7 +305,7 @@ def _join(options: ClusterOptions, work: ClusterWork) -> None:
             **more,
         )
     except (RayError, RuntimeError, ConnectionError, ValueError, OSError) as error:
-        raise unreachable(options.address, error) from error
+        raise connection_error(options.address, error) from error
 
 
 def _own(name: str) -> Any:

@@ -41,7 +41,7 @@ _REASONS = {
 }
 
 
-class Stepping(NamedTuple):
+class SteppingConfig(NamedTuple):
     """What a run says about how copies of somebody else's rules are stepped.
 
     Attributes:
@@ -169,7 +169,7 @@ class EnvironmentKind(ABC):
         return None
 
     @abstractmethod
-    def most_copies(self, spec: EnvSpec) -> tuple[int, str]:
+    def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
         """The most copies of a member if `num_envs` is left open, and of what, such as "a game"."""
 
     def chosen_backend(self, backend: str) -> str:
@@ -228,7 +228,7 @@ class Environment(ABC):
         """What a policy that is trained here takes along, plain values; see `TrainingContext`."""
         return {"environment": self.kind.short_name}
 
-    def prepared(self, stepping: Stepping) -> Environment:
+    def prepared(self, stepping: SteppingConfig) -> Environment:
         """A copy that is stepped as a run's config says."""
         return self
 

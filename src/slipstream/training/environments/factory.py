@@ -25,7 +25,7 @@ class DataWindow(NamedTuple):
         symbols: which of them; those of the section `env` unless given.
         start, stop: half-open range of bars, UTC seconds.
         carried: settings measured on the training window, which belong to the policy and not to
-            the chosen bars; see `carried_settings`.
+            the chosen bars; see `frozen_settings`.
         market: data that are in memory, in place of those of any folder.
     """
 
@@ -56,7 +56,7 @@ def kind_of(name: str) -> EnvironmentKind:
     return found
 
 
-def players_of(name: str) -> type[Players] | None:
+def get_game_class(name: str) -> type[Players] | None:
     """Load a kernel for the class of its environments as players; None if it is no game."""
     kind = kind_of(name)
     kernel = kind.kernel if kind.known else None
@@ -77,10 +77,10 @@ def make_environment(name: str, settings: Mapping[str, Any]) -> Environment:
 
 def resolve_environment(name: str, settings: Mapping[str, Any]) -> Environment:
     """The same, to be trained on; see `trainable`."""
-    return trainable(make_environment(name, settings))
+    return training_environment(make_environment(name, settings))
 
 
-def trainable(environment: Environment) -> Environment:
+def training_environment(environment: Environment) -> Environment:
     """The same environment, if agents can be trained on it.
 
     Raises:
@@ -97,7 +97,7 @@ def trainable(environment: Environment) -> Environment:
     return environment
 
 
-def chosen_environment(name: str, settings: Mapping[str, Any], window: DataWindow) -> Environment:
+def load_environment(name: str, settings: Mapping[str, Any], window: DataWindow) -> Environment:
     """A run's environment; with one window of (other) data if that names any.
 
     Raises:
@@ -130,6 +130,6 @@ def load_window(name: str, settings: Mapping[str, Any], window: DataWindow) -> K
     return KernelEnvironment.from_loaded(kind, kind.kernel, load(config, **window.asked))
 
 
-def carried_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
+def frozen_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """What a run's training window decided for its policies, from the run's provenance."""
     return dict((provenance.get("environment") or {}).get("carried") or {})

@@ -28,7 +28,8 @@ from slipstream.kernels.loop import HOLD
 from slipstream.kernels.source_files import source_hashes
 from slipstream.kernels.spec import EnvSpec, check_account
 from slipstream.kernels.vector_env import VectorEnv
-from slipstream.rl.experience.replay.state_storage import kept_bytes
+from slipstream.rl.experience.replay.state_storage import storage_bytes
+from slipstream.training.environments.autotune_cache import Identity, Tunable
 from slipstream.training.environments.environment import (
     LONGEST,
     Environment,
@@ -37,13 +38,12 @@ from slipstream.training.environments.environment import (
     Sections,
     for_gymnasium,
 )
-from slipstream.training.environments.machine_file import Identity, Tunable
 
 # Of a member at most. In 100,000 steps 12 copies reach 95 % of a market's optimum, 256 86 %.
 MARKET_COPIES, KERNEL_COPIES = 64, 256
 
 
-class Shares(NamedTuple):
+class RecordShares(NamedTuple):
     """What each of M members has of the records, and how long its episodes are.
 
     Attributes:
@@ -55,7 +55,7 @@ class Shares(NamedTuple):
     limits: NDArray[np.int64]
 
     @classmethod
-    def of(cls, counts: Sequence[int], limits: Sequence[int]) -> Shares:
+    def of(cls, counts: Sequence[int], limits: Sequence[int]) -> RecordShares:
         """Records that lie member after member: how many each has, and its time limit."""
         each = np.array(counts, np.int64)
         ranges = np.stack([np.cumsum(each) - each, each], axis=1)
@@ -84,7 +84,7 @@ class KernelEnvironment(Tunable):
     kind: KernelKind
     kernel: Kernel
     loaded: KernelData
-    shares: Shares | None = None
+    shares: RecordShares | None = None
 
     @classmethod
     def from_loaded(
@@ -148,7 +148,7 @@ class KernelEnvironment(Tunable):
     @property
     def observed_bytes(self) -> int | None:
         """Bytes of what a replay may keep in place of an observation; None if it keeps that."""
-        return kept_bytes(self.kernel, self.loaded, self.spec)
+        return storage_bytes(self.kernel, self.loaded, self.spec)
 
     @property
     def data(self) -> tuple[Any, ...]:
@@ -258,7 +258,10 @@ class KernelEnvironment(Tunable):
         counts = [len(own) for own in records]
         limits = [self.spec_of(own).max_episode_steps or 0 for own in records]
         every = tuple(record for own in records for record in own)
-        loaded, shares = replace(self.loaded, params={"train": every}), Shares.of(counts, limits)
+        loaded, shares = (
+            replace(self.loaded, params={"train": every}),
+            RecordShares.of(counts, limits),
+        )
         spec = self.spec_of(records[0])
         return replace(self, spec=spec, loaded=loaded, shares=shares, measured=None)
 
@@ -378,7 +381,7 @@ class KernelKind(EnvironmentKind):
         market = replace(market, benchmark="benchmark" in found.spec.trace)
         return replace(found, spec=replace(found.spec, market=market))
 
-    def most_copies(self, spec: EnvSpec) -> tuple[int, str]:
+    def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
         if spec.market is None:
             return KERNEL_COPIES, "a kernel"
         return MARKET_COPIES, "a market"

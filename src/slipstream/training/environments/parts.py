@@ -20,7 +20,7 @@ from slipstream.kernels.vector_env import Episodes
 from slipstream.rl.best_policies import BEST
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import Environment, Part
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
 
 SNAPSHOTS = "snapshots"  # the opponent that is the learner's own past
 RANDOM = "random"  # the opponent that takes any allowed action
@@ -40,10 +40,10 @@ class MemberOpponents(Protocol):
     def metrics(self) -> dict[str, NDArray[Any]]:
         """Return columns of training metrics, [M] by name."""
 
-    def rehearsal(self) -> Environment | None:
+    def rating_environment(self) -> Environment | None:
         """Return the environment of games that rate the members; None without ratings."""
 
-    def rate(self, games: Sequence[Sequence[Track]]) -> dict[str, NDArray[Any]]:
+    def rate(self, games: Sequence[Sequence[EpisodeResult]]) -> dict[str, NDArray[Any]]:
         """Rate the members by such games [M][J]; columns of the validation, [M] by name."""
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
@@ -152,14 +152,16 @@ def short_name(text: str) -> str:
     return f"{path.parents[1].name}/{path.name}" if own else path.name.removesuffix(".onnx")
 
 
-def by_opponent(tracks: Sequence[Track], names: Mapping[int, str]) -> dict[str, list[Track]]:
+def group_by_opponent(
+    tracks: Sequence[EpisodeResult], names: Mapping[int, str]
+) -> dict[str, list[EpisodeResult]]:
     """Games of two by the opponent's name, those that were met; empty for other environments.
 
     Args:
         tracks: of one member.
         names: of the numbers in the metric `opponent`; none where it is no game.
     """
-    found: dict[str, list[Track]] = {}
+    found: dict[str, list[EpisodeResult]] = {}
     # Anybody's environment may call its metrics so; only games have names for the numbers.
     if not names or not {"won", "lost", "opponent"} <= set(tracks[0].metrics):
         return found
@@ -170,7 +172,7 @@ def by_opponent(tracks: Sequence[Track], names: Mapping[int, str]) -> dict[str, 
 
 
 def outcome_shares(
-    rows: Sequence[Sequence[Track]], names: Mapping[int, str]
+    rows: Sequence[Sequence[EpisodeResult]], names: Mapping[int, str]
 ) -> dict[str, NDArray[np.float64]]:
     """Shares [M] of games won and lost against each opponent: `won_NAME`, `lost_NAME`.
 
@@ -179,7 +181,7 @@ def outcome_shares(
     Args:
         rows: [M][J], of the same episodes for each member.
     """
-    games = [by_opponent(tracks, names) for tracks in rows]
+    games = [group_by_opponent(tracks, names) for tracks in rows]
     met = sorted({name for own in games for name in own})
     if len(met) < 2:
         return {}
@@ -190,7 +192,7 @@ def outcome_shares(
     }
 
 
-def _share(tracks: Sequence[Track], what: str) -> float:
+def _share(tracks: Sequence[EpisodeResult], what: str) -> float:
     return float(np.mean([track.metrics[what] for track in tracks])) if tracks else float("nan")
 
 
@@ -275,6 +277,6 @@ class HoldoutRegister(Part):
         return Opening(own)
 
 
-def register_of(environment: Environment) -> HoldoutRegister:
+def get_holdout_register(environment: Environment) -> HoldoutRegister:
     """Return an application's register of the data, or one that registers nothing."""
     return environment.part(HoldoutRegister) or HoldoutRegister()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slipstream.training.population.member import Member
-from slipstream.training.population.stretch import Task
+from slipstream.training.population.training_segment import Task
 
 SIZES = (64, 32, 16)  # members at most, the largest first: more than 64 were nowhere faster
 _TRIES = 3  # batches of a size before the next smaller one is tried
@@ -24,7 +24,7 @@ _LEAST = 6  # fewer are slower per step, so that it does not pay to leave some t
 _BYTES = 512 * 2**20  # of a worker's batch
 
 
-class Pace:
+class SpeedModel:
     """Remembers speeds by machine, shape and size."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Pace:
         return next(size for size in SIZES if best[size] >= _NEAR * fastest)
 
 
-class Speeds:
+class WorkerSpeeds:
     """Steps per second of a worker, by machine."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ def next_batch(
         by_shape.setdefault(job.shape, []).append(job)
     jobs = max(by_shape.values(), key=_load)
     fair = (_load(waiting) + sum(others)) / workers
-    room = most_members(max(job.memory for job in jobs))
+    room = max_members(max(job.memory for job in jobs))
     most = group_size or min(pace(jobs[0].shape), room)
     taken: list[Job] = []
     for job in jobs[:most]:
@@ -189,12 +189,12 @@ def next_batch(
     return MemberBatch(taken)
 
 
-def most_members(size: int) -> int:
+def max_members(size: int) -> int:
     """Members of a batch at most, each of which takes so many bytes while it is trained."""
     return max(1, min(SIZES[0], _BYTES // max(1, size)))
 
 
-def weighed(members: int, workers: int) -> float:
+def effective_members(members: int, workers: int) -> float:
     """Return a number of members, more if they are too few to give each worker a batch."""
     return members * workers / min(workers, max(1, members // _LEAST))
 

@@ -30,7 +30,7 @@ from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.evaluation import (
+from slipstream.training.environments.evaluator import (
     Seen,
     count_episodes,
     decide,
@@ -39,17 +39,17 @@ from slipstream.training.environments.evaluation import (
 )
 from slipstream.training.environments.factory import (
     DataWindow,
-    carried_settings,
-    chosen_environment,
+    frozen_settings,
+    load_environment,
 )
-from slipstream.training.environments.parts import register_of
+from slipstream.training.environments.parts import get_holdout_register
+from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.run import CONFIG, PROVENANCE, Run
 from slipstream.training.settings.config import RunConfig, read_config
 from slipstream.training.settings.sizing import final_evaluator
 from slipstream.training.settings.trust import check_trust
-from slipstream.training.track import Track
 
-Tracks: TypeAlias = Mapping[str, list[list[Track]]]
+Tracks: TypeAlias = Mapping[str, list[list[EpisodeResult]]]
 """Evaluation episodes by split, then by member that has a policy, then by episode."""
 
 _ORDER = ("train_window", "train", "validation", "test", "window")
@@ -70,7 +70,7 @@ def evaluate_best(run: Run, environment: Environment, *, record: bool = True) ->
         record: keep actions and traces.
     """
     policies = [run.best_policy(member) for member in run.best.present]
-    register_of(environment).record_access(f"run {run.path}")
+    get_holdout_register(environment).record_access(f"run {run.path}")
     return evaluate_policies(policies, run.config, environment, record=record)
 
 
@@ -95,7 +95,7 @@ def evaluate_policies(
     splits = [split for split in _ORDER if split in known]
     if {"train_window", "window"} & set(splits):
         splits.remove("train")  # random starts: the whole window says more
-    tracks: dict[str, list[list[Track]]] = {}
+    tracks: dict[str, list[list[EpisodeResult]]] = {}
     for policy in policies:
         check_fit(policy, environment)
     for split in splits:
@@ -125,7 +125,7 @@ def check_fit(policy: Policy, environment: Environment) -> None:
         )
 
 
-def seen_rows(
+def sample_observations(
     policy: Policy, environment: Environment, most: int = 1_000
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """Rows that a policy meets as it acts in the first split, [n, *shape], and their masks.
@@ -152,7 +152,7 @@ def seen_rows(
     return np.concatenate([one.obs for one in seen]), np.concatenate(masks) if masks else None
 
 
-def other_data(run: Run, environment: Environment) -> list[str]:
+def data_mismatch(run: Run, environment: Environment) -> list[str]:
     """Sentences about data that the best policies were not trained on, and yet act on here."""
     trained = run.best_policy(run.best.present[0]).training_context
     same = "window" not in environment.splits()
@@ -218,10 +218,10 @@ class DeployedPolicy:
         known = self.policy.training_context
         if known.get("symbols") and (data is None or self._is_own(Path(data))):
             self._check_new(start)
-        found = chosen_environment(
+        found = load_environment(
             self.config.env_name,
             self.config.env_settings,
-            DataWindow(data, symbols, start, stop, carried_settings(self.facts)),
+            DataWindow(data, symbols, start, stop, frozen_settings(self.facts)),
         )
         digest = known.get("data_sha256")
         if digest is not None and found.training_context.get("data_sha256") == digest:
@@ -251,7 +251,7 @@ class DeployedPolicy:
 
     def evaluate(self, environment: Environment, *, record: bool = True) -> Tracks:
         """Its tracks by split, as `evaluate_policies` returns them."""
-        register_of(environment).record_access(f"policy {self.path.absolute()}")
+        get_holdout_register(environment).record_access(f"policy {self.path.absolute()}")
         return evaluate_policies([self.policy], self.config, environment, record=record)
 
     def remarks(self, environment: Environment) -> list[str]:
@@ -259,7 +259,7 @@ class DeployedPolicy:
         return differences(self.policy.training_context, environment.training_context)
 
 
-def forced_sentences(facts: Mapping[str, Any]) -> list[str]:
+def forced_gate_warnings(facts: Mapping[str, Any]) -> list[str]:
     """What a policy was deployed in spite of, from its manifest; every page of it says so."""
     found = ["The study recommended nothing; deployed by --force-deploy."]
     found *= bool(facts.get("forced"))
@@ -310,7 +310,7 @@ def deployed_folder(path: Path) -> Path | None:
     return None
 
 
-def policy_facts(path: Path, member: int | None = None) -> dict[str, str]:
+def policy_metadata(path: Path, member: int | None = None) -> dict[str, str]:
     """Facts by their name, in the order in which they are shown.
 
     Args:

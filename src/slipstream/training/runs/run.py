@@ -34,9 +34,9 @@ from slipstream.training.callbacks.metrics import (
     PeriodicPolicies,
     TableWriter,
 )
-from slipstream.training.callbacks.telling import Telling
-from slipstream.training.callbacks.tensorboard import TensorBoardWriter, hyper_parameters
-from slipstream.training.environments.evaluation import lost_sentence
+from slipstream.training.callbacks.progress_reporter import ProgressReporter
+from slipstream.training.callbacks.tensorboard import TensorBoardWriter, get_hyperparams
+from slipstream.training.environments.evaluator import lost_sentence
 from slipstream.training.settings.config import RunConfig, read_config
 from slipstream.training.settings.trust import check_trust, enter
 
@@ -94,7 +94,7 @@ class Run(Summarised):
 
     Attributes:
         path: the directory, absolute.
-        listener: writes tables, curves and the logbook; the trainer's first listener.
+        callback: writes tables, curves and the logbook; the trainer's first callback.
         logbook: what other processes are told; a trainer keeps it.
         best: the policies that validation chose, by member.
     """
@@ -111,7 +111,7 @@ class Run(Summarised):
         self.logbook = Logbook(path, "run", say)
         self._writers: tuple[TableWriter | TensorBoardWriter, ...] = ()
         self._policies: PeriodicPolicies | None = None
-        self._log = Telling(self.logbook)
+        self._log = ProgressReporter(self.logbook)
         self._lock: TextIO | None = None
         self.chunks: dict[str, str] = {}  # files in `bulk` of the checkpoint in use, and sha256
         self.best = BestPolicies(path, self.say)
@@ -184,7 +184,7 @@ class Run(Summarised):
             folder = folder_registry.place_of(path, RUN) or folder
         if not is_there(folder / CONFIG):
             name = shlex.quote(str(path))
-            if is_there(folder / CHECKPOINTS) and holds_no_run(folder):
+            if is_there(folder / CHECKPOINTS) and is_not_a_run(folder):
                 raise CheckpointError(
                     f"{folder} has no {CONFIG}: its training was ended before it began. Give the "
                     f"same `slipstream train` command again, with --out {name}."
@@ -250,13 +250,13 @@ class Run(Summarised):
         tensors, manifest = self.best.load(self.best.highest if member is None else member)
         return unpack(tensors, manifest.get("policy"))
 
-    def listener(self, event: Event) -> None:
+    def callback(self, event: Event) -> None:
         """Writes the event down."""
         if not self._writers:
             self.lock()
             self._writers = (
                 TableWriter(self.path, self.say),
-                TensorBoardWriter(self.path / TENSORBOARD, hyper_parameters(self.config)),
+                TensorBoardWriter(self.path / TENSORBOARD, get_hyperparams(self.config)),
             )
             every = self.config.training.policy_every_episodes
             if every is not None:
@@ -435,7 +435,7 @@ class Run(Summarised):
         device = device or self.device
         moved = device == "cpu" != self.config.training.device
         changes = {"device": device, **({"precision": "float32"} if moved else {})}
-        return self.config.with_copies(copies).with_training(**changes)
+        return self.config.with_num_envs(copies).with_training(**changes)
 
     def note(self, sentence: str, **facts: Any) -> None:
         """Say a sentence about the run's results, and record it with facts."""
@@ -526,7 +526,7 @@ def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool 
         )
     if overwrite and is_there(path / CONFIG) and is_there(path / PROVENANCE):
         return path
-    if is_there(path) and not holds_no_run(path):
+    if is_there(path) and not is_not_a_run(path):
         held = "holds a run" if is_there(path / CONFIG) else "is not empty"
         raise ConfigError(
             f"{path} {held} already and is not overwritten. Go on with it by `slipstream resume "
@@ -535,7 +535,7 @@ def free_path(config: RunConfig, out: str | Path | None = None, overwrite: bool 
     return path
 
 
-def holds_no_run(path: Path) -> bool:
+def is_not_a_run(path: Path) -> bool:
     """Whether a directory is empty, or holds no more than a run that was killed as it began."""
     with atomic_io.disk_errors(path):
         names = {one.name for one in path.iterdir() if not atomic_io.is_partial(one)}

@@ -15,8 +15,8 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.extras import require
 from slipstream.core.safe_io import is_there, read_json
 from slipstream.core.storage.atomic_io import write_json
-from slipstream.training.callbacks.events import Event, Listener, Started
-from slipstream.training.callbacks.tensorboard import TensorBoardWriter, hyper_parameters
+from slipstream.training.callbacks.events import Callback, Event, Started
+from slipstream.training.callbacks.tensorboard import TensorBoardWriter, get_hyperparams
 from slipstream.training.runs.run import EPISODES, REPORT, Run
 
 WANDB, TRACKED = "wandb", "wandb.json"  # what tracks, and what a run keeps of it
@@ -31,14 +31,14 @@ def check_tracker(name: str | None) -> None:
     """
     if name is not None and name != WANDB:
         raise ConfigError(
-            f"--track {name!r}: `{WANDB}` is known; others are listeners of your own."
+            f"--track {name!r}: `{WANDB}` is known; others are callbacks of your own."
         )
     if name is not None:
         require(WANDB, "Tracking by Weights & Biases", WANDB)
 
 
 @contextmanager
-def tracked(run: Run, name: str | None) -> Iterator[Sequence[Listener]]:
+def start_tracking(run: Run, name: str | None) -> Iterator[Sequence[Callback]]:
     """The listener that tracks a run, where one is named or tracked it before.
 
     What the run has at the end, a report with its episodes, and policies, goes along; also after
@@ -66,7 +66,7 @@ class WandbTracker(TensorBoardWriter):
     """
 
     def __init__(self, run: Run) -> None:
-        super().__init__(run.path, hyper_parameters(run.config))
+        super().__init__(run.path, get_hyperparams(run.config))
         self._run, self._failed = run, False
         self._there: Any = None  # wandb's run: its own types are no part of this package
 

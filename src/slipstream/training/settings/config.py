@@ -29,8 +29,8 @@ from slipstream.kernels.kernel_registry import list_kernels, load_kernel
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.discover import load_config
 from slipstream.training.environments.curriculum import CurriculumConfig
-from slipstream.training.environments.environment import Stepping
-from slipstream.training.environments.factory import kind_of, players_of
+from slipstream.training.environments.environment import SteppingConfig
+from slipstream.training.environments.factory import get_game_class, kind_of
 
 Backend = Literal["auto", "serial", "compiled", "process"]
 
@@ -101,9 +101,9 @@ class TrainingConfig(Config):
     out: str | None = Field(None, description="run directory; null: runs/<env>-<date>-<time>")
 
     @property
-    def stepping(self) -> Stepping:
+    def stepping(self) -> SteppingConfig:
         """How copies of somebody else's rules are stepped."""
-        return Stepping(
+        return SteppingConfig(
             workers=None if self.workers == "auto" else self.workers,
             policy=FaultPolicy(self.on_fault, self.hang_seconds, self.faults_per_minute),
             here=self.backend == "serial",
@@ -160,7 +160,7 @@ class EvaluationConfig(Config):
         return self
 
     @property
-    def most_episodes(self) -> int:
+    def max_episodes(self) -> int:
         """That a score is the mean of, however short they are."""
         return 100 if self.episodes == "auto" else self.episodes
 
@@ -226,7 +226,7 @@ def parsed(path: Path) -> dict[str, Any]:
     return values
 
 
-def passed_over(target: object) -> str | None:
+def ignored_keys(target: object) -> str | None:
     """A sentence for whoever trains a file that also describes a study, or that asks for what is
     done otherwise; None for others."""
     if isinstance(target, (str, Path)) and str(target).endswith(CONFIGS):
@@ -380,7 +380,7 @@ class RunConfig:
         config.check_sizes()
         return config
 
-    def with_copies(self, num_envs: int) -> RunConfig:
+    def with_num_envs(self, num_envs: int) -> RunConfig:
         """The same with N copies per member; a minibatch that then does not fit gives way.
 
         Raises:
@@ -395,7 +395,7 @@ class RunConfig:
         Returns:
             The config, and a sentence that says who it is; None where nothing was open.
         """
-        players = players_of(self.env_name)
+        players = get_game_class(self.env_name)
         if players is None:
             return self, None
         env, sentence = players.seated(self.env_name, self.env_settings)

@@ -20,7 +20,7 @@ from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.agents.off_policy.config import VECTOR_STEP
 from slipstream.rl.experience.replay.plan import replay_bytes
 from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.environments.parts import Players, opponent_names
 from slipstream.training.settings.config import RunConfig, TrainingConfig
@@ -43,7 +43,7 @@ Learner = Literal["compiled", "torch"]
 
 
 @dataclass(frozen=True)
-class ChosenCopies:
+class NumEnvsChoice:
     """What was chosen and why.
 
     Attributes:
@@ -55,7 +55,7 @@ class ChosenCopies:
     reason: str
 
 
-def choose_num_envs(config: RunConfig, environment: Environment) -> ChosenCopies:
+def choose_num_envs(config: RunConfig, environment: Environment) -> NumEnvsChoice:
     """The most copies, a power of two, that leave learning enough rollouts and episodes.
 
     The answer follows from the config and the environment's spec: neither the machine, nor how busy
@@ -65,10 +65,10 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> ChosenCopies
         ConfigError: no number of copies fits the agent's other sizes.
     """
     agent, spec, steps = config.agent, environment.spec, config.training.total_steps
-    most, what = environment.kind.most_copies(spec)
+    most, what = environment.kind.max_envs(spec)
     possible = [n for n in range(1, most + 1) if fits(agent, n)]
     if not possible:
-        raise no_copies_fit(config, most, f"No number of copies up to {most} fits")
+        raise no_num_envs_fits(config, most, f"No number of copies up to {most} fits")
     length = agent.iteration_steps(most)
     bounds = {
         f"the most for {what}": most,
@@ -90,7 +90,7 @@ def choose_num_envs(config: RunConfig, environment: Environment) -> ChosenCopies
     powers = [n for n in possible if n & (n - 1) == 0] or possible
     chosen = max((n for n in powers if n <= bound), default=min(powers))
     copies = "copy" if chosen == 1 else "copies"
-    return ChosenCopies(chosen, f"{chosen} {copies} per member ({reason})")
+    return NumEnvsChoice(chosen, f"{chosen} {copies} per member ({reason})")
 
 
 def fits(agent: AgentConfig, num_envs: int) -> bool:
@@ -102,7 +102,7 @@ def fits(agent: AgentConfig, num_envs: int) -> bool:
     return True
 
 
-def no_copies_fit(config: RunConfig, copies: int, lead: str) -> ConfigError:
+def no_num_envs_fits(config: RunConfig, copies: int, lead: str) -> ConfigError:
     """What to say where no number of copies fits the agent's other sizes; `copies` is one."""
     try:
         config.agent.check(copies)
@@ -169,7 +169,7 @@ class EvaluationPlan:
         longest = min(LONGEST, max(_SHORTEST, budget // 500))
         if settings.max_steps != "auto":
             longest = settings.max_steps
-        most = settings.most_episodes
+        most = settings.max_episodes
         if spec.market is not None or settings.episodes != "auto":
             return cls(every, most, None, most, most, longest)
         length, allowed = spec.max_episode_steps or longest, settings.share * budget
@@ -243,7 +243,7 @@ def _terms(config: RunConfig, environment: Environment) -> dict[str, int]:
     spec, plan = environment.spec, agent.replay(n)
     kept = f"replays of {plan.capacity:,} transitions a member" if plan else "replays"
     return {
-        kept: kept_bytes(agent, environment, members, n),
+        kept: storage_bytes(agent, environment, members, n),
         **agent_terms(agent, spec, members, n),
     }
 
@@ -258,7 +258,7 @@ def agent_terms(agent: AgentConfig, spec: EnvSpec, members: int, num_envs: int) 
     }
 
 
-def kept_bytes(agent: AgentConfig, environment: Environment, members: int, num_envs: int) -> int:
+def storage_bytes(agent: AgentConfig, environment: Environment, members: int, num_envs: int) -> int:
     """Bytes of the replays of M members; 0 for an agent that wants rollouts."""
     plan = agent.replay(num_envs)
     if plan is None:
@@ -319,7 +319,7 @@ def limited(config: RunConfig, path: str, most: int) -> RunConfig | None:
     less = tuple(min(one, most) for one in value) if isinstance(value, tuple) else min(value, most)
     made = replace(config, **{section: part.model_copy(update={name: less})})
     try:
-        return made.with_copies(made.num_envs)
+        return made.with_num_envs(made.num_envs)
     except ConfigError:
         return None
 
@@ -360,7 +360,7 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
         found.append("training.workers does nothing here: it needs worker processes.")
     plan, settings = EvaluationPlan.of(config, environment), config.evaluation
     spec = environment.spec
-    if spec.market is None and settings.episodes == "auto" and plan.lanes < settings.most_episodes:
+    if spec.market is None and settings.episodes == "auto" and plan.lanes < settings.max_episodes:
         many = f"{plan.lanes} x {plan.steps:,} steps" if plan.steps else f"{plan.lanes} episodes"
         found.append(
             f"Validation takes at most {settings.share:g} of the budget's steps "
@@ -379,7 +379,7 @@ def remarks(config: RunConfig, environment: Environment) -> tuple[str, ...]:
     return tuple(found)
 
 
-def update_takes(config: RunConfig, share: float) -> str:
+def update_share_warning(config: RunConfig, share: float) -> str:
     """Where nearly all time goes into learning: what will help, and what will not."""
     ways = [way for name, way in _LESS.items() if hasattr(config.agent, name)]
     ways += ["PPO"] if config.agent.replay(config.num_envs) is not None else []

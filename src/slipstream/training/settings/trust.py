@@ -82,7 +82,7 @@ def check_trust(
     raise TrustError(f"Opening {folder} runs code that its config names: {told}. {why}. {_HOW}")
 
 
-def names_code(setting: str) -> bool:
+def is_code_setting(setting: str) -> bool:
     """Whether a setting by its dotted name could name code, or hold one that could."""
     section, _, key = setting.partition(".")
     return section in ("env", "agent") and key.partition(".")[0] in ("", "name", *_WRAPPERS)

@@ -72,7 +72,7 @@ def test_evaluations_can_meet_it(trained):
     environment = make_environment(TICTACTOE, {})
     against = environment.against({str(trained.path): 1.0})
     assert against.spec.players == 1
-    from slipstream.training.environments.evaluation import Evaluator
+    from slipstream.training.environments.evaluator import Evaluator
 
     tracks = Evaluator(against, "train", games=6).run(slipstream.load_policy(trained))[0]
     assert [track.metrics["seat"] for track in tracks] == [0, 1, 0, 1, 0, 1]

@@ -9,13 +9,13 @@ from slipstream.games.report import outcomes_of as met_in
 from slipstream.games.report import sections
 from slipstream.games.self_play.opponents import LineUp
 from slipstream.report.run_page import evaluate_run
-from slipstream.training.environments.parts import by_opponent, outcome_shares
-from slipstream.training.runs.games import read_games
-from slipstream.training.track import Track
+from slipstream.training.environments.parts import group_by_opponent, outcome_shares
+from slipstream.training.episode_result import EpisodeResult
+from slipstream.training.runs.matches import read_match_results
 
 
 def game(won, lost, opponent):
-    return Track("game", 0.0, 9, {"won": won, "lost": lost, "opponent": float(opponent)})
+    return EpisodeResult("game", 0.0, 9, {"won": won, "lost": lost, "opponent": float(opponent)})
 
 
 NAMES = {0: "first", -1: "weak"}
@@ -23,7 +23,7 @@ NAMES = {0: "first", -1: "weak"}
 
 def test_shares_by_hand():
     rows = [[game(1, 0, 0), game(0, 1, 0), game(0, 0, -1)], [game(1, 0, 0)] * 2 + [game(1, 0, -1)]]
-    assert list(by_opponent(rows[0], NAMES)) == ["first", "weak"]
+    assert list(group_by_opponent(rows[0], NAMES)) == ["first", "weak"]
     shares = outcome_shares(rows, NAMES)
     assert {name: share.tolist() for name, share in shares.items()} == {
         "won_first": [0.5, 1.0],
@@ -35,11 +35,11 @@ def test_shares_by_hand():
 
 def test_one_opponent_or_none_needs_no_columns():
     assert outcome_shares([[game(1, 0, 0)] * 2], NAMES) == {}
-    assert outcome_shares([[Track("episode", 1.0, 9, {})]], {}) == {}
+    assert outcome_shares([[EpisodeResult("episode", 1.0, 9, {})]], {}) == {}
 
 
 def test_metrics_of_these_names_are_no_game_where_nobody_is_named():
-    assert by_opponent([game(1, 0, float("nan"))], {}) == {}
+    assert group_by_opponent([game(1, 0, float("nan"))], {}) == {}
 
 
 @pytest.mark.parametrize(("several", "expected"), [(True, 0.25), (False, 0.75)])
@@ -98,7 +98,7 @@ def test_a_page_has_a_table_and_a_curve_for_each(tmp_path):
         report=False,
     )
     slipstream.evaluate_games(found, ["idle"], games=4)
-    assert read_games(found)[0]["two"] == "idle"
+    assert read_match_results(found)[0]["two"] == "idle"
     evaluation = evaluate_run(found)
     assert {"won", "catches"} <= {curve.name for curve in evaluation.episodes}
     assert "opponent" not in {curve.name for curve in evaluation.episodes}
@@ -107,7 +107,7 @@ def test_a_page_has_a_table_and_a_curve_for_each(tmp_path):
     assert sum(one.won + one.drawn + one.lost for one in outcomes) == 12
     for one in outcomes:
         np.testing.assert_allclose(one.shares.sum(axis=1), 1.0)
-    (shown,) = sections(outcomes, read_games(found))
+    (shown,) = sections(outcomes, read_match_results(found))
     fresh, played = shown.tables
     assert [row[0] for row in fresh.rows] == ["idle", "weak"] and played.rows[0][1] == "4"
     assert shown.pictures[0].name == "outcomes"

@@ -8,14 +8,14 @@ import pytest
 import slipstream
 from slipstream.games import ratings, report
 from slipstream.games.ratings import DEVIATION, MEAN, Ratings
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
 
 pytest.importorskip("openskill")
 
 
 def games(snapshot, result, count=10):
     metrics = {"won": float(result > 0), "lost": float(result < 0), "snapshot": float(snapshot)}
-    return [Track("", result, 1, metrics)] * count
+    return [EpisodeResult("", result, 1, metrics)] * count
 
 
 def test_members_are_rated_by_their_own_games():

@@ -17,7 +17,7 @@ from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard, state_of
 from slipstream.training.trainer import Trainer
-from slipstream.training.workers import Crew
+from slipstream.training.workers import ThreadPool
 
 TICTACTOE = "tictactoe"
 SELF_PLAY = {
@@ -75,7 +75,7 @@ def test_a_member_alone_equals_it_in_a_population():
 
 def test_slices_and_the_interpreted_backend_change_nothing(monkeypatch):
     whole = states(shard(), 4)
-    crew = Crew(2)
+    crew = ThreadPool(2)
     sliced = shard(run=crew.run)
     sliced.agent.parts = 2
     environment = make_environment(TICTACTOE, {"self_play": SELF_PLAY})
@@ -273,7 +273,7 @@ def test_evaluation_has_both_sides(tmp_path):
     made = shard()
     evaluator = environment.against({"random": 1.0})
     assert replace(evaluator).self_play.evaluation.names == ("random",)
-    from slipstream.training.environments.evaluation import Evaluator
+    from slipstream.training.environments.evaluator import Evaluator
 
     tracks = [
         Evaluator(evaluator, "train", games=20, seed=5, copies=copies).run(made.agent.policy)[0]

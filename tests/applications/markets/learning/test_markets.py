@@ -12,7 +12,7 @@ from slipstream.markets.synthetic import (
 )
 from slipstream.rl.agents.dqn.config import DQNConfig
 from slipstream.rl.agents.ppo.config import PPOConfig
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.factory import resolve_environment
 
 AGENT = {

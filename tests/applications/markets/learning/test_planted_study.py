@@ -8,7 +8,7 @@ from planted_world import environment_of, settings_of, share_of_optimum
 
 import slipstream
 from slipstream.markets.synthetic import PlantedCrypto
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
 
 SPACE = {
     "agent.learning_rate": {"low": 1e-4, "high": 1e-3, "log": True},

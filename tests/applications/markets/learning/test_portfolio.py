@@ -8,7 +8,7 @@ from planted_world import environment_of, share_of_optimum
 
 from slipstream.markets.portfolio import kernel as portfolio
 from slipstream.rl.agents.sac.config import SACConfig
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ import pytest
 from planted_world import MARKETS, environment_of, share_of_optimum
 
 from slipstream.markets.portfolio import kernel as portfolio
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
 
 SETTINGS = portfolio.DEFAULT_HYPERPARAMS["ppo"]
 

@@ -23,8 +23,8 @@ from slipstream.markets.live.deploy import Gate, _figure, _holdout, deploy
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.price_replay import Pass
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.environments.evaluation import Evaluator
-from slipstream.training.population.source import EnvironmentSource
+from slipstream.training.environments.evaluator import Evaluator
+from slipstream.training.population.environment_source import EnvironmentSource
 from slipstream.training.runs.policies import DeployedPolicy
 
 FEATURES = ["log_return_1", "rsi_14"]

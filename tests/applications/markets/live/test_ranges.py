@@ -15,7 +15,7 @@ from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.drift import Ranges
 from slipstream.markets.live.journal import Journal
 from slipstream.markets.live.paper import paper
-from slipstream.training.environments.evaluation import Seen, episode_names, run_episodes
+from slipstream.training.environments.evaluator import Seen, episode_names, run_episodes
 from slipstream.training.environments.factory import DataWindow, load_window
 
 

@@ -12,7 +12,7 @@ from slipstream.markets.evaluation.performance import (
     holding_times,
     performance,
 )
-from slipstream.training.track import Track
+from slipstream.training.episode_result import EpisodeResult
 
 HOUR = 3_600
 START = 1_704_664_800  # Sunday 2024-01-07 17:00 New York
@@ -30,7 +30,7 @@ def track(name, rows, equity, exposure=None, cost=0.0):
         "exposure": exposure,
         "cost_spread": np.full(n, cost),
     }
-    return Track(name, 0.0, n, {}, np.zeros((n, 1), np.int64), trace)
+    return EpisodeResult(name, 0.0, n, {}, np.zeros((n, 1), np.int64), trace)
 
 
 def clock(n):

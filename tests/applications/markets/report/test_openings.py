@@ -21,7 +21,7 @@ from slipstream.markets.evaluation.holdout_register import (
 )
 from slipstream.markets.synthetic import PlantedCrypto, is_planted
 from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.environments.parts import HoldoutRegister, Opening, register_of
+from slipstream.training.environments.parts import HoldoutRegister, Opening, get_holdout_register
 
 HOUR = 3_600
 SUNDAY = 1_704_664_800  # 2024-01-07 22:00 UTC: 17:00 New York
@@ -200,7 +200,7 @@ def test_looks_are_listed_and_take_no_day_away(tmp_path):
     environment = write(tmp_path / "a", "EURUSD", 1)
     PriceRegister(environment).record_access("run runs/first")
     assert PriceRegister(environment).record_access("run runs/first") == ()  # again: listed once
-    (before,) = register_of(environment).record_access("run runs/second")
+    (before,) = get_holdout_register(environment).record_access("run runs/second")
     assert before.startswith("run runs/first (")
     assert (
         PriceRegister(environment).record_access("run runs/first") == ()
@@ -219,7 +219,7 @@ def test_a_path_that_the_locale_cannot_decode_is_registered(tmp_path):
 
 
 def test_without_prices_nothing_is_registered():
-    register = register_of(resolve_environment("cartpole", {}))
+    register = get_holdout_register(resolve_environment("cartpole", {}))
     assert type(register) is HoldoutRegister
     assert register.open("key", "study one", Path(), 1) == Opening(1)
     assert register.record_access("run runs/first") == ()

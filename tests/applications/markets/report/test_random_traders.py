@@ -18,7 +18,7 @@ from slipstream.markets.evaluation.backtest import (
 from slipstream.report.study import view as study_view
 from slipstream.report.study.view import daily_returns, random_traders
 from slipstream.studies.record.folder import StudyFolder
-from slipstream.training.environments.evaluation import Evaluator
+from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 
 DRAWS = 6

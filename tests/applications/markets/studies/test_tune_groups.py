@@ -21,9 +21,9 @@ from slipstream.studies.record.folder import StudyFolder
 from slipstream.studies.record.ledger import Ledger, Slot
 from slipstream.studies.search.plan import StudyPlan
 from slipstream.studies.start import prepare
-from slipstream.training.population.source import EnvironmentSource
-from slipstream.training.population.state import LiveStates, PolicyStore
-from slipstream.training.population.stretch import Task, run_stretch
+from slipstream.training.population.environment_source import EnvironmentSource
+from slipstream.training.population.member_state import LiveStates, PolicyStore
+from slipstream.training.population.training_segment import Task, run_training_segment
 
 IN_FLIGHT, FOLDS, TRIALS = 16, 6, 20
 CONFIG = {
@@ -187,7 +187,7 @@ def test_a_trial_alone_is_the_trial_of_the_study(config, expected, tmp_path, tri
     assert len(slots) == FOLDS
     for slot in slots:
         live = LiveStates(tmp_path / slot.name)
-        (outcome,) = run_stretch([Task(plan.member(slot, own), end)], source, live)
+        (outcome,) = run_training_segment([Task(plan.member(slot, own), end)], source, live)
         found = live.policy(slot.name)
         assert (
             found is not None and everything(outcome.passes) == outcomes["search", slot.name, end]

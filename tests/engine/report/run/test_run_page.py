@@ -15,16 +15,16 @@ from slipstream.report.numbers import Measured
 from slipstream.report.page import write
 from slipstream.report.run_evaluation import evaluate_run, gather, random_policy
 from slipstream.report.run_page import build_page, has_collapsed, run_page, verdict
-from slipstream.training.environments.evaluation import run_episodes
+from slipstream.training.environments.evaluator import run_episodes
 from slipstream.training.environments.factory import resolve_environment
+from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.run import Run
-from slipstream.training.track import Track
 
 RATES = (1e-4, 1e-4, 1e-3, 1e-3)
 
 
 def tracks(*returns):
-    return [Track(f"episode {j}", float(r), 10, {}) for j, r in enumerate(returns)]
+    return [EpisodeResult(f"episode {j}", float(r), 10, {}) for j, r in enumerate(returns)]
 
 
 def chosen(steps=400, score=500.0, last=500.0, error=1.0, **settings):

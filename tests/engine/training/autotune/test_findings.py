@@ -3,7 +3,7 @@
 import pytest
 
 from slipstream.training import autotune
-from slipstream.training.autotune import Cell, Findings, LearnSpeed, StepSpeed
+from slipstream.training.autotune import Cell, LearnSpeed, Measurements, StepSpeed
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 
@@ -11,7 +11,7 @@ from slipstream.training.settings.config import resolve
 @pytest.fixture
 def found():
     config = resolve("gym:CartPole-v1", {"training.num_envs": 4})
-    return Findings(config, resolve_environment("gym:CartPole-v1", {}))
+    return Measurements(config, resolve_environment("gym:CartPole-v1", {}))
 
 
 def stepped(found, backend, copies, workers, rate, memory=0.0, waiting=0.0):
@@ -69,17 +69,17 @@ def test_copies_on_a_card_are_those_whose_rollout_fits(found):
     each = autotune.rollout_each(found)
     agent, spec = found.config.agent, found.environment.spec
     assert each == pytest.approx((agent.bytes(spec, 1, 2048) - agent.bytes(spec, 1, 1024)) / 1024)
-    most = autotune.on_card(found, 16 * 2**30)
+    most = autotune.envs_on_gpu(found, 16 * 2**30)
     assert agent.bytes(spec, 1, most) < 16 * 2**30 < agent.bytes(spec, 1, 2 * most)
     replay = resolve("gym:CartPole-v1", {"agent.name": "dqn", "training.num_envs": 4})
-    assert autotune.on_card(Findings(replay, found.environment), 16 * 2**30) is None
+    assert autotune.envs_on_gpu(Measurements(replay, found.environment), 16 * 2**30) is None
 
 
 def test_memory_of_a_copy_is_what_one_more_takes(found, monkeypatch):
     stepped(found, "serial", 2, 1, 10.0, memory=100e6)
     stepped(found, "serial", 12, 1, 10.0, memory=150e6)
-    assert autotune.each_copy(found, Cell("serial", 12, 1)) == pytest.approx(5e6)
-    assert autotune.each_copy(found, Cell("serial", 2, 1)) is None
+    assert autotune.bytes_per_env(found, Cell("serial", 12, 1)) == pytest.approx(5e6)
+    assert autotune.bytes_per_env(found, Cell("serial", 2, 1)) is None
     monkeypatch.setattr(autotune, "free_memory", lambda: 2**29)
     copies, each, bounded = autotune.fitting(found)
     assert 5e6 < each < 5.1e6 and bounded == 2**29 and copies == int(0.8 * 2**29 / each)

@@ -21,7 +21,7 @@ from slipstream.training.callbacks.events import (
     StepClock,
     Updated,
 )
-from slipstream.training.callbacks.telling import result_lines
+from slipstream.training.callbacks.progress_reporter import result_lines
 from slipstream.training.runs.run import Run
 from slipstream.training.settings.config import resolve
 
@@ -37,11 +37,11 @@ def play(events, *, terminal=False):
     text = io.StringIO()
     now = [0.0]
     shown = Console(file=text, force_terminal=terminal, width=120, color_system=None)
-    listener = console.ConsoleListener(shown, clock=lambda: now[0])
+    callback = console.ConsoleCallback(shown, clock=lambda: now[0])
     for event in events:
         now[0] += 20.0
-        listener(event)
-    listener.close()
+        callback(event)
+    callback.close()
     return text.getvalue()
 
 
@@ -87,9 +87,9 @@ def test_a_live_line_on_a_terminal():
 
 def test_plain_lines_are_rare_but_the_last_is_shown():
     text = io.StringIO()
-    listener = console.ConsoleListener(Console(file=text, width=120), clock=lambda: 0.0)
+    callback = console.ConsoleCallback(Console(file=text, width=120), clock=lambda: 0.0)
     for steps in (100, 200, 300, 500_000):
-        listener(updated(steps))
+        callback(updated(steps))
     lines = text.getvalue().splitlines()
     assert len(lines) == 2
     assert lines[-1].startswith("training 100 %")
@@ -113,7 +113,7 @@ def test_members_show_mean_and_range():
 def test_terminal_escapes_in_names_are_shown_not_sent(capsys, tmp_path):
     note = "\x1b[31mEURUSD does not name its currencies.\nAnother line."
     text = io.StringIO()
-    console.ConsoleListener(Console(file=text, width=120, color_system=None)).say(note)
+    console.ConsoleCallback(Console(file=text, width=120, color_system=None)).say(note)
     Run(tmp_path, resolve("cartpole")).say(note)
     for shown in (text.getvalue(), capsys.readouterr().err):
         assert shown == "\\x1b[31mEURUSD does not name its currencies.\nAnother line.\n"

@@ -21,7 +21,7 @@ from slipstream.training.callbacks.events import (
     Updated,
 )
 from slipstream.training.callbacks.metrics import TableWriter
-from slipstream.training.callbacks.tensorboard import TensorBoardWriter, hyper_parameters
+from slipstream.training.callbacks.tensorboard import TensorBoardWriter, get_hyperparams
 from slipstream.training.settings.config import resolve
 
 
@@ -169,7 +169,7 @@ def test_tensorboard_shows_each_members_settings(tmp_path):
 
     changes = {"agent.learning_rate": [1e-3, 1e-4], "training.members": 2, "training.seed": 5}
     config = resolve("cartpole", changes)
-    writer = TensorBoardWriter(tmp_path, hyper_parameters(config))
+    writer = TensorBoardWriter(tmp_path, get_hyperparams(config))
     writer(updated(100))
     writer.close()
     for member, rate in enumerate((1e-3, 1e-4)):

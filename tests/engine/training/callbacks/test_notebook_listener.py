@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from slipstream.training.callbacks.console import NotebookListener, curves, listener_here
+from slipstream.training.callbacks.console import NotebookCallback, curves, default_callback
 from slipstream.training.callbacks.events import (
     Entered,
     Evaluated,
@@ -29,7 +29,7 @@ def updated(steps, score):
 
 def test_one_place_is_drawn_again_and_sentences_stand_below(capsys):
     now = iter(np.arange(0.0, 1e6, 10.0))
-    listener = NotebookListener(lambda: float(next(now)))
+    callback = NotebookCallback(lambda: float(next(now)))
     drawn, shown = [], []
 
     class Handle:
@@ -40,16 +40,16 @@ def test_one_place_is_drawn_again_and_sentences_stand_below(capsys):
         shown.append(page.data)
         return Handle()
 
-    listener._display = display
-    listener(Started(Progress(1_000_000), 2, 8, 1, "compiled", "cpu", notes=("mind <this>",)))
+    callback._display = display
+    callback(Started(Progress(1_000_000), 2, 8, 1, "compiled", "cpu", notes=("mind <this>",)))
     for steps in range(10_000, 60_000, 10_000):
-        listener(updated(steps, steps / 1000))
-    listener(
+        callback(updated(steps, steps / 1000))
+    callback(
         Evaluated(
             Progress(1_000_000, 50_000), "validation", (0, 1), np.array([1.0, 3.0]), {}, (True,) * 2
         )
     )
-    listener(updated(60_000, 60.0))
+    callback(updated(60_000, 60.0))
     assert len(shown) == 1 and len(drawn) >= 5
     assert "120,000 of 2,000,000 steps" in drawn[-1] and drawn[-1].count("<polyline") == 1
     assert "training score 60" in drawn[-1]
@@ -59,23 +59,23 @@ def test_one_place_is_drawn_again_and_sentences_stand_below(capsys):
 
 
 def test_how_it_ended_is_drawn_however_soon_it_follows():
-    listener, drawn = NotebookListener(lambda: 0.0), []
-    listener._display = lambda page, display_id: SimpleNamespace(
+    callback, drawn = NotebookCallback(lambda: 0.0), []
+    callback._display = lambda page, display_id: SimpleNamespace(
         update=lambda page: drawn.append(page.data)
     )
     ended = Progress(1_000, 1_000)
-    listener(Started(Progress(1_000), 1, 8, 1, "compiled", "cpu"))
-    listener(Entered(ended, "testing"))
-    listener(Finished(ended, {}))
+    callback(Started(Progress(1_000), 1, 8, 1, "compiled", "cpu"))
+    callback(Entered(ended, "testing"))
+    callback(Finished(ended, {}))
     assert "training 100 %" in drawn[-1]
 
 
 def test_curves_stay_in_their_frame_and_are_thinned():
-    listener = NotebookListener()
+    callback = NotebookCallback()
     for steps in range(3_000):
         progress = Progress(3_000, steps)
-        listener._add("training", progress, np.array([float(steps % 7), np.nan]))
-    points = listener._curves["training"]
+        callback._add("training", progress, np.array([float(steps % 7), np.nan]))
+    points = callback._curves["training"]
     assert 300 < len(points) <= 400 and points[1] == (8, 1.0)  # every 7.5 steps
     assert {b[0] - a[0] for a, b in pairwise(points)} == {8}
     text = curves({"training": points, "validation": [(0, -1.0), (2_999, 9.0)]})
@@ -90,4 +90,4 @@ def test_curves_stay_in_their_frame_and_are_thinned():
 def test_nobody_listens_where_nobody_watches(monkeypatch):
     monkeypatch.delattr("sys.ps1", raising=False)
     monkeypatch.setattr("sys.stdout", None)
-    assert listener_here() is None
+    assert default_callback() is None

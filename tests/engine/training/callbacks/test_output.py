@@ -8,8 +8,8 @@ import os
 import pytest
 from rich.console import Console
 
-from slipstream.training.callbacks.console import ConsoleListener
-from slipstream.training.callbacks.output import Output, steady
+from slipstream.training.callbacks.console import ConsoleCallback
+from slipstream.training.callbacks.output import Output, robust_stream
 
 
 def test_a_reader_who_leaves_is_noted_once():
@@ -52,8 +52,8 @@ def test_characters_that_the_encoding_lacks_are_replaced():
     output.flush()
     assert raw.getvalue() == b"+-1 ?s ?\n"
     assert output.lost is None
-    output = steady(output)
-    assert steady(output) is output
+    output = robust_stream(output)
+    assert robust_stream(output) is output
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -61,8 +61,8 @@ def test_a_console_survives_its_reader(terminal):
     ours, theirs = os.pipe()
     stream = os.fdopen(theirs, "w")
     os.close(ours)
-    listener = ConsoleListener(Console(file=steady(stream), force_terminal=terminal))
+    callback = ConsoleCallback(Console(file=robust_stream(stream), force_terminal=terminal))
     for _ in range(3):
-        listener.say("a sentence")
-    listener.close()
+        callback.say("a sentence")
+    callback.close()
     stream.close()

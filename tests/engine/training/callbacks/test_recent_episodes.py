@@ -9,7 +9,7 @@ from rich.console import Console
 import slipstream
 from slipstream.kernels.spec import EnvSpec, Metric
 from slipstream.kernels.vector_env import Episodes
-from slipstream.training.callbacks.console import ConsoleListener
+from slipstream.training.callbacks.console import ConsoleCallback
 from slipstream.training.shard import RECENT, RecentEpisodes
 
 SPEC = EnvSpec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), metrics=(Metric("depth", "m"),))
@@ -59,7 +59,7 @@ def test_an_environments_metrics_reach_the_table_and_the_line(tmp_path):
         },
         out=tmp_path / "run",
         report=False,
-        listeners=[ConsoleListener(shown)],
+        callbacks=[ConsoleCallback(shown)],
     )
     values = run.metrics()["episode/score"]
     assert np.isfinite(values[-1]).all()

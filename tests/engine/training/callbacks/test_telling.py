@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slipstream.training.callbacks.events import Progress, Started, Updated
-from slipstream.training.callbacks.telling import Telling
+from slipstream.training.callbacks.progress_reporter import ProgressReporter
 
 
 class Heard:
@@ -26,7 +26,7 @@ class Heard:
 
 def test_where_phases_end_by_episodes_progress_is_told_in_episodes():
     heard = Heard()
-    telling = Telling(heard)
+    telling = ProgressReporter(heard)
     progress = Progress(budget=1_324_960)
     telling(Started(progress, 2, 8, 1, "compiled", "cpu", episodes=240, ended=7))
     assert heard.shown[-1].done == 7
@@ -41,7 +41,7 @@ def test_where_phases_end_by_episodes_progress_is_told_in_episodes():
 
 def test_other_runs_are_told_in_steps():
     heard = Heard()
-    telling = Telling(heard)
+    telling = ProgressReporter(heard)
     progress = Progress(budget=2048)
     telling(Started(progress, 1, 8, 1, "compiled", "cpu"))
     progress.advance(1024, 1)

@@ -54,10 +54,10 @@ def clusters(monkeypatch):
     return made
 
 
-def trained(folder, cluster=None, listeners=(), settings=SETTINGS):
+def trained(folder, cluster=None, callbacks=(), settings=SETTINGS):
     run = Run.create(resolve(settings), folder, say=lambda sentence: None)
     try:
-        train(run.config, run, listeners, cluster=cluster)
+        train(run.config, run, callbacks, cluster=cluster)
     finally:
         run.close()
     return run

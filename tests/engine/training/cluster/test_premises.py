@@ -12,9 +12,20 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError, DataError, SlipstreamError
-from slipstream.training.cluster import node as module
-from slipstream.training.cluster.cluster import ClusterOptions, Shared, cluster_of, digest_of
-from slipstream.training.cluster.node import NodeService, Premises, lay_out, sent_as, work_for
+from slipstream.training.cluster import node_service as module
+from slipstream.training.cluster.cluster import (
+    ClusterOptions,
+    Shared,
+    arrays_digest,
+    resolve_cluster,
+)
+from slipstream.training.cluster.node_service import (
+    NodeCompatibility,
+    NodeService,
+    environment_payload,
+    stage_files,
+    work_for,
+)
 from slipstream.training.cluster.ray_cluster import connect
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
@@ -37,12 +48,12 @@ def loaded(name, **overrides):
 @pytest.fixture
 def cartpole():
     config, environment = loaded("cartpole")
-    return Premises.of(environment, config), environment
+    return NodeCompatibility.of(environment, config), environment
 
 
 def test_the_same_node_has_everything(cartpole):
     owner, environment = cartpole
-    assert Premises.read(owner.parcel()).compare(environment.data) == []
+    assert NodeCompatibility.read(owner.parcel()).compare(environment.data) == []
     assert owner.file is None and dict(owner.sources) == {}
 
 
@@ -89,8 +100,8 @@ def test_a_kernel_file_travels_with_what_it_imports(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(here))
     try:
         config, environment = loaded(str(here / "pole.py"))
-        owner = Premises.of(environment, config)
-        assert lay_out(environment.name, there) == there
+        owner = NodeCompatibility.of(environment, config)
+        assert stage_files(environment.name, there) == there
         names = sorted(str(one.relative_to(there)) for one in there.rglob("*.py"))
         assert names == ["helpers/__init__.py", "helpers/inner.py", "pole.py"]
         assert owner.file == "pole.py" and {"pole.py", "helpers.inner"} <= set(owner.sources)
@@ -112,9 +123,9 @@ def test_an_agents_file_travels(tmp_path, monkeypatch):
     own = here / "mine.py"
     own.write_text(f"# {tmp_path}\n{REINFORCE.read_text()}")
     config, environment = loaded("cartpole", **{"agent.name": str(own)})
-    owner = Premises.read(Premises.of(environment, config).parcel())
+    owner = NodeCompatibility.read(NodeCompatibility.of(environment, config).parcel())
     assert owner.file is None and owner.agent == "mine.py" and "mine.py" in owner.sources
-    assert lay_out(environment.name, there, config.agent_name) == there
+    assert stage_files(environment.name, there, config.agent_name) == there
     sent, module_name = pickle.dumps(config), type(config.agent).__module__
     own.unlink()
     sys.modules.pop(module_name)
@@ -130,10 +141,10 @@ def test_an_agents_file_travels(tmp_path, monkeypatch):
 def test_two_files_of_one_name_are_refused(tmp_path):
     (tmp_path / "files").mkdir()
     (tmp_path / "mine.py").write_text(REINFORCE.read_text())
-    lay_out("cartpole", tmp_path / "files", str(REINFORCE))
+    stage_files("cartpole", tmp_path / "files", str(REINFORCE))
     (tmp_path / "files" / "mine.py").write_text("# another one\n")
     with pytest.raises(ConfigError, match=r"both called mine\.py.*rename one"):
-        lay_out("cartpole", tmp_path / "files", str(tmp_path / "mine.py"))
+        stage_files("cartpole", tmp_path / "files", str(tmp_path / "mine.py"))
 
 
 def test_cards_are_asked_for(tmp_path):
@@ -155,18 +166,18 @@ def test_gymnasium_modules_travel_and_scripts_do_not(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(here))
     try:
         _, environment = loaded("gym:my_ponds:Pond-v0")
-        lay_out(environment.name, there)
+        stage_files(environment.name, there)
         assert [one.name for one in there.iterdir()] == ["my_ponds.py"]
         with pytest.raises(ConfigError, match="name that: gym:my_module:Pond-v0"):
-            lay_out("gym:Pond-v0", there)
+            stage_files("gym:Pond-v0", there)
         gymnasium.register("Here-v0", entry_point=lambda: None)
         with pytest.raises(ConfigError, match="registered by code of this process"):
-            lay_out("gym:Here-v0", there)
+            stage_files("gym:Here-v0", there)
     finally:
         for name in ("Pond-v0", "Here-v0"):
             gymnasium.registry.pop(name, None)
         sys.modules.pop("my_ponds", None)
-    assert lay_out("gym:Acrobot-v1", there) is None and lay_out("cartpole", there) is None
+    assert stage_files("gym:Acrobot-v1", there) is None and stage_files("cartpole", there) is None
 
 
 def test_an_environment_arrives_as_it_was(cartpole):
@@ -175,7 +186,7 @@ def test_an_environment_arrives_as_it_was(cartpole):
     stored = [one.copy() for one in environment.data]
     for one in stored:
         one.flags.writeable = False
-    sent = sent_as(environment, Shared.of(environment.data))
+    sent = environment_payload(environment, Shared.of(environment.data))
     found = Node(owner.parcel(), stored).restored(sent, [])
     assert found.kernel is environment.kernel and found.spec == environment.spec
     assert found.loaded.params == environment.loaded.params
@@ -197,7 +208,7 @@ def test_an_environment_arrives_as_it_was(cartpole):
 def test_bad_options(make, words):
     with pytest.raises(ConfigError, match=words):
         make()
-    assert cluster_of("auto") == ClusterOptions("auto") and cluster_of(None) is None
+    assert resolve_cluster("auto") == ClusterOptions("auto") and resolve_cluster(None) is None
 
 
 def test_ray_that_is_not_installed(cartpole, tmp_path, monkeypatch):
@@ -212,6 +223,6 @@ def test_ray_that_is_not_installed(cartpole, tmp_path, monkeypatch):
 def test_a_digest_knows_types_shapes_and_bits():
     one = np.arange(4.0)
     others = (one.astype("f4"), one.reshape(2, 2), -one, one.view("i8"))
-    digests = {digest_of([other]) for other in (one, *others)}
-    assert len(digests) == 5 and digest_of([one.copy()]) == digest_of([one])
-    assert digest_of([one, one]) != digest_of([np.concatenate([one, one])])
+    digests = {arrays_digest([other]) for other in (one, *others)}
+    assert len(digests) == 5 and arrays_digest([one.copy()]) == arrays_digest([one])
+    assert arrays_digest([one, one]) != arrays_digest([np.concatenate([one, one])])

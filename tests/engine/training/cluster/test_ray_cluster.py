@@ -12,7 +12,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError, ResourceError
 from slipstream.training.cluster import ray_cluster
-from slipstream.training.cluster.cluster import ClusterOptions, ClusterWork, Lost, unreachable
+from slipstream.training.cluster.cluster import ClusterOptions, ClusterWork, Lost, connection_error
 from slipstream.training.cluster.ray_cluster import RayCluster
 
 
@@ -88,13 +88,15 @@ def test_one_that_is_not_let_in(address, said, monkeypatch, does, kind, words):
 def test_what_a_connection_fails_by(cause, words):
     error = ConnectionError("Failed to connect to Ray cluster")
     error.__cause__ = RuntimeError(cause)
-    assert words in str(unreachable("here:1", error))
+    assert words in str(connection_error("here:1", error))
 
 
 def test_advice_of_ray_is_left_out():
     """It names options of its own commands."""
     error = ConnectionError("Could not find any running Ray instance. Please specify `--address`.")
-    assert "at auto (Could not find any running Ray instance). " in str(unreachable("auto", error))
+    assert "at auto (Could not find any running Ray instance). " in str(
+        connection_error("auto", error)
+    )
 
 
 def test_a_head_that_dies(said):
@@ -125,8 +127,8 @@ def test_what_an_actor_says(said):
         assert said == ["Note: other instructions"]
         assert (first.node, second.node) == ("there", "there-ijklmn")
         assert first.send(b"request") and first.busy
-        first.ask_to_leave()
-        second.ask_to_leave()  # does nothing that could be left
+        first.request_stop()
+        second.request_stop()  # does nothing that could be left
         for content, final in ((b"news", False), (b"answer", True)):
             one._on_said(3, content, final)
             assert first.pipe.poll() and first.receive() == content

@@ -8,7 +8,7 @@ from gymnasium import spaces
 import slipstream
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import Episodes
-from slipstream.training.environments.evaluation import Evaluator, run_episodes
+from slipstream.training.environments.evaluator import Evaluator, run_episodes
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 from slipstream.training.settings.sizing import EvaluationPlan, remarks

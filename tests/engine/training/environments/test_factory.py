@@ -11,6 +11,7 @@ from slipstream.gym.gymnasium_environment import GymnasiumKind
 from slipstream.kernels.env_checker import blank, random_actions
 from slipstream.kernels.vector_env import member_indices
 from slipstream.report.inputs import Backtest
+from slipstream.training.environments.autotune_cache import Tunable
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import (
     DataWindow,
@@ -23,7 +24,6 @@ from slipstream.training.environments.kernel_environment import (
     KernelKind,
     Timeline,
 )
-from slipstream.training.environments.machine_file import Tunable
 
 SOURCES = Path(__file__).parents[4] / "src/slipstream"
 CLOCK = str(Path(__file__).parents[2] / "samples/clock.py")
@@ -125,7 +125,7 @@ def test_what_is_loaded(name):
     environment = make_environment(name, {})
     own = isinstance(environment, KernelEnvironment)
     assert environment.kind.resumable == own
-    noun = environment.kind.most_copies(environment.spec)[1]
+    noun = environment.kind.max_envs(environment.spec)[1]
     assert noun == ("a kernel" if own else "a Gymnasium environment")
     assert environment.facts["name"] == name
     assert bool(environment.facts.get("sources")) == own

@@ -8,11 +8,11 @@ from slipstream.training.population.batches import (
     SIZES,
     Job,
     MemberBatch,
-    Pace,
+    SpeedModel,
+    effective_members,
     next_batch,
-    weighed,
 )
-from slipstream.training.population.stretch import Task
+from slipstream.training.population.training_segment import Task
 
 
 def jobs(count, shape="a", load=100, memory=1):
@@ -76,7 +76,7 @@ def test_nothing_waits():
     assert next_batch([], [], 2, None) is None
 
 
-def trained(pace: Pace, speeds: dict[int, float], rounds: int = 20) -> list[int]:
+def trained(pace: SpeedModel, speeds: dict[int, float], rounds: int = 20) -> list[int]:
     """Sizes that are tried when a batch of a size always has its speed."""
     sizes = []
     for _ in range(rounds):
@@ -87,24 +87,24 @@ def trained(pace: Pace, speeds: dict[int, float], rounds: int = 20) -> list[int]
 
 
 def test_every_size_is_tried_and_the_fastest_kept():
-    tried = trained(Pace(), {64: 100.0, 32: 150.0, 16: 120.0})
+    tried = trained(SpeedModel(), {64: 100.0, 32: 150.0, 16: 120.0})
     assert tried[:9] == [64] * 3 + [32] * 3 + [16] * 3
     assert set(tried[9:]) == {32}
 
 
 def test_the_largest_of_equally_fast_ones_is_kept():
-    assert set(trained(Pace(), {64: 97.0, 32: 100.0, 16: 99.0})[9:]) == {64}
-    assert set(trained(Pace(), {64: 50.0, 32: 97.0, 16: 100.0})[9:]) == {32}
+    assert set(trained(SpeedModel(), {64: 97.0, 32: 100.0, 16: 99.0})[9:]) == {64}
+    assert set(trained(SpeedModel(), {64: 50.0, 32: 97.0, 16: 100.0})[9:]) == {32}
 
 
 def test_one_slow_batch_says_nothing():
-    pace = Pace()
+    pace = SpeedModel()
     pace.add("", "a", 64, 10, 1000, 1000.0)  # somebody else was at work
     assert set(trained(pace, {64: 100.0, 32: 99.0, 16: 98.0})[8:]) == {64}
 
 
 def test_short_and_odd_batches_are_not_counted():
-    pace = Pace()
+    pace = SpeedModel()
     for _ in range(10):
         pace.add("", "a", 64, 1, 100, 1.0)  # assembling is what counted
         pace.add("", "a", 20, 10, 100, 0.0)
@@ -113,7 +113,7 @@ def test_short_and_odd_batches_are_not_counted():
 
 
 def test_shapes_and_machines_are_apart():
-    pace = Pace()
+    pace = SpeedModel()
     trained(pace, {64: 1.0, 32: 2.0, 16: 4.0})
     assert pace.most("", "a") == 16
     assert pace.most("", "b") == pace.most("other", "a") == SIZES[0]
@@ -130,4 +130,4 @@ def test_a_batch_keeps_to_the_pace_unless_a_size_is_given():
     [(0, 4, 0.0), (1, 1, 1.0), (5, 2, 10.0), (6, 2, 12.0), (12, 2, 12.0), (30, 8, 48.0)],
 )
 def test_few_members_count_for_the_workers_that_they_leave_idle(members, workers, expected):
-    assert weighed(members, workers) == expected
+    assert effective_members(members, workers) == expected

@@ -14,17 +14,17 @@ from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.spec import MarketSpec
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack
-from slipstream.training.population.passes import (
-    PassGrowth,
-    PassLoop,
+from slipstream.training.population.backtests import (
+    BacktestGrowth,
+    BacktestLoop,
     alike,
-    join_passes,
-    pass_growth,
+    backtest_growth,
+    join_backtests,
     score,
-    step_passes,
+    step_backtests,
 )
-from slipstream.training.population.source import Place
-from slipstream.training.population.stretch import Population, policy_of
+from slipstream.training.population.environment_source import Place
+from slipstream.training.population.training_segment import Population, policy_of
 
 
 def by_hand(place, policy):
@@ -138,10 +138,10 @@ def test_compiled_passes_are_those_step_by_step(engine):
     noted = ("equity", "benchmark", "held")
     longest = max(len(environment.kernel.timeline(p, environment.loaded.data)) for p in records)
     slow, fast = np.zeros((2, longest, 6, 3))
-    step_passes(env, policy, noted, slow)
+    step_backtests(env, policy, noted, slow)
     first = env.drain_episodes()
-    assert PassLoop.fits(env, policy)
-    loop = PassLoop(env, policy, noted)
+    assert BacktestLoop.fits(env, policy)
+    loop = BacktestLoop(env, policy, noted)
     loop.reset()
     for begin in range(0, longest, 17):
         loop.run(begin, min(begin + 17, longest), fast)
@@ -194,7 +194,7 @@ METRICS = {"fills": 3.0, "mean_exposure": 0.5, "total_return": 0.1, "cost_fee": 
 
 
 def joined(accounts, groups):
-    return join_passes(accounts, groups, UNITS)
+    return join_backtests(accounts, groups, UNITS)
 
 
 def market(roll="00:00 UTC", symbols=("A",)):
@@ -211,7 +211,7 @@ def test_days_are_compounded_and_a_bar_that_ends_at_midnight_belongs_to_its_day(
         "equity": np.array([110.0, 121.0, 121.0, 60.5, 66.55]),
         "benchmark": np.array([100.0, 101.0, 102.0, 100.0, 90.0]),
     }
-    found = pass_growth(half_days(0, 5), values, market(), METRICS, 5)
+    found = backtest_growth(half_days(0, 5), values, market(), METRICS, 5)
     assert found.days.tolist() == [20_000, 20_001, 20_002]
     assert np.allclose(found.growth, [1.21, 0.5, 1.1])
     assert np.allclose(found.benchmark, [1.01, 100 / 101, 0.9])
@@ -222,7 +222,7 @@ def test_new_york_days():
     winter = 19_737 * DAY  # Monday, 2024-01-15
     time = np.array([winter + 21 * HOUR, winter + 22 * HOUR, winter + 23 * HOUR])
     values = {"equity": np.array([101.0, 102.0, 103.0])}
-    found = pass_growth(time, values, market("17:00 America/New_York"), METRICS, 3)
+    found = backtest_growth(time, values, market("17:00 America/New_York"), METRICS, 3)
     assert found.days.tolist() == [19_737, 19_738]
     assert np.allclose(found.growth, [1.02, 103 / 102])
     assert found.benchmark.tolist() == [1.0, 1.0]
@@ -230,14 +230,14 @@ def test_new_york_days():
 
 def test_a_closed_account_keeps_its_days():
     values = {"equity": np.array([50.0, 0.0])}
-    found = pass_growth(half_days(1, 8), values, market(), METRICS, 2)
+    found = backtest_growth(half_days(1, 8), values, market(), METRICS, 2)
     assert found.days.tolist() == [20_000, 20_001, 20_002, 20_003, 20_004]
     assert found.growth.tolist() == [0.5, 0.0, 1.0, 1.0, 1.0]
 
 
 def one(symbol, days, growth, steps=10, **metrics):
     factors = np.array(growth, np.float64)
-    return PassGrowth(
+    return BacktestGrowth(
         (symbol,), np.array(days), factors, factors**0.5, {**METRICS, **metrics}, steps
     )
 
@@ -286,7 +286,7 @@ BROKEN = {
 def test_passes(engine, tmp_path, monkeypatch, function, fused):
     """Fused with the networks in one loop, and stepped one after another."""
     if not fused:
-        monkeypatch.setattr(PassLoop, "fits", staticmethod(lambda env, policy: False))
+        monkeypatch.setattr(BacktestLoop, "fits", staticmethod(lambda env, policy: False))
     old, new = BROKEN[function]
     late = new.replace("\n    out[", "\n    if s.bar > p.first + 20:\n        out[")
     if function == "step":

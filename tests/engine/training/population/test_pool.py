@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import CheckpointError, ResourceError
-from slipstream.training.population import pool as pool_module
-from slipstream.training.population import worker as worker_module
-from slipstream.training.population.pool import Pool
-from slipstream.training.population.state import LiveStates
+from slipstream.training.population import member_pool as pool_module
+from slipstream.training.population import pool_worker as worker_module
+from slipstream.training.population.member_pool import Pool
+from slipstream.training.population.member_state import LiveStates
 
 COUNT = 14
 
@@ -84,7 +84,7 @@ import sys
 sys.path.insert(0, {helpers!r})
 from pathlib import Path
 from population_members import Engine
-from slipstream.training.population.pool import Pool
+from slipstream.training.population.member_pool import Pool
 engine = Engine()
 members = [engine.member(k, budget=60) for k in range({count})]
 with Pool(Path(sys.argv[1]), engine.source(), 2, 4) as pool:
@@ -239,14 +239,14 @@ def test_other_data_after_workers_were_forked(engine, members, tmp_path):
 
 def test_workers_that_die_again_and_again(engine, members, tmp_path, monkeypatch):
     """Others are trained to their milestones first; then the user hears of it."""
-    run = worker_module.run_stretch
+    run = worker_module.run_training_segment
 
     def deadly(tasks, *others):
         if any(task.member.name == members[2].name for task in tasks):
             os.kill(os.getpid(), signal.SIGKILL)
         return run(tasks, *others)
 
-    monkeypatch.setattr(worker_module, "run_stretch", deadly)
+    monkeypatch.setattr(worker_module, "run_training_segment", deadly)
     found = []
     with Pool(tmp_path, engine.source(), 1) as pool:
         pool.submit(members[:4], [2] * 4)

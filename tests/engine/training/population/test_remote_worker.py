@@ -11,12 +11,17 @@ import pytest
 from fake_cluster import FakeCluster
 
 from slipstream.core.errors import DataError, ResourceError
-from slipstream.training.cluster.node import work_for
-from slipstream.training.population import worker
+from slipstream.training.cluster.node_service import work_for
+from slipstream.training.population import pool_worker
 from slipstream.training.population.member import Outcome
-from slipstream.training.population.pool import Pool
-from slipstream.training.population.state import UNDER_WAY, LiveStates, State, read_under_way
-from slipstream.training.population.worker import SERVICE, StretchService, Word
+from slipstream.training.population.member_pool import Pool
+from slipstream.training.population.member_state import (
+    PROGRESS_FILE,
+    LiveStates,
+    State,
+    read_progress,
+)
+from slipstream.training.population.pool_worker import SERVICE, SegmentService, Word
 
 LONG = 400_000  # iterations, more than any machine makes before it is stopped
 
@@ -83,10 +88,10 @@ def test_same_bits_for_any_number_of_actors(engine, work, tmp_path):
 
 def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monkeypatch):
     """Actors are lost in the middle; others go on from the states of the last minute."""
-    monkeypatch.setattr(worker, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(pool_worker, "SAVE_SECONDS", 0.0)
     members = [engine.member(k, budget=60) for k in range(4)]
     live, reached = LiveStates(tmp_path / "live"), []
-    check_stop = StretchService._check_stop
+    check_stop = SegmentService._check_stop
 
     def wait(self):
         """Who is to be lost does not end before, however fast it is."""
@@ -94,7 +99,7 @@ def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monke
             self._leaving.wait(60.0)
         check_stop(self)
 
-    monkeypatch.setattr(StretchService, "_check_stop", wait)
+    monkeypatch.setattr(SegmentService, "_check_stop", wait)
     with FakeCluster(work) as cluster, pool_of(engine, cluster, tmp_path) as pool:
         pool.submit(members, [60] * 4)
 
@@ -110,7 +115,7 @@ def test_what_was_handed_over_is_not_trained_again(engine, work, tmp_path, monke
 
         found = collect(pool, 4, lose)
     assert len(reached) == 3 and 0 < reached[0] < reached[1] < reached[2] < 60
-    said = read_under_way(tmp_path / "live" / UNDER_WAY)  # which came with the states
+    said = read_progress(tmp_path / "live" / PROGRESS_FILE)  # which came with the states
     assert said and {*said} <= {member.name for member in members}
     assert all(0 < one.step <= 60 * engine.rows for one in said.values())
     expected, _ = engine.train(members, 60, tmp_path / "alone")

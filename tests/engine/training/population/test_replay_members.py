@@ -10,10 +10,10 @@ import pytest
 
 from slipstream.core.timeline import FoldPlan
 from slipstream.rl.nets import networks
+from slipstream.training.population.environment_source import EnvironmentSource
 from slipstream.training.population.member import Member
-from slipstream.training.population.source import EnvironmentSource
-from slipstream.training.population.state import LiveStates
-from slipstream.training.population.stretch import Task, run_stretch
+from slipstream.training.population.member_state import LiveStates
+from slipstream.training.population.training_segment import Task, run_training_segment
 from slipstream.training.settings.config import resolve
 
 Q_LEARNING = Path(__file__).parents[2] / "samples/q_learning.py"
@@ -38,7 +38,9 @@ def states_of(members, pieces, folder):
     """Tensors of members that were trained in stretches: (who, up to which iteration)."""
     live = LiveStates(folder)
     for who, until in pieces:
-        run_stretch([Task(members[k], until) for k in who], EnvironmentSource(FoldPlan(), 6), live)
+        run_training_segment(
+            [Task(members[k], until) for k in who], EnvironmentSource(FoldPlan(), 6), live
+        )
     return [live.load(member) for member in members]
 
 
@@ -87,6 +89,6 @@ def test_a_finished_member_keeps_its_policy_and_no_replay(members, tmp_path):
 def test_a_finished_member_is_scored_again_without_its_replay(members, tmp_path):
     member, live = replace(members[0], test="fold0/test"), LiveStates(tmp_path)
     source = EnvironmentSource(FoldPlan(), 6)
-    first, second = (run_stretch([Task(member, 8)], source, live)[0] for _ in range(2))
+    first, second = (run_training_segment([Task(member, 8)], source, live)[0] for _ in range(2))
     assert first.passes.returns.tobytes() == second.passes.returns.tobytes()
     assert first.seconds["update"] > 0.0 == second.seconds["update"]

@@ -7,7 +7,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.kernels.kernel_registry import load_kernel
-from slipstream.training.population.source import Place, shape_of
+from slipstream.training.population.environment_source import Place, batch_shape
 
 
 def test_data_are_read_once(engine):
@@ -67,7 +67,7 @@ def test_folds_have_their_own_records_and_scales(engine):
 def test_shapes(engine, changes, same):
     source = engine.source()
     one, other = engine.member(0), engine.member(1, **changes)
-    assert (shape_of(one, source) == shape_of(other, source)) == same
+    assert (batch_shape(one, source) == batch_shape(other, source)) == same
 
 
 def test_what_cannot_be_divided(engine):

@@ -8,9 +8,9 @@ import pytest
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.training.environments.environment import Environment
+from slipstream.training.population.environment_source import batch_shape
 from slipstream.training.population.member import Member
-from slipstream.training.population.source import shape_of
-from slipstream.training.population.state import LiveStates
+from slipstream.training.population.member_state import LiveStates
 from slipstream.training.settings.config import resolve
 from slipstream.training.shard import Shard
 
@@ -58,7 +58,7 @@ def test_settings_of_their_own(engine, tmp_path):
     """Members of one batch trade at other fees, and episodes may be of other lengths."""
     members = [engine.member(0, fold=0), engine.member(1, fold=0, **{"env.fee": 0.01})]
     source = engine.source()
-    assert shape_of(members[0], source) == shape_of(members[1], source)
+    assert batch_shape(members[0], source) == batch_shape(members[1], source)
     outcomes, states = engine.train(members, 3, tmp_path / "both", source)
     for k, member in enumerate(members):
         own, state = engine.train([member], 3, tmp_path / f"{k}")

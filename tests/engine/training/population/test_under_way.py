@@ -16,29 +16,31 @@ from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status_file import Status, progress_parts
 from slipstream.studies.record.ledger import Slot
 from slipstream.studies.search import session as progress
-from slipstream.training.population import state
-from slipstream.training.population.state import (
-    UNDER_WAY,
-    HeldStates,
+from slipstream.training.population import member_state
+from slipstream.training.population.member_state import (
+    PROGRESS_FILE,
+    InMemoryStates,
     LiveStates,
-    UnderWay,
+    MemberProgress,
     append,
-    read_under_way,
+    read_progress,
 )
 
 FORK = multiprocessing.get_context("fork")
 
 
 def at(name, step, score=0.5):
-    return UnderWay(name, step, score, 1.0)
+    return MemberProgress(name, step, score, 1.0)
 
 
 def test_the_newest_of_each_member_counts(tmp_path):
-    path = tmp_path / UNDER_WAY
-    assert read_under_way(path) == {}
-    assert append(path, [UnderWay.now("search-00001-0", 64, float("nan")), at("search-00001-1", 8)])
+    path = tmp_path / PROGRESS_FILE
+    assert read_progress(path) == {}
+    assert append(
+        path, [MemberProgress.now("search-00001-0", 64, float("nan")), at("search-00001-1", 8)]
+    )
     assert append(path, [at("search-00001-0", 128, 2.5)])
-    found = read_under_way(path)
+    found = read_progress(path)
     assert found["search-00001-0"] == at("search-00001-0", 128, 2.5)
     assert found["search-00001-1"].step == 8
     first = json.loads(path.read_text().splitlines()[1])
@@ -47,21 +49,21 @@ def test_the_newest_of_each_member_counts(tmp_path):
 
 @pytest.mark.parametrize("torn", [b'[1.0, "search-000', b"\n\x00\xff\n", b'["x"]\n', b"[" * 5_000])
 def test_what_a_kill_left_hides_nobody(tmp_path, torn):
-    path = tmp_path / UNDER_WAY
+    path = tmp_path / PROGRESS_FILE
     append(path, [at("a", 1)])
     with path.open("ab") as file:
         file.write(torn)
     append(path, [at("b", 2)])
-    assert {name: one.step for name, one in read_under_way(path).items()} == {"a": 1, "b": 2}
+    assert {name: one.step for name, one in read_progress(path).items()} == {"a": 1, "b": 2}
 
 
 def test_it_is_bounded_and_the_oldest_are_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr(state, "LIMIT", 4_096)
-    path = tmp_path / UNDER_WAY
+    monkeypatch.setattr(member_state, "LIMIT", 4_096)
+    path = tmp_path / PROGRESS_FILE
     for step in range(1_000):
         assert append(path, [at(f"search-{step % 7:05d}-0", step)])
         assert path.stat().st_size <= 4_096
-    assert sorted(one.step for one in read_under_way(path).values()) == list(range(993, 1_000))
+    assert sorted(one.step for one in read_progress(path).values()) == list(range(993, 1_000))
     steps = [json.loads(line)[2] for line in path.read_text().splitlines() if line]
     assert steps == list(range(steps[0], 1_000)) and len(steps) > 40
 
@@ -74,7 +76,7 @@ def _append_all(path, name, count):
 
 
 def test_nothing_is_lost_among_concurrent_workers(tmp_path):
-    path = tmp_path / UNDER_WAY
+    path = tmp_path / PROGRESS_FILE
     workers = [FORK.Process(target=_append_all, args=(path, f"w{k}", 200)) for k in range(4)]
     for worker in workers:
         worker.start()
@@ -82,37 +84,37 @@ def test_nothing_is_lost_among_concurrent_workers(tmp_path):
         worker.join(60)
     lines = [json.loads(line) for line in path.read_text().splitlines() if line]
     assert len(lines) == 4 * 2 * 200
-    assert {name: one.step for name, one in read_under_way(path).items()} == {
+    assert {name: one.step for name, one in read_progress(path).items()} == {
         f"w{k}{half}": 199 for k in range(4) for half in ("", "-b")
     }
 
 
 def test_killed_in_the_midst_of_writing(tmp_path, monkeypatch):
-    monkeypatch.setattr(state, "LIMIT", 20_000)  # it is shortened all the time
-    path = tmp_path / UNDER_WAY
+    monkeypatch.setattr(member_state, "LIMIT", 20_000)  # it is shortened all the time
+    path = tmp_path / PROGRESS_FILE
     for kill in range(10):
         worker = FORK.Process(target=_append_all, args=(path, "search-00001-0", 10**9))
         worker.start()
-        while not read_under_way(path):
+        while not read_progress(path):
             pass
         time.sleep(0.002 * kill)
         os.kill(worker.pid, signal.SIGKILL)
         worker.join(60)
         assert append(path, [at("after", kill)]), "a lock outlived its process"
-        found = read_under_way(path)
+        found = read_progress(path)
         assert found["after"].step == kill and found["search-00001-0"].step >= 0
         assert path.stat().st_size <= 20_000
 
 
 def _hold(path, pipe):
     handle = os.open(path, os.O_RDWR)
-    state.fcntl.flock(handle, state.fcntl.LOCK_EX)
+    member_state.fcntl.flock(handle, member_state.fcntl.LOCK_EX)
     pipe.send(None)
     signal.pause()
 
 
 def test_a_worker_that_stands_still_stops_no_other(tmp_path):
-    path = tmp_path / UNDER_WAY
+    path = tmp_path / PROGRESS_FILE
     append(path, [at("a", 1)])
     here, there = FORK.Pipe()
     worker = FORK.Process(target=_hold, args=(path, there))
@@ -121,43 +123,43 @@ def test_a_worker_that_stands_still_stops_no_other(tmp_path):
     assert not append(path, [at("a", 2)])
     os.kill(worker.pid, signal.SIGKILL)
     worker.join(60)
-    assert append(path, [at("a", 2)]) and read_under_way(path)["a"].step == 2
+    assert append(path, [at("a", 2)]) and read_progress(path)["a"].step == 2
 
 
 def test_what_cannot_be_written_ends_nothing(tmp_path):
-    (tmp_path / UNDER_WAY).mkdir()
+    (tmp_path / PROGRESS_FILE).mkdir()
     LiveStates(tmp_path).tell([at("a", 1)])
-    assert read_under_way(tmp_path / UNDER_WAY) == {}
+    assert read_progress(tmp_path / PROGRESS_FILE) == {}
 
 
 def test_a_stretch_tells_where_its_members_are(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(state, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(member_state, "EVERY_SECONDS", 0.0)
     members = [engine.member(k, env="cartpole", test="test", fold=0) for k in range(2)]
     outcomes, told = engine.train(members, 4, tmp_path / "often")
-    text = (tmp_path / "often" / UNDER_WAY).read_text()
+    text = (tmp_path / "often" / PROGRESS_FILE).read_text()
     lines = [json.loads(line) for line in text.splitlines() if line]
-    found = read_under_way(tmp_path / "often" / UNDER_WAY)
+    found = read_progress(tmp_path / "often" / PROGRESS_FILE)
     assert {name: one.step for name, one in found.items()} == {
         member.name: 4 * engine.rows for member in members
     }
     assert lines[0][2] == engine.rows and all(one.score > 0 for one in found.values())
-    monkeypatch.setattr(state, "EVERY_SECONDS", 1e9)
+    monkeypatch.setattr(member_state, "EVERY_SECONDS", 1e9)
     again, quiet = engine.train(members, 4, tmp_path / "never")
     assert quiet == told and [one.steps for one in again] == [one.steps for one in outcomes]
 
 
 def test_on_another_machine_it_waits_for_the_owner(tmp_path):
-    held = HeldStates()
+    held = InMemoryStates()
     assert held.due
     held.tell([at("a", 1), at("b", 1)])
     held.tell([at("a", 2)])
     assert not held.due
-    assert [UnderWay(*one) for one in held.said()] == [at("a", 2), at("b", 1)]
+    assert [MemberProgress(*one) for one in held.said()] == [at("a", 2), at("b", 1)]
     assert held.said() == []
 
 
 def test_members_of_running_trials_have_numbers(tmp_path, monkeypatch):
-    path = tmp_path / UNDER_WAY
+    path = tmp_path / PROGRESS_FILE
     slots = [Slot("search", 9, 0, 0), Slot("search", 9, 0, 1), Slot("confirm", 9, 1, 2)]
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     watcher = progress.Watcher(path)
@@ -182,7 +184,7 @@ def test_a_study_tells_them(tmp_path, monkeypatch):
 
     def said(self, members, until):
         live.mkdir(exist_ok=True)
-        append(live / UNDER_WAY, [at(member.name, 64) for member in members])
+        append(live / PROGRESS_FILE, [at(member.name, 64) for member in members])
         submit(self, members, until)
 
     monkeypatch.setattr(study_world.SkilledPool, "submit", said)

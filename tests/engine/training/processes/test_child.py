@@ -13,7 +13,7 @@ import pytest
 
 from slipstream.core.child_process import ending
 from slipstream.core.errors import ConfigError, KernelError, ResourceError
-from slipstream.training.child import Child, portable
+from slipstream.training.child_process import Child, portable
 
 REMEDY = "give fewer --workers"
 
@@ -53,7 +53,7 @@ def dies(pid):
 def test_a_child_answers_and_leaves():
     child = Child(echo, "echo", REMEDY)
     assert child.send("word") and child.receive() == (child.pid, "word")
-    child.ask_to_leave()
+    child.request_stop()
     assert child.end(10.0) == "ended with exit code 0"
     assert not child.send("more") and child.receive() is None
     assert child.end(0.0) == "ended with exit code 0"  # again is harmless
@@ -94,7 +94,7 @@ def test_children_have_children_and_no_orphans():
     child.end(10.0)
     gentle = Child(has_a_child, "parent", REMEDY)
     grandchild = gentle.receive()
-    gentle.ask_to_leave()
+    gentle.request_stop()
     assert gentle.end(10.0) == "ended with exit code 0" and dies(grandchild)
 
 

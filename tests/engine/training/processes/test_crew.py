@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from slipstream.training.workers import Crew
+from slipstream.training.workers import ThreadPool
 
 
 def test_all_are_waited_for_and_the_first_error_is_raised():
@@ -14,7 +14,7 @@ def test_all_are_waited_for_and_the_first_error_is_raised():
         done.wait(60)
         raise ValueError(k)
 
-    with Crew(3) as crew:
+    with ThreadPool(3) as crew:
         with pytest.raises(ValueError, match="1"):
             crew.run([lambda: done.wait(60), lambda: fail(1), lambda: fail(2)])
         seen = []
@@ -28,7 +28,7 @@ def test_an_interrupt_does_not_wait_for_whoever_waits():
     def interrupted():
         raise KeyboardInterrupt
 
-    with Crew(2) as crew, pytest.raises(KeyboardInterrupt):
+    with ThreadPool(2) as crew, pytest.raises(KeyboardInterrupt):
         try:
             crew.run([interrupted, lambda: heard.append(told.wait(20))])
         finally:
@@ -39,7 +39,7 @@ def test_an_interrupt_does_not_wait_for_whoever_waits():
 def test_threads_begin_with_the_first_tasks():
     """Before those, processes are forked, which would lack them."""
     before = threading.active_count()
-    with Crew(3) as crew:
+    with ThreadPool(3) as crew:
         crew.run([lambda: None])
         assert threading.active_count() == before
         crew.run([lambda: None, lambda: None])

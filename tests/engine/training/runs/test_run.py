@@ -176,7 +176,7 @@ def test_a_run_that_has_a_checkpoint_stays(run):
 
 
 def test_events_are_written_down(run):
-    run.listener(Started(Progress(10), 2, 4, 1, "compiled", "cpu"))
+    run.callback(Started(Progress(10), 2, 4, 1, "compiled", "cpu"))
     assert run.metrics() == {}
 
 

@@ -11,7 +11,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.storage import yaml_file
 from slipstream.training.environments.curriculum import check_curriculum
 from slipstream.training.environments.factory import make_environment
-from slipstream.training.settings.config import passed_over, read_config, resolve
+from slipstream.training.settings.config import ignored_keys, read_config, resolve
 
 # Its `curriculum_simple`, with the shaping of an earlier version in the first phase.
 SIMPLE = {
@@ -408,14 +408,14 @@ def test_what_a_file_leaves_open_is_theirs():
 
 
 def test_what_is_done_otherwise_than_a_file_says_is_said(tmp_path):
-    told = passed_over(SIMPLE)
+    told = ignored_keys(SIMPLE)
     assert "a phase ends with the iteration that reaches its episodes" in told
     assert "Huber" not in told
     assert told.startswith("`slipstream.compat.hockey_project` reads this config. ")
-    assert "here it is Huber's" in passed_over(PUBLISHED["newest test"])
+    assert "here it is Huber's" in ignored_keys(PUBLISHED["newest test"])
     file = tmp_path / "sac.json"
     file.write_text(json.dumps(PUBLISHED["ab33f0e sac"]))
-    assert "noise is pink" in passed_over(file)
+    assert "noise is pink" in ignored_keys(file)
 
 
 def test_json_is_read_strictly(tmp_path):

@@ -9,7 +9,7 @@ from slipstream.compat.intraday import EnvBuilder
 from slipstream.compat.intraday.config import otherwise, recognises, sections_of
 from slipstream.core.errors import ConfigError
 from slipstream.core.storage import yaml_file
-from slipstream.training.settings.config import passed_over, read_config, resolve
+from slipstream.training.settings.config import ignored_keys, read_config, resolve
 
 EXAMPLE = Path(__file__).parents[4] / "examples/older_systems/intraday.yaml"
 THEIRS = yaml_file.parse(EXAMPLE.read_text(), str(EXAMPLE))
@@ -47,7 +47,7 @@ def test_each_key_has_its_place():
 def test_a_file_is_recognised_and_its_adapter_named():
     assert recognises(THEIRS) and not recognises({"env": {"name": "cartpole"}})
     assert read_config(EXAMPLE)["env"]["name"] == "forex"
-    said = passed_over(EXAMPLE)
+    said = ignored_keys(EXAMPLE)
     assert said.startswith("`slipstream.compat.intraday` reads this config.")
     assert "close just seen" in said
 
@@ -55,7 +55,7 @@ def test_a_file_is_recognised_and_its_adapter_named():
 def test_what_is_passed_over_is_said():
     values = changed("environment.risk_penalty", 0.1) | {"hardware": {"cpu": {}}, "risk": {}}
     values["training"]["log_interval"] = 1000
-    said = passed_over(values)
+    said = ignored_keys(values)
     for word in ("risk_penalty (env.drawdown_penalty)", "hardware", "risk", "log_interval"):
         assert word in said
     assert resolve(values).env_settings["drawdown_penalty"] == 0.0
@@ -65,11 +65,11 @@ def test_what_is_passed_over_is_said():
 def test_files_that_they_would_write_and_a_training_here_does_not_are_named(path):
     values = changed(f"{path}.tensorboard_log", "logs/tb")
     values["training"]["vectorized_training"]["monitor"] = {"enabled": True}
-    said = passed_over(values)
+    said = ignored_keys(values)
     assert "`monitor.enabled` is passed over" in said and "import TrainerAgent" in said
     assert "`tensorboard_log: logs/tb` is passed over" in said and "`tensorboard`" in said
     assert "monitor" not in otherwise(values, monitored=True)
-    assert "monitor" not in passed_over(changed("training.vectorized_training.monitor", {}))
+    assert "monitor" not in ignored_keys(changed("training.vectorized_training.monitor", {}))
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,7 @@ def kept_of(kernel: Kernel, spec: EnvSpec) -> Kept | None:
     return Kept(dtype, tuple(name for name, _ in fields))
 
 
-def kept_bytes(kernel: Kernel, loaded: KernelData, spec: EnvSpec) -> int | None:
+def storage_bytes(kernel: Kernel, loaded: KernelData, spec: EnvSpec) -> int | None:
     """Of one observation; None where it cannot be shown again."""
     kept = kept_of(kernel.specialize(loaded), spec)
     return None if kept is None else kept.dtype.itemsize
@@ -351,7 +351,7 @@ class KernelFields(Storage):
     def bytes_of(envs: Sequence[VectorEnv]) -> int:
         """Bytes that one observation takes."""
         env = cast(KernelVectorEnv, envs[0])
-        size = kept_bytes(env.kernel, env.loaded, env.spec)
+        size = storage_bytes(env.kernel, env.loaded, env.spec)
         assert size is not None
         return size
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from slipstream.core.timeline import FoldPlan, train_split
 from slipstream.kernels.spec import EnvSpec
 from slipstream.rl.nets.actions import ActionMap
+from slipstream.training.environments.autotune_cache import Tunable
 from slipstream.training.environments.environment import Environment
-from slipstream.training.environments.factory import kind_of, trainable
+from slipstream.training.environments.factory import kind_of, training_environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment, Timeline
-from slipstream.training.environments.machine_file import Tunable
 from slipstream.training.population.member import Member
 from slipstream.training.settings.config import RunConfig
-from slipstream.training.settings.sizing import kept_bytes
+from slipstream.training.settings.sizing import storage_bytes
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -92,7 +92,7 @@ class EnvironmentSource:
     def _make(self, config: RunConfig) -> Environment:
         """A config's environment; its arrays are those there already, where the same ones are."""
         name, settings = config.env_name, config.env_settings
-        found = trainable(kind_of(name).load_folds(settings, self._plan, self._read))
+        found = training_environment(kind_of(name).load_folds(settings, self._plan, self._read))
         if tunable := found.part(Tunable):
             found = tunable.tried(config.training.stepping)
         rules = found.part(KernelEnvironment)
@@ -153,10 +153,10 @@ class Place:
         """Bytes that a member more in a batch takes."""
         agent, n = self.member.config.agent, self.member.config.num_envs
         learning = agent.bytes(self.environment.spec, 1, n)
-        return learning + kept_bytes(agent, self.environment, 1, n)
+        return learning + storage_bytes(agent, self.environment, 1, n)
 
 
-def shape_of(member: Member, source: EnvironmentSource) -> str:
+def batch_shape(member: Member, source: EnvironmentSource) -> str:
     """Members of equal shape can be trained side by side: their numbers may differ, sizes not."""
     place = Place(member, source.environment(member.config))
     spec, config = place.spec, member.config

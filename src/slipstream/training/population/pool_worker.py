@@ -1,7 +1,7 @@
 """Workers of a pool: children of this process, and actors of a cluster seen from both sides.
 
-The pool takes stretches to a `Worker`, or to an actor by a `RemoteWorker`, for which a
-`StretchService` does them on its node. States come with the request and go back every minute; on
+The pool takes stretches to a `Worker`, or to an actor by a `ClusterWorker`, for which a
+`SegmentService` does them on its node. States come with the request and go back every minute; on
 the node they are in memory only.
 """
 
@@ -21,21 +21,21 @@ from typing import Any
 
 from slipstream.core.child_process import orphaned
 from slipstream.core.errors import CheckpointError, ConfigError, KernelError, SlipstreamError
-from slipstream.training.child import Child, portable, torch_threads
+from slipstream.training.child_process import Child, portable, set_torch_threads
 from slipstream.training.cluster.cluster import (
     BEAT_SECONDS,
     HAND_OVER_SECONDS,
     Lost,
     Shared,
 )
-from slipstream.training.cluster.node import Arrays, NodeService, sent_as
+from slipstream.training.cluster.node_service import Arrays, NodeService, environment_payload
 from slipstream.training.cluster.ray_cluster import RayActor, RayCluster
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
+from slipstream.training.population.environment_source import EnvironmentSource, Recent
 from slipstream.training.population.member import Outcome
-from slipstream.training.population.source import EnvironmentSource, Recent
-from slipstream.training.population.state import HeldStates, LiveStates, UnderWay
-from slipstream.training.population.stretch import Task, run_stretch
+from slipstream.training.population.member_state import InMemoryStates, LiveStates, MemberProgress
+from slipstream.training.population.training_segment import Task, run_training_segment
 from slipstream.training.settings.config import RunConfig
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
@@ -44,7 +44,7 @@ PATIENCE_SECONDS = 60.0  # for the iteration or the test pass under way, of who 
 Answer = list[Outcome] | Exception
 _BLAMED = (KernelError, ConfigError)  # what a member's own numbers can cause, on any machine
 _KEPT = 16  # environments that were made ready to be sent
-SERVICE = "slipstream.training.population.worker:StretchService"
+SERVICE = "slipstream.training.population.pool_worker:SegmentService"
 # What is saved waits for the actor's next word; the rest is for the iteration under way.
 SAVE_SECONDS = HAND_OVER_SECONDS - BEAT_SECONDS - 5.0
 
@@ -64,7 +64,7 @@ class Worker(Child):
 
     def __init__(self, source: EnvironmentSource, live: LiveStates) -> None:
         self.generation = source.generation
-        torch_threads(1)
+        set_torch_threads(1)
         serve = partial(_serve, source, live)
         super().__init__(serve, "study worker", "give fewer --workers")
 
@@ -105,7 +105,7 @@ def _answer(
     check_stop: Callable[[], None],
 ) -> Answer:
     try:
-        return run_stretch(tasks, source, live, check_stop)
+        return run_training_segment(tasks, source, live, check_stop)
     except MemoryError:
         os._exit(1)  # as the system would: the stretch is tried again with fewer members
     except Exception as error:
@@ -154,8 +154,10 @@ class DataStore:
         return self._shared.get(number)
 
     def _parcel(self, environment: Environment, shared: Shared | None) -> dict[str, Any]:
-        """See `sent_as`; what is kept keeps its environment, and so its id."""
-        made = self._sent.get(id(environment), lambda: (environment, sent_as(environment, shared)))
+        """See `environment_payload`; what is kept keeps its environment, and so its id."""
+        made = self._sent.get(
+            id(environment), lambda: (environment, environment_payload(environment, shared))
+        )
         return made[1]
 
 
@@ -170,12 +172,12 @@ class Word:
     """
 
     states: Mapping[str, bytes]
-    under_way: Sequence[UnderWay] = ()
+    under_way: Sequence[MemberProgress] = ()
     end: list[Outcome] | SlipstreamError | Lost | None = None
 
 
-class RemoteWorker:
-    """Has the face of `slipstream.training.population.worker.Worker`.
+class ClusterWorker:
+    """Has the face of `slipstream.training.population.pool_worker.Worker`.
 
     Args:
         actor: of a cluster.
@@ -238,9 +240,9 @@ class RemoteWorker:
             self._actor.end()
             return Lost(f"on {self.node} sent something else than an answer ({error})", "silent")
 
-    def ask_to_leave(self) -> None:
+    def request_stop(self) -> None:
         """It saves the members under way after their iteration, and gives them back."""
-        self._actor.ask_to_leave()
+        self._actor.request_stop()
 
     def end(self, patience: float) -> str:
         """Waits for what it still does; says how it ended."""
@@ -291,7 +293,7 @@ class _Request:
     """
 
     def __init__(self, tasks: Sequence[Task], states: Mapping[str, bytes]) -> None:
-        self.live, self._tasks = HeldStates(), tasks
+        self.live, self._tasks = InMemoryStates(), tasks
         for name, content in states.items():
             self.live.put(name, content)
         self.came = {task.member.name: self.live.iteration(task.member) for task in tasks}
@@ -308,14 +310,14 @@ class _Request:
         return found
 
 
-class StretchService(NodeService):
-    """Does stretches for a `RemoteWorker`."""
+class SegmentService(NodeService):
+    """Does stretches for a `ClusterWorker`."""
 
     def __init__(self, needs: bytes, arrays: Arrays) -> None:
         super().__init__(needs, arrays)
         self._under_way: _Request | None = None
         keep_memory()
-        torch_threads(1)
+        set_torch_threads(1)
 
     def answer(self, request: bytes, arrays: Sequence[Arrays]) -> bytes:
         """A stretch, or as much of it as was done when the owner wanted it back."""
@@ -339,14 +341,14 @@ class StretchService(NodeService):
         """States that were saved since the owner last heard."""
         under_way = self._under_way
         states = {} if under_way is None else under_way.newer(under_way.told)
-        said = [] if under_way is None else [UnderWay(*one) for one in under_way.live.said()]
+        said = [] if under_way is None else [MemberProgress(*one) for one in under_way.live.said()]
         return pickle.dumps(Word(states, said)) if states or said else b""
 
     def _run(
         self, tasks: list[Task], source: EnvironmentSource, live: LiveStates
     ) -> list[Outcome] | SlipstreamError | Lost:
         try:
-            return run_stretch(tasks, source, live, self._check_stop, SAVE_SECONDS)
+            return run_training_segment(tasks, source, live, self._check_stop, SAVE_SECONDS)
         except _Leave:
             return Lost("gave back what it did", "left")
         except MemoryError:

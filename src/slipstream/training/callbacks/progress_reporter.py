@@ -17,8 +17,8 @@ _SHOWN = 2  # of an environment's own metrics; the tables have all
 _RECENT_SECONDS = 5.0  # what steps/s is the mean of
 
 
-class Voice(Protocol):
-    """A terminal, or a logbook; see `ConsoleListener` and `Logbook`."""
+class ProgressSink(Protocol):
+    """A terminal, or a logbook; see `ConsoleCallback` and `Logbook`."""
 
     @property
     def due(self) -> bool: ...
@@ -27,15 +27,15 @@ class Voice(Protocol):
     def note(self, event: str, line: str = "", style: str = "", **facts: Any) -> None: ...
 
 
-class Telling:
-    """A listener that makes a status and lines of a training's events.
+class ProgressReporter:
+    """A callback that makes a status and lines of a training's events.
 
     Args:
         voice: who shows and writes them.
         clock: seconds; replaced in tests.
     """
 
-    def __init__(self, voice: Voice, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, voice: ProgressSink, clock: Callable[[], float] = time.monotonic) -> None:
         self._voice, self._clock = voice, clock
         self._members = 1
         self._episodes: int | None = None  # of each member, where they end the run

@@ -17,10 +17,16 @@ import numpy as np
 from slipstream.rl.agents.agent import AgentConfig
 from slipstream.rl.nets import networks
 from slipstream.rl.nets.policy import Policy
+from slipstream.training.population.backtests import alike, score
+from slipstream.training.population.environment_source import EnvironmentSource, Place, joined
 from slipstream.training.population.member import DailyReturns, Member, Outcome
-from slipstream.training.population.passes import alike, score
-from slipstream.training.population.source import EnvironmentSource, Place, joined
-from slipstream.training.population.state import BULK, LiveStates, State, Tensors, UnderWay
+from slipstream.training.population.member_state import (
+    BULK,
+    LiveStates,
+    MemberProgress,
+    State,
+    Tensors,
+)
 from slipstream.training.shard import Shard, join_states, state_of
 
 SAVE_SECONDS = 60.0
@@ -175,7 +181,7 @@ class _Runner:
         return self.task.until - (self.state.iteration if self.state else 0)
 
 
-def run_stretch(
+def run_training_segment(
     tasks: Sequence[Task],
     source: EnvironmentSource,
     live: LiveStates,
@@ -258,11 +264,12 @@ def _train(
         population.close()
 
 
-def _under_way(population: Population) -> list[UnderWay]:
+def _under_way(population: Population) -> list[MemberProgress]:
     """Where each member is."""
     each = zip(population.places, population.iterations, population.scores, strict=True)
     return [
-        UnderWay.now(one.member.name, int(n) * one.iteration_steps, float(s)) for one, n, s in each
+        MemberProgress.now(one.member.name, int(n) * one.iteration_steps, float(s))
+        for one, n, s in each
     ]
 
 
@@ -285,7 +292,7 @@ def _score(
     Args:
         runners: who is scored.
         trained, policy: members that were trained last, and their policies.
-        check_stop: see `run_stretch`.
+        check_stop: see `run_training_segment`.
     """
     tested = [one for one in runners if one.task.member.test is not None]
     for _, group in itertools.groupby(

@@ -26,7 +26,7 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.core.storage import provenance
 from slipstream.kernels.kernel_registry import USER_MODULE, import_file
 from slipstream.kernels.source_files import is_own, source_files, source_hashes
-from slipstream.training.cluster.cluster import ClusterWork, Shared, digest_of
+from slipstream.training.cluster.cluster import ClusterWork, Shared, arrays_digest
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import kind_of
 from slipstream.training.environments.kernel_environment import KernelEnvironment
@@ -37,7 +37,7 @@ Arrays = Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Premises:
+class NodeCompatibility:
     """What an owner has.
 
     Attributes:
@@ -64,7 +64,7 @@ class Premises:
     instructions: Sequence[str]
 
     @classmethod
-    def of(cls, environment: Environment, config: RunConfig) -> Premises:
+    def of(cls, environment: Environment, config: RunConfig) -> NodeCompatibility:
         """This process's.
 
         Args:
@@ -80,8 +80,8 @@ class Premises:
             settings=config.env_settings,
             file=kernel_file(environment.name),
             agent=None if agent is None else Path(agent).name,
-            sources=_hashes(modules_of(environment.name, agent)),
-            digest=digest_of(arrays_of(environment)),
+            sources=_hashes(required_modules(environment.name, agent)),
+            digest=arrays_digest(arrays_of(environment)),
             versions=_versions(),
             code=_code_hash(),
             host=platform.node(),
@@ -94,7 +94,7 @@ class Premises:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def read(cls, parcel: bytes) -> Premises:
+    def read(cls, parcel: bytes) -> NodeCompatibility:
         """As it was sent."""
         return cls(**json.loads(parcel))
 
@@ -114,14 +114,14 @@ class Premises:
         self._compare_versions()
         if not kind_of(self.env).compiled:
             kind_of(self.env).load(self.settings)  # says what is missing
-        own = _hashes(modules_of(self.file or self.env, self.agent))
+        own = _hashes(required_modules(self.file or self.env, self.agent))
         changed = provenance.changed_facts({"sources": self.sources}, {"sources": own})
         if changed:
             raise ConfigError(
                 f"{', '.join(changed)} on {platform.node()} differ from those of {self.host}: "
                 "start again if they were edited meanwhile."
             )
-        if digest_of(arrays) != self.digest:
+        if arrays_digest(arrays) != self.digest:
             raise DataError(
                 f"The arrays of {self.env} that came to {platform.node()} are not those that "
                 f"{self.host} sent: their sha256 differ."
@@ -179,9 +179,9 @@ def work_for(
     return ClusterWork(
         owner=f"{owner} ({config.hash[:12]})",
         service=service,
-        needs=Premises.of(environment, config).parcel(),
+        needs=NodeCompatibility.of(environment, config).parcel(),
         arrays=arrays_of(environment),
-        files=lay_out(environment.name, folder, config.agent_name),
+        files=stage_files(environment.name, folder, config.agent_name),
         gpu=gpu,
     )
 
@@ -206,7 +206,7 @@ def _code_hash() -> str:
     return found.hexdigest()
 
 
-def lay_out(name: str, folder: Path, agent: str | None = None) -> Path | None:
+def stage_files(name: str, folder: Path, agent: str | None = None) -> Path | None:
     """Copies the user's source files of an environment and an agent for nodes.
 
     Returns:
@@ -215,7 +215,7 @@ def lay_out(name: str, folder: Path, agent: str | None = None) -> Path | None:
     Raises:
         ConfigError: they cannot be laid out, or two of them not side by side.
     """
-    modules = modules_of(name, agent)
+    modules = required_modules(name, agent)
     for module in modules:
         for known, path in source_files(module).items():
             if known == module.__name__ and known.startswith(USER_MODULE):  # named by its path
@@ -242,7 +242,7 @@ def _copy(source: str | Path, folder: Path) -> None:
     place.write_bytes(content)
 
 
-def modules_of(name: str, agent: str | None = None) -> list[ModuleType]:
+def required_modules(name: str, agent: str | None = None) -> list[ModuleType]:
     """The user's modules of an environment and an agent."""
     found = [kind_of(name).module]
     if agent is not None and agent.endswith(".py"):
@@ -277,7 +277,7 @@ class NodeService(ABC):
     """
 
     def __init__(self, needs: bytes, arrays: Arrays) -> None:
-        self._premises = Premises.read(needs)
+        self._premises = NodeCompatibility.read(needs)
         self.notes = self._premises.compare(arrays)
         file, name = self._premises.file, self._premises.env
         # Loaded here and now: Ray may take the folder away when another node of this machine goes.
@@ -299,7 +299,7 @@ class NodeService(ABC):
         self._leaving.set()
 
     def restored(self, sent: Mapping[str, Any], arrays: Sequence[Arrays]) -> Environment:
-        """The environment of `sent_as`, with the arrays and rules that are here.
+        """The environment of `environment_payload`, with the arrays and rules that are here.
 
         Raises:
             DataError: the arrays are not those that were sent.
@@ -318,7 +318,7 @@ class NodeService(ABC):
         Those that might be written are copied, because types decide what is compiled, and what
         lies in an object store may not be.
         """
-        found = next((one for one in arrays if digest_of(one) == digest), None)
+        found = next((one for one in arrays if arrays_digest(one) == digest), None)
         if found is None:
             raise DataError(
                 f"Arrays of {self._premises.env} that came to {platform.node()} are not those that "
@@ -329,7 +329,7 @@ class NodeService(ABC):
         ]
 
 
-def sent_as(environment: Environment, shared: Shared | None) -> dict[str, Any]:
+def environment_payload(environment: Environment, shared: Shared | None) -> dict[str, Any]:
     """A loaded environment without its arrays and rules, for a parcel.
 
     It is pickled: whoever may send to a node's processes may run code there anyway.

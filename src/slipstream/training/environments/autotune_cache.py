@@ -25,7 +25,7 @@ from slipstream.core.storage.atomic_io import disk_errors, take_lock, write_seal
 from slipstream.core.storage.provenance import processor
 from slipstream.core.version import __version__
 from slipstream.jit.cache import private_folder
-from slipstream.training.environments.environment import Environment, Part, Stepping
+from slipstream.training.environments.environment import Environment, Part, SteppingConfig
 
 _FORMAT = 1
 _NEAR = 2.0  # times as many copies, or as few, that a measurement still speaks for
@@ -38,7 +38,7 @@ _SHAPE: dict[str, Any] = {
 }
 
 
-class Way(NamedTuple):
+class StepConfig(NamedTuple):
     """How copies are stepped: a backend, and its worker processes, or threads where compiled."""
 
     backend: str
@@ -61,7 +61,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class FastestWays:
+class AutotuneEntry:
     """What was found fastest.
 
     Attributes:
@@ -70,9 +70,9 @@ class FastestWays:
     """
 
     date: str
-    ways: Mapping[int, Way]
+    ways: Mapping[int, StepConfig]
 
-    def near(self, copies: int) -> Way | None:
+    def near(self, copies: int) -> StepConfig | None:
         """For so many copies, or for the nearest number within a factor of 2; None beyond."""
 
         def apart(other: int) -> float:
@@ -92,7 +92,7 @@ class Tunable(Environment, Part):
             None: its first steps are still to be taken.
     """
 
-    measured: FastestWays | None = field(default=None, kw_only=True)
+    measured: AutotuneEntry | None = field(default=None, kw_only=True)
     step_seconds: float | None = field(default=None, kw_only=True)
 
     @property
@@ -100,12 +100,12 @@ class Tunable(Environment, Part):
     def identity(self) -> Identity | None:
         """What a machine file is kept under; None if stepping leaves no choice."""
 
-    def way(self, copies: int) -> Way | None:
+    def way(self, copies: int) -> StepConfig | None:
         """How so many copies of a lone member are stepped, if that was measured."""
         found = None if self.measured is None else self.measured.near(copies)
         return found if found is not None and found.backend in self.kind.backends else None
 
-    def tried(self, stepping: Stepping | None = None) -> Self:
+    def tried(self, stepping: SteppingConfig | None = None) -> Self:
         """This environment, once rules of somebody else's have taken their first steps.
 
         Copies that fail are dealt with as the fault policy of `stepping` says.
@@ -118,12 +118,12 @@ class Tunable(Environment, Part):
         """
         return self
 
-    def endangers(self, copies: int) -> bool:
+    def may_crash(self, copies: int) -> bool:
         """Whether rules that nobody checked would be stepped by this process itself: `auto`."""
         return False
 
 
-def recall(identity: Identity) -> tuple[FastestWays | None, str | None]:
+def recall(identity: Identity) -> tuple[AutotuneEntry | None, str | None]:
     """What was measured of an environment on this machine, or a sentence why that is passed over.
 
     Both are None where it was never measured.
@@ -153,12 +153,12 @@ def recall(identity: Identity) -> tuple[FastestWays | None, str | None]:
                 f"{path} is of {mine['measured']}, and {identity.name} or slipstream has changed "
                 f"since: it is passed over; {again} to measure anew."
             )
-        return FastestWays(mine["measured"], _ways(mine["copies"], path, again)), None
+        return AutotuneEntry(mine["measured"], _ways(mine["copies"], path, again)), None
     except ResourceError as error:
         return None, f"{error} Until then `auto` goes by the time that a step takes."
 
 
-def remember(identity: Identity, measured: FastestWays) -> Path:
+def remember(identity: Identity, measured: AutotuneEntry) -> Path:
     """Writes down what was measured here, in place of what was; returns the file.
 
     Raises:
@@ -226,14 +226,17 @@ def _path(identity: Identity) -> Path:
     return Path(given) / name
 
 
-def _ways(copies: Mapping[str, Any], path: Path, again: str) -> dict[int, Way]:
+def _ways(copies: Mapping[str, Any], path: Path, again: str) -> dict[int, StepConfig]:
     """By copies.
 
     Raises:
         ResourceError: what is written is no such thing.
     """
     try:
-        ways = {int(n): Way(str(one["backend"]), int(one["workers"])) for n, one in copies.items()}
+        ways = {
+            int(n): StepConfig(str(one["backend"]), int(one["workers"]))
+            for n, one in copies.items()
+        }
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ResourceError(f"{path} cannot be read: {error!r}. Delete it, or {again}.") from error
     if any(n < 1 or way.workers < 1 for n, way in ways.items()):

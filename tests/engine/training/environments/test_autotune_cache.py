@@ -12,19 +12,19 @@ from slipstream.core.safe_io import SEAL, seal
 from slipstream.core.storage import atomic_io
 from slipstream.rl.nets.policy_file import pack
 from slipstream.training import backend
-from slipstream.training.environments import machine_file
-from slipstream.training.environments.factory import resolve_environment
-from slipstream.training.environments.machine_file import (
-    FastestWays,
+from slipstream.training.environments import autotune_cache
+from slipstream.training.environments.autotune_cache import (
+    AutotuneEntry,
     Identity,
-    Way,
+    StepConfig,
     recall,
     remember,
 )
+from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
 
 IDENTITY = Identity("gym:X-v0", {"size": 3}, "abc")
-FOUND = FastestWays("2026-11-22", {1: Way("serial", 1), 8: Way("process", 2)})
+FOUND = AutotuneEntry("2026-11-22", {1: StepConfig("serial", 1), 8: StepConfig("process", 2)})
 
 
 @pytest.fixture(autouse=True)
@@ -45,22 +45,22 @@ def test_it_comes_back_for_near_numbers_of_copies():
 
 def test_other_machines_keep_theirs_and_are_passed_over(monkeypatch):
     remember(IDENTITY, FOUND)
-    here = machine_file.this_machine()
-    monkeypatch.setattr(machine_file, "this_machine", lambda: {**here, "processor": "another"})
+    here = autotune_cache.this_machine()
+    monkeypatch.setattr(autotune_cache, "this_machine", lambda: {**here, "processor": "another"})
     measured, said = recall(IDENTITY)
     assert measured is None and "on another machine" in said and here["processor"] in said
-    other = FastestWays("2026-11-23", {4: Way("serial", 1)})
+    other = AutotuneEntry("2026-11-23", {4: StepConfig("serial", 1)})
     remember(IDENTITY, other)
     assert recall(IDENTITY)[0] == other
-    monkeypatch.setattr(machine_file, "this_machine", lambda: here)
+    monkeypatch.setattr(autotune_cache, "this_machine", lambda: here)
     assert recall(IDENTITY)[0] == FOUND
 
 
 def test_fewer_cores_are_named(monkeypatch):
-    here = machine_file.this_machine() | {"cores": 2}
-    monkeypatch.setattr(machine_file, "this_machine", lambda: here)
+    here = autotune_cache.this_machine() | {"cores": 2}
+    monkeypatch.setattr(autotune_cache, "this_machine", lambda: here)
     remember(IDENTITY, FOUND)
-    monkeypatch.setattr(machine_file, "this_machine", lambda: {**here, "cores": 1})
+    monkeypatch.setattr(autotune_cache, "this_machine", lambda: {**here, "cores": 1})
     measured, said = recall(IDENTITY)
     assert measured is None and "or with other cores" in said
     assert said.index(", 2 cores, ") < said.index("there are here") < said.index(", 1 core, ")
@@ -148,16 +148,20 @@ CONFIG = {
 def test_no_result_depends_on_it(tmp_path):
     weights, hashes, backends = [], [], []
     environment = resolve_environment("gym:CartPole-v1", {})
-    for name, way in (("none", None), ("serial", Way("serial", 1)), ("process", Way("process", 2))):
+    for name, way in (
+        ("none", None),
+        ("serial", StepConfig("serial", 1)),
+        ("process", StepConfig("process", 2)),
+    ):
         if way is not None:
-            remember(environment.identity, FastestWays("2026-11-22", {4: way}))
+            remember(environment.identity, AutotuneEntry("2026-11-22", {4: way}))
         said, started = [], []
         run = slipstream.train(
             CONFIG,
             out=tmp_path / name,
             report=False,
             say=said.append,
-            listeners=[lambda event, kept=started: kept.append(event)],
+            callbacks=[lambda event, kept=started: kept.append(event)],
         )
         weights.append(pack(slipstream.load_policy(run))[0])
         hashes.append(run.config.hash)
@@ -174,11 +178,11 @@ def test_no_result_depends_on_it(tmp_path):
 
 def test_a_users_own_choice_wins():
     environment = resolve_environment("gym:CartPole-v1", {})
-    remember(environment.identity, FastestWays("2026-11-22", {4: Way("process", 2)}))
+    remember(environment.identity, AutotuneEntry("2026-11-22", {4: StepConfig("process", 2)}))
 
     def told(**training):
         config = resolve(CONFIG, {f"training.{name}": value for name, value in training.items()})
-        return backend.as_measured(config, environment)
+        return backend.apply_autotune(config, environment)
 
     assert told(backend="serial") == (environment, None)
     assert told(members=2) == (environment, None)
@@ -190,8 +194,8 @@ def test_threads_of_a_kernel():
     sizes = {"training.num_envs": 64, "agent.horizon": 64}
     config = resolve("cartpole", {**sizes, "agent.minibatch": 1024})
     environment = resolve_environment("cartpole", config.env_settings)
-    remember(environment.identity, FastestWays("2026-11-22", {64: Way("compiled", 1)}))
-    measured, said = backend.as_measured(config, environment)
+    remember(environment.identity, AutotuneEntry("2026-11-22", {64: StepConfig("compiled", 1)}))
+    measured, said = backend.apply_autotune(config, environment)
     assert measured.way(64) == ("compiled", 1) and "compiled, 1 thread, as" in said
     alone = resolve(config, {"agent.minibatch": 512})
-    assert backend.as_measured(alone, environment) == (environment, None)
+    assert backend.apply_autotune(alone, environment) == (environment, None)

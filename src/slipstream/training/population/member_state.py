@@ -30,7 +30,7 @@ from slipstream.core.storage.atomic_io import make_folder, write_bytes
 from slipstream.core.storage.checkpoint import below, prefixed
 from slipstream.training.population.member import Member
 
-UNDER_WAY = "members.jsonl"
+PROGRESS_FILE = "members.jsonl"
 LIMIT = 4 * 2**20  # bytes of the file; the oldest half is dropped
 EVERY_SECONDS = 2.0  # between two writings of a worker
 _NEWEST = 2**18  # bytes in which whoever is under way has spoken lately
@@ -42,7 +42,7 @@ _CHECK = 4  # bytes of the checksum in front
 
 
 @dataclass(frozen=True, order=True)
-class UnderWay:
+class MemberProgress:
     """A member at a moment of its training.
 
     Attributes:
@@ -58,13 +58,13 @@ class UnderWay:
     at: float
 
     @classmethod
-    def now(cls, name: str, step: int, score: float) -> UnderWay:
+    def now(cls, name: str, step: int, score: float) -> MemberProgress:
         """A member as it is."""
         told = float(f"{score:.6g}") if math.isfinite(score) else None
         return cls(name, step, told, round(time.time(), 2))
 
 
-def append(path: Path, members: Sequence[UnderWay]) -> bool:
+def append(path: Path, members: Sequence[MemberProgress]) -> bool:
     """Adds a line for each; False where another process writes just now, or nothing can be written.
 
     Nobody waits: a process that stands still while it holds the lock stops no training.
@@ -87,7 +87,7 @@ def append(path: Path, members: Sequence[UnderWay]) -> bool:
     return False
 
 
-def read_under_way(path: Path, last: int = _NEWEST) -> dict[str, UnderWay]:
+def read_progress(path: Path, last: int = _NEWEST) -> dict[str, MemberProgress]:
     """What each member last said, by name; those that have ended are among them.
 
     Args:
@@ -109,7 +109,7 @@ def read_under_way(path: Path, last: int = _NEWEST) -> dict[str, UnderWay]:
             continue
         plain = isinstance(name, str) and type(step) is int and isinstance(at, _NUMBER)
         if plain and (score is None or isinstance(score, _NUMBER)):
-            found[name] = UnderWay(name, step, score, at)
+            found[name] = MemberProgress(name, step, score, at)
     return found
 
 
@@ -169,9 +169,9 @@ class LiveStates:
         """Whether those who watch wait for `tell`."""
         return time.monotonic() - self._told >= EVERY_SECONDS
 
-    def tell(self, members: Sequence[UnderWay]) -> None:
+    def tell(self, members: Sequence[MemberProgress]) -> None:
         """Says where members under way are, to whoever watches."""
-        append(self.folder / UNDER_WAY, members)
+        append(self.folder / PROGRESS_FILE, members)
         self._told = time.monotonic()
 
     def save(self, member: Member, state: State) -> None:
@@ -279,19 +279,19 @@ class LiveStates:
         return (facts, safetensors.numpy.load(content[_CHECK:])) if content and facts else ({}, {})
 
 
-class HeldStates(LiveStates):
+class InMemoryStates(LiveStates):
     """The same in memory: they end with their process, which a kill leaves nothing of."""
 
     def __init__(self) -> None:
         self._held: dict[str, bytes] = {}
-        self._told, self._said = -math.inf, dict[str, UnderWay]()
+        self._told, self._said = -math.inf, dict[str, MemberProgress]()
 
-    def tell(self, members: Sequence[UnderWay]) -> None:
+    def tell(self, members: Sequence[MemberProgress]) -> None:
         self._told = time.monotonic()
         self._said |= {one.name: one for one in members}
 
     def said(self) -> list[list[Any]]:
-        """What was told since the last call: fields of `UnderWay`."""
+        """What was told since the last call: fields of `MemberProgress`."""
         found, self._said = self._said, {}
         return [list(vars(one).values()) for one in found.values()]
 

@@ -22,22 +22,33 @@ from slipstream.core.errors import (
 )
 from slipstream.core.storage.atomic_io import sweep
 from slipstream.jit import rng
-from slipstream.training.child import torch_threads
+from slipstream.training.child_process import set_torch_threads
 from slipstream.training.cluster.cluster import Lost
 from slipstream.training.cluster.ray_cluster import RayCluster
-from slipstream.training.population.batches import Job, MemberBatch, Pace, Speeds, next_batch
+from slipstream.training.population.batches import (
+    Job,
+    MemberBatch,
+    SpeedModel,
+    WorkerSpeeds,
+    next_batch,
+)
+from slipstream.training.population.environment_source import EnvironmentSource, Place, batch_shape
 from slipstream.training.population.member import Member, Outcome
-from slipstream.training.population.source import EnvironmentSource, Place, shape_of
-from slipstream.training.population.state import LiveStates, PolicyStore
-from slipstream.training.population.stretch import Task
-from slipstream.training.population.worker import PATIENCE_SECONDS, DataStore, RemoteWorker, Worker
+from slipstream.training.population.member_state import LiveStates, PolicyStore
+from slipstream.training.population.pool_worker import (
+    PATIENCE_SECONDS,
+    ClusterWorker,
+    DataStore,
+    Worker,
+)
+from slipstream.training.population.training_segment import Task
 
 _DEATHS = 4  # of workers in a row with the same members
 _LOSSES = 3  # of machines with the same members that are put down to networks
 
 
 @dataclass(eq=False)
-class Workplace:
+class WorkerSlot:
     """A worker's place in a pool.
 
     Attributes:
@@ -47,7 +58,7 @@ class Workplace:
         machine: the node of a cluster where it is; empty for this machine's own.
     """
 
-    worker: Worker | RemoteWorker | None = None
+    worker: Worker | ClusterWorker | None = None
     batch: MemberBatch | None = None
     machine: str = ""
 
@@ -85,15 +96,15 @@ class Pool:
         self._live, self._weights = LiveStates(folder / "live"), PolicyStore(folder / "weights")
         self._source, self._cluster, self._group_size = source, cluster, group_size
         self._data = None if cluster is None else DataStore(source, cluster)
-        self._threads = torch_threads(1)
+        self._threads = set_torch_threads(1)
         self._follows_cores = workers is None and cluster is None
-        self._workplaces = [Workplace() for _ in range(0 if cluster else max(1, workers or 1))]
+        self._workplaces = [WorkerSlot() for _ in range(0 if cluster else max(1, workers or 1))]
         self._waiting: list[Job] = []
         self._retries: list[MemberBatch] = []
         self._done: list[Outcome] = []
         self._dropped: set[str] = set()  # while under way
         self._finished: set[str] = set()  # policies not yet among the weights
-        self._speeds, self._pace = Speeds(), Pace()
+        self._speeds, self._pace = WorkerSpeeds(), SpeedModel()
         sweep(folder / "live")  # of what workers wrote when they were killed
         if cluster is None:
             rng.load()  # and Numba with them: workers that are forked need not do it again
@@ -138,7 +149,7 @@ class Pool:
         self._save_finished()
         while not self._done and (self._waiting or self._under_way()):
             left = deadline - time.monotonic()
-            pipes: dict[Any, Workplace | None] = {
+            pipes: dict[Any, WorkerSlot | None] = {
                 workplace.worker.pipe: workplace
                 for workplace in self._workplaces
                 if workplace.worker is not None and workplace.batch is not None
@@ -215,17 +226,17 @@ class Pool:
             workplace.worker for workplace in self._workplaces if workplace.worker is not None
         ]
         for worker in workers:
-            worker.ask_to_leave()
+            worker.request_stop()
         deadline = time.monotonic() + PATIENCE_SECONDS
         for worker in workers:
             worker.end(max(0.1, deadline - time.monotonic()))
-        self._workplaces = [Workplace() for workplace in self._workplaces if not workplace.machine]
-        torch_threads(self._threads)
+        self._workplaces = [WorkerSlot() for workplace in self._workplaces if not workplace.machine]
+        set_torch_threads(self._threads)
 
     def _job(self, member: Member, until: int) -> Job:
         place = Place(member, self._source.environment(member.config))
         at = min(self._live.iteration(member), until)
-        shape = shape_of(member, self._source)
+        shape = batch_shape(member, self._source)
         if not place.environment.kind.resumable:  # its copies are all begun anew at once
             shape += f"/{at}/{until}"
         load = (until - at + (member.test is not None)) * place.iteration_steps
@@ -242,7 +253,7 @@ class Pool:
         if self._cluster is not None and self._data is not None:
             for one in self._cluster.arrivals():
                 self._workplaces.append(
-                    Workplace(RemoteWorker(one, self._data, self._live), None, one.node)
+                    WorkerSlot(ClusterWorker(one, self._data, self._live), None, one.node)
                 )
         if self._follows_cores:
             self._fit_cores()
@@ -262,15 +273,15 @@ class Pool:
         """Makes as many workplaces as there are cores; who is at work finishes its stretch."""
         wanted = usable_cores()
         while len(self._workplaces) < wanted:
-            self._workplaces.append(Workplace())
+            self._workplaces.append(WorkerSlot())
         idle = [workplace for workplace in self._workplaces if workplace.batch is None]
         for workplace in idle[: max(0, len(self._workplaces) - wanted)]:
             self._workplaces.remove(workplace)
             if workplace.worker is not None:
-                workplace.worker.ask_to_leave()
+                workplace.worker.request_stop()
                 workplace.worker.end(PATIENCE_SECONDS)
 
-    def _next(self, workplace: Workplace) -> MemberBatch | None:
+    def _next(self, workplace: WorkerSlot) -> MemberBatch | None:
         others = [
             other.batch.load_left(self._speeds.get(other.machine))
             for other in self._workplaces
@@ -286,7 +297,7 @@ class Pool:
             self._waiting = [job for job in self._waiting if id(job) not in taken]
         return batch
 
-    def _send(self, workplace: Workplace, batch: MemberBatch) -> bool:
+    def _send(self, workplace: WorkerSlot, batch: MemberBatch) -> bool:
         """Hands a batch to the worker of a workplace; False where nobody works there any more."""
         while not self._worker(workplace, batch).send([job.task for job in batch.jobs]):
             if workplace.machine:
@@ -296,11 +307,11 @@ class Pool:
             workplace.worker = None
         return True
 
-    def _worker(self, workplace: Workplace, batch: MemberBatch) -> Worker | RemoteWorker:
+    def _worker(self, workplace: WorkerSlot, batch: MemberBatch) -> Worker | ClusterWorker:
         """The workplace's worker, which has the data that the batch needs."""
         worker, needed = workplace.worker, max(job.generation for job in batch.jobs)
         if worker is not None and worker.generation < needed:
-            worker.ask_to_leave()
+            worker.request_stop()
             worker.end(PATIENCE_SECONDS)
             worker = None
         if worker is None:
@@ -308,7 +319,7 @@ class Pool:
             worker = workplace.worker = Worker(self._source, self._live)
         return worker
 
-    def _take(self, workplace: Workplace) -> None:
+    def _take(self, workplace: WorkerSlot) -> None:
         """The answer of a workplace's worker."""
         worker, batch = workplace.worker, workplace.batch
         assert worker is not None and batch is not None

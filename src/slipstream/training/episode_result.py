@@ -16,7 +16,7 @@ _RUINED = 1e-6  # of the initial equity: the same floor as the log reward's
 
 
 @dataclass(frozen=True)
-class Track:
+class EpisodeResult:
     """One evaluation episode: a symbol's continuous pass, or one episode of a game.
 
     Attributes:
@@ -38,7 +38,7 @@ class Track:
     number: int = 0
 
 
-def values(tracks: Sequence[Track], spec: EnvSpec) -> NDArray[np.float64]:
+def values(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> NDArray[np.float64]:
     """What a score is the mean of, [J]: log returns in a market, else episode returns."""
     if spec.market is None:
         return np.array([track.ret for track in tracks])
@@ -51,7 +51,7 @@ def counted(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values[~np.isnan(values)] if np.isfinite(values).any() else values
 
 
-def score(tracks: Sequence[Track], spec: EnvSpec) -> float:
+def score(tracks: Sequence[EpisodeResult], spec: EnvSpec) -> float:
     """What the best policy is chosen by: mean log return in a market, else mean episode return."""
     return float(np.mean(values(tracks, spec)))
 

@@ -19,7 +19,7 @@ from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.environments.parts import NUMBERS, opponent_names, outcome_shares
-from slipstream.training.track import Track, counted, values
+from slipstream.training.episode_result import EpisodeResult, counted, values
 
 _LOOK = 16  # steps between two looks at whether to go on
 COPIES = 128  # of each member at most, however many episodes there are
@@ -57,7 +57,7 @@ def run_episodes(
     record: bool = True,
     names: Sequence[str] | None = None,
     check_stop: Callable[[], None] = lambda: None,
-) -> list[list[Track]]:
+) -> list[list[EpisodeResult]]:
     """Runs episodes 0..J-1 once for every member and returns them in that order.
 
     With `lanes` L, lane l is the episodes l, l + L, l + 2 L and so on, one after another, as long
@@ -141,7 +141,7 @@ class _Dealt:
         self.time, self._began = np.zeros(e, np.int64), np.zeros(e, np.int64)
         self._spent = np.zeros(e, np.int64)  # of the lane, by episodes that have ended
         self._pending = np.full(members, min(self._copies, lanes))  # each member's next lane
-        self.tracks: list[list[Track | None]] = [[None] * episodes for _ in range(members)]
+        self.tracks: list[list[EpisodeResult | None]] = [[None] * episodes for _ in range(members)]
         self.finished: list[tuple[int, int, int, int, int]] = []
         self.lost, self._ended = np.zeros((2, members), np.int64)  # episodes of each
 
@@ -167,7 +167,7 @@ class _Dealt:
             self._ended[member] += 1
             if not lost[row]:
                 metrics = {name: float(values[row]) for name, values in done.metrics.items()}
-                self.tracks[member][j] = Track(
+                self.tracks[member][j] = EpisodeResult(
                     self._names[j] if self._names else f"episode {j}",
                     float(done.ret[row]),
                     int(done.length[row]),
@@ -252,7 +252,7 @@ def count_episodes(environment: Environment, split: str, games: int) -> int:
 
 
 def _attach(
-    tracks: list[list[Track | None]],
+    tracks: list[list[EpisodeResult | None]],
     finished: list[tuple[int, int, int, int, int]],
     actions: list[NDArray[Any]],
     traces: list[dict[str, NDArray[Any]]],
@@ -315,7 +315,7 @@ class Evaluator:
 
     def run(
         self, policy: Policy, *, record: bool = False, drawn: bool | None = None
-    ) -> list[list[Track]]:
+    ) -> list[list[EpisodeResult]]:
         """[M][J] tracks of the most likely actions, or of drawn ones; as made unless given."""
         drawn = self._drawn if drawn is None else drawn
 

@@ -24,7 +24,7 @@ from slipstream.rl.best_policies import BEST
 from slipstream.rl.nets.actions import ActionMap
 from slipstream.rl.nets.policy import Policy
 from slipstream.training.environments.environment import LONGEST, Environment
-from slipstream.training.environments.factory import kind_of, players_of
+from slipstream.training.environments.factory import get_game_class, kind_of
 from slipstream.training.environments.parts import SNAPSHOTS, Players, short_name
 from slipstream.training.runs.policies import DeployedPolicy, deployed_folder
 from slipstream.training.runs.run import CONFIG, Run
@@ -66,7 +66,7 @@ class Player:
 
 
 @dataclass(frozen=True)
-class Games:
+class MatchResult:
     """J games as `one` sees them.
 
     Attributes:
@@ -85,11 +85,11 @@ class Games:
     alike: bool = False
 
     def shares(self) -> dict[str, tuple[float, float, float]]:
-        """Share of games won, drawn and lost, each with the ends of `share_of`."""
+        """Share of games won, drawn and lost, each with the ends of `share_interval`."""
         names = {"won": 1, "drawn": 0, "lost": -1}
         counts = {name: int((self.result == value).sum()) for name, value in names.items()}
         total = len(self.result)
-        return {name: share_of(count, total, self.alike) for name, count in counts.items()}
+        return {name: share_interval(count, total, self.alike) for name, count in counts.items()}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a file."""
@@ -116,12 +116,12 @@ def wilson(count: int, total: int, z: float = 1.959964) -> tuple[float, float, f
     return share, max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
-def share_of(count: int, total: int, alike: bool = False) -> tuple[float, float, float]:
+def share_interval(count: int, total: int, alike: bool = False) -> tuple[float, float, float]:
     """A share of games and the ends of its 95 % interval (Wilson): itself where all are `alike`."""
     return (count / total,) * 3 if alike else wilson(count, total)
 
 
-def player_of(path: str | Path | Run, member: int | None = None) -> Player:
+def load_player(path: str | Path | Run, member: int | None = None) -> Player:
     """The policy that validation chose in a run, of the best member unless one is given."""
     run = path if isinstance(path, Run) else Run.open(path)
     if member is None:
@@ -145,7 +145,7 @@ def learner_of(
         ConfigError: it is no policy for two, or a member is named of what is one policy.
         CheckpointError: there is no policy yet, or it is damaged.
     """
-    run, own = (path, None) if isinstance(path, Run) else run_of(path, trust) or (None, None)
+    run, own = (path, None) if isinstance(path, Run) else find_run(path, trust) or (None, None)
     deployed = None if run is not None else deployed_folder(Path(str(path)))
     if member is not None and (own is not None or deployed is not None):
         raise ConfigError(f"{path} is one policy: leave out --member, or give its run's directory.")
@@ -155,16 +155,16 @@ def learner_of(
         return found.config, Player(deployed.absolute().name, found.policy, place=str(deployed))
     run = run or Run.open(str(path))  # says what is wrong with it
     check_game(run.config.env_name)
-    return run.config, player_of(run, own if member is None else member)
+    return run.config, load_player(run, own if member is None else member)
 
 
 def bots(env_name: str) -> list[str]:
     """Opponents that need no training: a game's own, else `random`; none where it is no game."""
-    players = players_of(env_name)
+    players = get_game_class(env_name)
     return [] if players is None else players.bots(env_name)
 
 
-def snapshots_of(run: Run) -> Player:
+def load_snapshots(run: Run) -> Player:
     """The snapshots that the last checkpoint of a run's best member has, met as in training.
 
     Raises:
@@ -183,7 +183,7 @@ def snapshots_of(run: Run) -> Player:
     return Player(SNAPSHOTS, past=past)
 
 
-def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
+def load_opponent(env_name: str, text: str, trust: bool = False) -> Player:
     """A bot by its name; a trained policy by a run's directory, its own folder, or an ONNX file.
 
     Args:
@@ -206,13 +206,13 @@ def opponent_of(env_name: str, text: str, trust: bool = False) -> Player:
             f"There is no opponent `{text}`: it is neither a bot of `{game}` nor the directory of "
             f"a run; {did_you_mean(text, known)}"
         )
-    found = run_of(text, trust)
+    found = find_run(text, trust)
     if found is None:
         return Player(short_name(text), place=text)
-    return player_of(*found)
+    return load_player(*found)
 
 
-def run_of(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | None:
+def find_run(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | None:
     """The run that a path means, and the member whose own folder it is; None where it means none.
 
     Args:
@@ -231,7 +231,7 @@ def run_of(path: str | Path, trust: bool = False) -> tuple[Run, int | None] | No
     return None if own is None else (run, own)
 
 
-def exploiting(config: RunConfig, place: str, drawn: bool) -> dict[str, Any]:
+def best_response_config(config: RunConfig, place: str, drawn: bool) -> dict[str, Any]:
     """The config under which a best response to a policy is trained: the policy's own, with it in
     the other seat, and without a curriculum, whose phases might name others.
 
@@ -258,7 +258,7 @@ def check_game(env_name: str, games: int = 1) -> None:
 
 
 def _game(env_name: str) -> type[Players]:
-    players = players_of(env_name)
+    players = get_game_class(env_name)
     if players is None:
         raise ConfigError(
             f"`{env_name}` is no game for two: `slipstream evaluate RUN` without --games and "
@@ -278,7 +278,7 @@ def play(
     backend: str = "auto",
     copies: int = COPIES,
     drawn: bool = False,
-) -> Games:
+) -> MatchResult:
     """Plays `games` games with the most likely actions, `one` on the left in every other one.
 
     Game j has the random stream (seed, j, 0), whichever copy plays it: the number of copies changes
@@ -308,7 +308,7 @@ def play(
         own = numbers[numbers % 2 == seat]
         if not len(own):
             continue
-        environment = game_against(env_name, base, seat, two, drawn)
+        environment = environment_against(env_name, base, seat, two, drawn)
         _check_fit(environment, one)
         players = environment.part(Players)
         alike = players is not None and bool(players.repeated)
@@ -317,10 +317,10 @@ def play(
             for first in range(0, len(own), size):
                 part = own[first : first + size]
                 result[part], length[part] = _block(env, one.policy, part, seed)
-    return Games(one.name, two.name, result, numbers % 2 == 0, length, alike)
+    return MatchResult(one.name, two.name, result, numbers % 2 == 0, length, alike)
 
 
-def game_against(
+def environment_against(
     env_name: str, settings: Mapping[str, Any], seat: int, two: Player, drawn: bool = False
 ) -> Environment:
     """The game as a policy plays it that has `seat` in it and `two`, `drawn` or not, beside it.
@@ -363,7 +363,9 @@ def _block(
     return result, length
 
 
-def write_games(run: Run, played: Sequence[Games], seed: int, member: int | None = None) -> None:
+def write_match_results(
+    run: Run, played: Sequence[MatchResult], seed: int, member: int | None = None
+) -> None:
     """Keeps what came of games in the run's directory, in place of what was there.
 
     Args:
@@ -379,8 +381,8 @@ def _weights_of(run: Run, member: int | None = None) -> str:
     return str(manifest["files"][STATE]["sha256"])
 
 
-def read_games(run: Run) -> list[dict[str, Any]]:
-    """What `write_games` wrote of the best policy: `Games.as_dict` for each opponent.
+def read_match_results(run: Run) -> list[dict[str, Any]]:
+    """What `write_match_results` wrote of the best policy: `Games.as_dict` for each opponent.
 
     Nothing without a file, or where another policy played: another member's, or one that a longer
     training has bettered.

@@ -87,7 +87,7 @@ class Child:
         except (EOFError, OSError):
             return None
 
-    def ask_to_leave(self) -> None:
+    def request_stop(self) -> None:
         """Sends it None: `serve` returns after what is under way."""
         with suppress(OSError, ValueError):  # it is gone, or was cut off in a message
             self.pipe.send(None)
@@ -112,7 +112,7 @@ def _run(serve: Callable[[Connection], None], pipe: Connection, parent: int) -> 
         child.pipe.close()
     _children.clear()
     work_for(parent)
-    torch_threads(1)
+    set_torch_threads(1)
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         serve(pipe)
     with suppress(Exception):
@@ -155,7 +155,7 @@ def result_of(answer: tuple[bool, Any]) -> Any:
     return answer[1]
 
 
-def torch_threads(wanted: int) -> int:
+def set_torch_threads(wanted: int) -> int:
     """Gives PyTorch so many threads, where it is loaded; how many it had.
 
     One before a fork: a child must not inherit a pool of threads that it cannot use.

@@ -35,11 +35,11 @@ from slipstream.kernels.spec import MarketSpec
 from slipstream.kernels.vector_env import Episodes, blank
 from slipstream.rl.nets.action_selection import decide_box, decide_choices
 from slipstream.rl.nets.policy import Policy
-from slipstream.training.environments import evaluation
-from slipstream.training.environments.evaluation import Seen, run_episodes
+from slipstream.training.environments import evaluator
+from slipstream.training.environments.evaluator import Seen, run_episodes
 from slipstream.training.environments.kernel_environment import KernelEnvironment, Timeline
+from slipstream.training.population.environment_source import Place, joined
 from slipstream.training.population.member import DailyReturns
-from slipstream.training.population.source import Place, joined
 from slipstream.training.settings.sizing import EvaluationPlan
 
 Floats = NDArray[np.float64]
@@ -74,7 +74,7 @@ class Moves(NamedTuple):
     bars: int
 
 
-class PassGrowth(NamedTuple):
+class BacktestGrowth(NamedTuple):
     """One test pass of one account.
 
     Attributes:
@@ -96,14 +96,14 @@ class PassGrowth(NamedTuple):
     moves: Moves | None = None
 
 
-def pass_growth(
+def backtest_growth(
     time: NDArray[np.int64],
     values: Mapping[str, Floats],
     market: MarketSpec,
     metrics: Mapping[str, float],
     steps: int,
     returns: Floats | None = None,
-) -> PassGrowth:
+) -> BacktestGrowth:
     """Marks equity where days end. No day is left out, also after an account was closed.
 
     Args:
@@ -127,7 +127,7 @@ def pass_growth(
     moves = None
     if returns is not None and _EXPOSURE in values and len(returns) == len(time):
         moves = _moves(last, market, values, returns)
-    return PassGrowth(
+    return BacktestGrowth(
         market.symbols, day[last], growth("equity"), growth("benchmark"), metrics, steps, moves
     )
 
@@ -139,7 +139,7 @@ def _moves(
 
     Args:
         last: the last bar of each day.
-        market, values, returns: of `pass_growth`.
+        market, values, returns: of `backtest_growth`.
     """
     own = _factors(np.concatenate([[market.initial_equity], values["equity"]])) - 1.0
     own = np.pad(own, (0, len(returns) - len(own)))  # of an account that was closed before
@@ -154,8 +154,8 @@ def _moves(
     )
 
 
-def join_passes(
-    accounts: Sequence[PassGrowth], groups: Sequence[int], units: Mapping[str, str]
+def join_backtests(
+    accounts: Sequence[BacktestGrowth], groups: Sequence[int], units: Mapping[str, str]
 ) -> DailyReturns:
     """All passes of a member, group by group.
 
@@ -197,7 +197,7 @@ def join_passes(
     )
 
 
-def _mean_exposures(accounts: Sequence[PassGrowth]) -> dict[tuple[str, ...], float]:
+def _mean_exposures(accounts: Sequence[BacktestGrowth]) -> dict[tuple[str, ...], float]:
     """Return the mean net exposure in each symbol over all its passes."""
     sums: dict[tuple[str, ...], tuple[float, int]] = {}
     for one in accounts:
@@ -209,7 +209,7 @@ def _mean_exposures(accounts: Sequence[PassGrowth]) -> dict[tuple[str, ...], flo
 
 def _timing(
     days: NDArray[np.int64],
-    accounts: Sequence[PassGrowth],
+    accounts: Sequence[BacktestGrowth],
     exposure: Mapping[tuple[str, ...], float],
 ) -> Floats:
     """Return minus mean net exposure times the market's return, of all accounts' sum, each day.
@@ -230,7 +230,7 @@ def _timing(
 
 
 def _together(
-    days: NDArray[np.int64], accounts: Sequence[PassGrowth], factors: Sequence[Floats]
+    days: NDArray[np.int64], accounts: Sequence[BacktestGrowth], factors: Sequence[Floats]
 ) -> Floats:
     """Daily factors of all accounts' sum."""
     each = {one.symbols: np.ones(len(days)) for one in accounts}
@@ -249,7 +249,7 @@ def _factors(worth: Floats) -> Floats:
 
 
 def _combined(
-    accounts: Sequence[PassGrowth], growth: Floats, benchmark: Floats, units: Mapping[str, str]
+    accounts: Sequence[BacktestGrowth], growth: Floats, benchmark: Floats, units: Mapping[str, str]
 ) -> dict[str, float]:
     """Metrics of a group: counts and money are added, the others averaged by their steps."""
     if len(accounts) == 1:
@@ -289,7 +289,7 @@ def alike(place: Place) -> tuple[int, ...]:
         return len(_records(place)), settings.drawn, settings.seed
     purpose = str(place.member.test).rpartition("/")[2]  # folds meet the same episodes
     longest = EvaluationPlan.of(place.member.config, place.environment).longest
-    return seed_of(settings.seed, purpose), settings.most_episodes, longest
+    return seed_of(settings.seed, purpose), settings.max_episodes, longest
 
 
 def _records(place: Place) -> tuple[Any, ...]:
@@ -322,7 +322,7 @@ def _market(
     values, ended = _run(
         env, policy, noted, longest, check_stop, settings.seed if settings.drawn else None
     )
-    accounts: list[PassGrowth | None] = [None] * total
+    accounts: list[BacktestGrowth | None] = [None] * total
     units = {metric.name: metric.unit for metric in env.spec.metrics}
     markets = {record: together.spec_of((record,)).market for record in set(records)}
     for row, e in enumerate(ended.e.tolist()):
@@ -332,12 +332,12 @@ def _market(
         marks = {name: series[:steps, e] for name, series in values.items()}
         metrics = {name: float(column[row]) for name, column in ended.metrics.items()}
         returns = None if moved is None else moved[records[e]]
-        accounts[e] = pass_growth(times[e], marks, market, metrics, steps, returns)
+        accounts[e] = backtest_growth(times[e], marks, market, metrics, steps, returns)
     found = []
     for m, place in enumerate(places):
         mine = slice(m * each, (m + 1) * each)
         passes = [one for one in accounts[mine] if one is not None]
-        found.append(join_passes(passes, _groups_of(place, times[mine]), units))
+        found.append(join_backtests(passes, _groups_of(place, times[mine]), units))
     return found
 
 
@@ -358,14 +358,14 @@ def _run(
     spec, e = env.spec, env.num_envs
     noted = tuple(name for name in noted if name in spec.trace)
     values = np.zeros((longest, e, len(noted)))
-    if seed is None and PassLoop.fits(env, policy):
-        loop = PassLoop(env, policy, noted)
+    if seed is None and BacktestLoop.fits(env, policy):
+        loop = BacktestLoop(env, policy, noted)
         loop.reset()
         for begin in range(0, longest, _LOOK):
             loop.run(begin, min(begin + _LOOK, longest), values)
             check_stop()
     else:
-        step_passes(env, policy, noted, values, check_stop, seed)
+        step_backtests(env, policy, noted, values, check_stop, seed)
     ended = env.drain_episodes()
     running = np.setdiff1d(np.arange(e), ended.e)
     if len(running):
@@ -376,7 +376,7 @@ def _run(
     return {name: values[..., k] for k, name in enumerate(noted)}, ended
 
 
-def run_passes(
+def run_backtests(
     begin: int, end: int, copies: int, by: Any, mask: Any, batch: Any, out: Any, values: Any
 ) -> None:
     """Steps `begin` to `end` of all members, `copies` environments each.
@@ -399,7 +399,7 @@ def run_passes(
                 note(state[e], values[t, e])
 
 
-class PassLoop:
+class BacktestLoop:
     """The compiled loop for some copies and the policies that act in them.
 
     Args:
@@ -415,13 +415,13 @@ class PassLoop:
         self._mask = self._out[OUT_MASK] if env.mask_width else np.zeros((0, 0), np.bool_)
         lines = ["def note(s, row):"]
         lines += [f"    row[{k}] = s.{name}" for k, name in enumerate(noted)]
-        text = "\n\n\n".join(["\n".join(lines), codegen.source_of([run_passes])]) + "\n"
+        text = "\n\n\n".join(["\n".join(lines), codegen.source_of([run_backtests])]) + "\n"
         examples = (0, 0, 0, self._decider, self._mask, batch, self._out, np.zeros((1, 1, 1)))
         decide = decide_box if policy.actions.continuous else decide_choices
         module = codegen.compile_module(
             f"{env.kernel.name}_passes",
             text,
-            {"run_passes": examples},
+            {"run_backtests": examples},
             {"decide": cast(FunctionType, decide)},
             {
                 **{"Any": Any, "HOLD": HOLD, "FAULT": FAULT},
@@ -430,7 +430,7 @@ class PassLoop:
             },
             linked={"advance": env.loop.advance},
         )
-        self._run = module["run_passes"]
+        self._run = module["run_backtests"]
 
     @staticmethod
     def fits(env: KernelVectorEnv, policy: Policy) -> bool:
@@ -455,7 +455,7 @@ class PassLoop:
         self._env.check(self._out[OUT_ACTIONS])
 
 
-def step_passes(
+def step_backtests(
     env: KernelVectorEnv,
     policy: Policy,
     noted: tuple[str, ...],
@@ -463,13 +463,13 @@ def step_passes(
     check_stop: Callable[[], None] = lambda: None,
     seed: int | None = None,
 ) -> None:
-    """What `PassLoop` does, step after step; with a seed, actions are drawn."""
+    """What `BacktestLoop` does, step after step; with a seed, actions are drawn."""
     out, e = blank(env), env.num_envs
     env.reset(out.obs, out.mask)
     episode = np.tile(np.arange(e // policy.members), policy.members)
     for t in range(len(values)):
         seen = Seen(out.obs, out.mask, episode, np.full(e, t))
-        env.step(evaluation.decide(policy, seen, seed), out, t)
+        env.step(evaluator.decide(policy, seen, seed), out, t)
         for k, now in enumerate(env.read(noted).values()):
             values[t, :, k] = now
         if t % _LOOK == 0:
@@ -497,7 +497,7 @@ def _games(
     members, backend = len(places), _backend(places[0])
 
     def act(seen: Seen) -> NDArray[Any]:
-        return evaluation.decide(
+        return evaluator.decide(
             policy, seen, seed if places[0].member.config.evaluation.drawn else None
         )
 
