@@ -15,8 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slipstream.api.environment import check, make_face, make_vec
-    from slipstream.api.evaluation import (
+    from slipstream.api.envs import check, make_face, make_vec
+    from slipstream.api.trained_runs import (
         environment_of,
         evaluate,
         evaluate_games,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         write_card,
         write_report,
     )
-    from slipstream.api.study import report_study, resume_study, tune
     from slipstream.api.training import resume, train
+    from slipstream.api.tuning import report_study, resume_study, tune
 
 __all__ = [
     "check",
@@ -48,10 +48,10 @@ __all__ = [
     "write_report",
 ]
 
-# Files of the names that are not in `evaluation`.
+# Files of the names that are not in `trained_runs`.
 _HOME = {
-    **dict.fromkeys(("check", "make_face", "make_vec"), "environment"),
-    **dict.fromkeys(("report_study", "resume_study", "tune"), "study"),
+    **dict.fromkeys(("check", "make_face", "make_vec"), "envs"),
+    **dict.fromkeys(("report_study", "resume_study", "tune"), "tuning"),
     **dict.fromkeys(("resume", "train"), "training"),
 }
 
@@ -59,4 +59,4 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'evaluation')}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'trained_runs')}"), name)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slipstream.api.environment import Given, named
+from slipstream.api.envs import Given, named
 from slipstream.core.storage.provenance import changed_facts, other_bits
 from slipstream.core.storage.signals import Interrupted
 from slipstream.core.text import to_stderr

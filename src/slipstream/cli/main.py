@@ -15,9 +15,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from slipstream.cli import commands, faults
-from slipstream.cli.arguments import give_cores
-from slipstream.cli.detached import set_aside_and_detach
+from slipstream.cli import commands, error_reporting
+from slipstream.cli.background import set_aside_and_detach
+from slipstream.cli.options import give_cores
 from slipstream.core.child_process import BUSY, JOB_VARIABLE, KEPT, OVER
 from slipstream.core.errors import BusyError, SlipstreamError
 from slipstream.core.extras import EXTRAS, pip_install
@@ -40,7 +40,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise faults.Stopped from None
+            raise error_reporting.Stopped from None
 
 
 app = typer.Typer(
@@ -120,24 +120,26 @@ def main(arguments: list[str] | None = None) -> Any:
     given = sys.argv[1:] if arguments is None else arguments
     with (
         _on_command_line(),
-        faults.standing_output(_works(given)) as output,
-        faults.CtrlC() as ctrl_c,
+        error_reporting.standing_output(_works(given)) as output,
+        error_reporting.CtrlC() as ctrl_c,
     ):
         try:
             with _as_job() as ended:
                 code = _run(arguments)
                 ended(code)
         except SlipstreamError as error:  # the queue cannot be told
-            faults.complain(str(error))
-            code = faults.USER_ERROR
-        code = {BUSY: faults.USER_ERROR, OVER: faults.INTERRUPTED}.get(code, code)
-        if ctrl_c.requested and code == faults.FAULT:  # a library took it for an error
-            code = faults.INTERRUPTED
+            error_reporting.complain(str(error))
+            code = error_reporting.USER_ERROR
+        code = {BUSY: error_reporting.USER_ERROR, OVER: error_reporting.INTERRUPTED}.get(code, code)
+        if ctrl_c.requested and code == error_reporting.FAULT:  # a library took it for an error
+            code = error_reporting.INTERRUPTED
         sys.stdout.flush()
         lost = output.lost
         if code == 0 and lost is not None and lost.errno != errno.EPIPE and not _works(given):
-            faults.complain(f"Standard output could not be written ({lost.strerror or lost}).")
-            code = faults.USER_ERROR
+            error_reporting.complain(
+                f"Standard output could not be written ({lost.strerror or lost})."
+            )
+            code = error_reporting.USER_ERROR
     sys.exit(code)
 
 
@@ -171,26 +173,28 @@ def _run(arguments: list[str] | None) -> int:
     try:
         _command()(arguments)
     except SystemExit as stop:
-        if stop.code == faults.INTERRUPTED:  # Typer's, without a word
-            faults.complain(f"Interrupted. {KEPT}")
+        if stop.code == error_reporting.INTERRUPTED:  # Typer's, without a word
+            error_reporting.complain(f"Interrupted. {KEPT}")
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except SlipstreamError as error:
-        faults.complain(faults.fitted(str(error), sys.argv[1:] if arguments is None else arguments))
-        return BUSY if isinstance(error, BusyError) else faults.USER_ERROR
+        error_reporting.complain(
+            error_reporting.fitted(str(error), sys.argv[1:] if arguments is None else arguments)
+        )
+        return BUSY if isinstance(error, BusyError) else error_reporting.USER_ERROR
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "slipstream":
-            return faults.complain_of_fault(error)
-        faults.complain(_missing_module(error))
-        return faults.USER_ERROR
-    except (faults.Stopped, KeyboardInterrupt):  # in a command, before there was one
-        faults.complain(f"Interrupted. {KEPT}")
-        return faults.INTERRUPTED
+            return error_reporting.complain_of_fault(error)
+        error_reporting.complain(_missing_module(error))
+        return error_reporting.USER_ERROR
+    except (error_reporting.Stopped, KeyboardInterrupt):  # in a command, before there was one
+        error_reporting.complain(f"Interrupted. {KEPT}")
+        return error_reporting.INTERRUPTED
     except Exception as error:
         # Looked up by name: its module is only imported by the commands that train.
         if type(error).__name__ != "Interrupted":
-            return faults.complain_of_fault(error)
-        faults.complain(str(error))
-        return OVER if getattr(error, "final", False) else faults.INTERRUPTED
+            return error_reporting.complain_of_fault(error)
+        error_reporting.complain(str(error))
+        return OVER if getattr(error, "final", False) else error_reporting.INTERRUPTED
     return 0
 
 

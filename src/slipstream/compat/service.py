@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from slipstream.api.environment import named
+from slipstream.api.envs import named
 from slipstream.core.bounds import Count
 from slipstream.core.config import Config, refusal, validate
 from slipstream.core.errors import ConfigError

@@ -23,7 +23,7 @@ def kernel_class(kernel: Kernel) -> type[KernelEnvironment] | None:
     """Return the class of environments in which several players act."""
     if "player" not in inspect.signature(kernel.observe).parameters:
         return None
-    from slipstream.games.self_play.environment import GameEnvironment
+    from slipstream.games.self_play.self_play_env import GameEnvironment
 
     return GameEnvironment
 

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from slipstream.api.environment import FACES, make_face
+from slipstream.api.envs import FACES, make_face
 from slipstream.core.errors import ConfigError
 
 LIBRARIES = {"sb3": "stable_baselines3"}  # of faces that are not called as their library is

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from slipstream import api
-from slipstream.cli.faults import CtrlC
+from slipstream.cli.error_reporting import CtrlC
 from slipstream.core.child_process import KEPT
 from slipstream.core.errors import ConfigError
 from slipstream.kernels.kernel_registry import load_kernel

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from slipstream.cli.commands.init import annotated
+from slipstream.cli.commands.config_template import annotated
 from slipstream.core.storage import yaml_file
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.init import start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.cli.faults import fitted
+from slipstream.cli.error_reporting import fitted
 
 TRAIN = ["train", "cartpole"]
 

@@ -136,7 +136,7 @@ def test_a_job_that_was_kept_from_its_folder_waits_though_that_process_has_ended
         held.close()
 
     monkeypatch.setattr("slipstream.core.storage.atomic_io._PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr("slipstream.cli.faults.complain", say)
+    monkeypatch.setattr("slipstream.cli.error_reporting.complain", say)
     with own_queue() as queue:
         monkeypatch.setenv(JOB_VARIABLE, f"{queue.folder}:1")
         assert slipstream(*queue.job(1).command).code == 2

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import console
+from slipstream.cli.options import console
 
 app = typer.Typer()
 WORKS = ("demo",)

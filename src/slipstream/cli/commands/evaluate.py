@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipstream.cli.arguments import NoReport, RunOrPolicy, RunOrStudy, Settings, console
+from slipstream.cli.options import NoReport, RunOrPolicy, RunOrStudy, Settings, console
 from slipstream.core.errors import ConfigError
 from slipstream.core.terminal import Trust, show_table, tell
 
@@ -61,7 +61,7 @@ def evaluate(
     deployment's name: its policy, on the bars of its paper account.
     """
     from slipstream import api
-    from slipstream.api.evaluation import placed
+    from slipstream.api.trained_runs import placed
     from slipstream.training.runs.policies import deployed_folder
     from slipstream.training.runs.run import Run
 

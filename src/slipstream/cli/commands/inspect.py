@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import Target
+from slipstream.cli.options import Target
 from slipstream.core.storage.status_file import MARKS, RUN, STUDY
 from slipstream.core.terminal import Trust, show_table, tell
 
@@ -75,7 +75,7 @@ def doctor(
     trust: Trust = False,
 ) -> None:
     """Says what this machine offers and what auto would choose, and why; or why a run was slow."""
-    from slipstream.cli.checkup import checkup, copies_rows, kernel_rows, run_rows, sizing_rows
+    from slipstream.cli.doctor import checkup, copies_rows, kernel_rows, run_rows, sizing_rows
 
     folder = None if target is None else _folder(target)
     if folder is not None and (folder / MARKS[RUN]).is_file():

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli.arguments import first_cores
-from slipstream.cli.detached import command_line, memory_of
+from slipstream.cli.background import command_line, memory_of
+from slipstream.cli.options import first_cores
 from slipstream.core.errors import ConfigError
 from slipstream.core.plugins import folder_kinds
 from slipstream.core.terminal import tell, told_columns

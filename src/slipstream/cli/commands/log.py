@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunOrStudy
+from slipstream.cli.options import RunOrStudy
 from slipstream.core.terminal import tell
 
 app = typer.Typer()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli import arguments as arg
+from slipstream.cli import options as arg
 from slipstream.core.terminal import Background, LogFile, Replace
 
 if TYPE_CHECKING:

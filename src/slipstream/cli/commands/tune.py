@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli import arguments as arg
+from slipstream.cli import options as arg
 from slipstream.cli.commands.train import say_result
 from slipstream.core.errors import ConfigError
 from slipstream.core.terminal import Background, LogFile, Replace, Trust, tell

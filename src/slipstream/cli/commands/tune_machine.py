@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli.arguments import Target
+from slipstream.cli.options import Target
 from slipstream.core.terminal import tell
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunOrStudy, RunOrStudyOrNone
+from slipstream.cli.options import RunOrStudy, RunOrStudyOrNone
 from slipstream.core.terminal import tell, told_columns
 
 app = typer.Typer()

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slipstream.compat.intraday.trainer import EnvBuilder, TrainerAgent, TrainerCore
+    from slipstream.compat.intraday.trainer_agent import EnvBuilder, TrainerAgent, TrainerCore
 
 __all__ = ["EnvBuilder", "TrainerAgent", "TrainerCore"]
 
@@ -18,4 +18,4 @@ __all__ = ["EnvBuilder", "TrainerAgent", "TrainerCore"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.trainer"), name)
+    return getattr(importlib.import_module(f"{__name__}.trainer_agent"), name)

@@ -16,7 +16,7 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.text import did_you_mean
 from slipstream.games.ratings import Ratings, lacking
 from slipstream.games.self_play.config import SelfPlayConfig, is_file
-from slipstream.games.self_play.networks import (
+from slipstream.games.self_play.opponent_networks import (
     SeatNetworks,
     images,
     networks_of,

@@ -9,8 +9,8 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.games.self_play.environment import place
-from slipstream.games.self_play.networks import uniform_at
+from slipstream.games.self_play.opponent_networks import uniform_at
+from slipstream.games.self_play.self_play_env import place
 from slipstream.kernels.vector_env import blank
 from slipstream.training.environments.factory import resolve_environment
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from slipstream.cli.checkup import Phases, diagnose, phases_of
+from slipstream.cli.doctor import Phases, diagnose, phases_of
 from slipstream.core.errors import ConfigError
 from slipstream.training.settings.config import resolve
 

@@ -11,7 +11,7 @@ import pytest
 
 import slipstream
 from slipstream.compat.intraday import EnvBuilder, TrainerAgent, TrainerCore
-from slipstream.compat.intraday.trainer import KEYWORDS
+from slipstream.compat.intraday.trainer_agent import KEYWORDS
 from slipstream.core.errors import ConfigError, DataError
 
 EXAMPLES = Path(__file__).parents[4] / "examples/older_systems"
@@ -30,9 +30,9 @@ CONFIG = {
 
 def fallback(monkeypatch):
     """As where SB3 is not installed."""
-    find = slipstream.compat.intraday.trainer.importlib.util.find_spec
+    find = slipstream.compat.intraday.trainer_agent.importlib.util.find_spec
     monkeypatch.setattr(
-        "slipstream.compat.intraday.trainer.importlib.util.find_spec",
+        "slipstream.compat.intraday.trainer_agent.importlib.util.find_spec",
         lambda name: None if name == "stable_baselines3" else find(name),
     )
 

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.api.environment import Given, named
+from slipstream.api.envs import Given, named
 from slipstream.training.callbacks.console import default_callback
 from slipstream.training.cluster.cluster import ClusterOptions, resolve_cluster
 from slipstream.training.settings.config import Overrides, parse_overrides

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import StudyName
 from slipstream.cli.commands.watch import watch
+from slipstream.cli.options import StudyName
 from slipstream.core.errors import ConfigError
 from slipstream.core.terminal import Trust, tell
 from slipstream.core.text import printable_lines

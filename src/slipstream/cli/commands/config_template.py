@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slipstream.cli.arguments import markets
+from slipstream.cli.options import markets
 from slipstream.core.errors import ConfigError
 
 if TYPE_CHECKING:

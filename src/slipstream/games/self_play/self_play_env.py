@@ -28,7 +28,7 @@ from slipstream.games.self_play.config import (
     seated,
     self_play_of,
 )
-from slipstream.games.self_play.networks import (
+from slipstream.games.self_play.opponent_networks import (
     SeatNetworks,
     SeatTable,
     act_boxes,

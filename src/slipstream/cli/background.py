@@ -74,7 +74,7 @@ def memory_of(command: str, given: Mapping[str, Any]) -> int:
     Raises:
         SlipstreamError: it cannot begin: no data, say, or more than this machine has.
     """
-    from slipstream.cli.arguments import train_given, tune_given
+    from slipstream.cli.options import train_given, tune_given
     from slipstream.jobs.memory import run_memory, study_memory
     from slipstream.studies.record.status import lookup
     from slipstream.studies.start import prepare

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from slipstream.cli.arguments import RunOrStudy
+from slipstream.cli.options import RunOrStudy
 from slipstream.core.terminal import Trust, show_table, tell
 
 app = typer.Typer()
@@ -83,7 +83,7 @@ def _folder(path: str, acts: bool = False) -> Path:
     Raises:
         CheckpointError: it is to act on the bars of a deployment's account, which has none yet.
     """
-    from slipstream.api.evaluation import folder_of
+    from slipstream.api.trained_runs import folder_of
     from slipstream.core.plugins import folder_kinds
 
     folder = folder_of(path)
