@@ -17,7 +17,7 @@ import psutil
 from benchmarks.environments import maker
 from slipstream.core.capacity import memory_of
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_environment import processes_pay, step_seconds
+from slipstream.gym.gymnasium_environment import is_process_backend_faster, step_seconds
 from slipstream.kernels.vector_env import blank, member_indices
 
 OURS = ("serial", "process", "auto")
@@ -33,7 +33,7 @@ def _opened(system: str, env: str, num_envs: int, rounds: int, workers: int | No
         seeds = member_indices([1], num_envs)
         if system == "auto":
             with ForeignEnv(make, *member_indices([1], 1)) as probe:
-                pays = processes_pay(step_seconds(probe), num_envs, workers)
+                pays = is_process_backend_faster(step_seconds(probe), num_envs, workers)
             system = "process" if pays else "serial"
         return ForeignEnv(make, *seeds, workers=0 if system == "serial" else workers)
     if system == "envpool":
@@ -42,7 +42,7 @@ def _opened(system: str, env: str, num_envs: int, rounds: int, workers: int | No
         return envpool.make_gymnasium(env, num_envs=num_envs, seed=1)
     if system == "face":
         faces = import_module("slipstream.adapters.gymnasium_vector")
-        return faces.ForeignVectorFace([make] * num_envs)
+        return faces.ForeignVectorAdapter([make] * num_envs)
     if system.startswith("gym"):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 

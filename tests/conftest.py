@@ -255,17 +255,17 @@ def one_server():
     """
     # NumPy, which reads the threads that it may have
     from slipstream.gym.process import process_driver
-    from slipstream.gym.process.process_pool import Crowd
+    from slipstream.gym.process.process_pool import ProcessPool
 
-    owner, kept, close = os.getpid(), Crowd(), Crowd.close
+    owner, kept, close = os.getpid(), ProcessPool(), ProcessPool.close
 
     def crowd(method):
-        fresh = Crowd(method)  # it may be refused
+        fresh = ProcessPool(method)  # it may be refused
         return kept if method == "forkserver" and os.getpid() == owner else fresh
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_driver, "Crowd", crowd)
-        patch.setattr(Crowd, "close", lambda self: None if self is kept else close(self))
+        patch.setattr(process_driver, "ProcessPool", crowd)
+        patch.setattr(ProcessPool, "close", lambda self: None if self is kept else close(self))
         yield
     kept.close()
 

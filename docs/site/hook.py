@@ -63,12 +63,12 @@ BESIDE = {
     "Copies in worker processes": (
         "slipstream.gym.foreign_env.ForeignEnv",
         "slipstream.kernels.vector_env.member_indices",
-        "slipstream.gym.worker_config.CopyScheduler",
+        "slipstream.gym.worker_config.EnvScheduler",
         "slipstream.gym.process.process_pool.WorkerPool",
     ),
     "As other libraries expect it": (
         "slipstream.adapters.registration",
-        "slipstream.adapters.gymnasium_vector.ForeignVectorFace",
+        "slipstream.adapters.gymnasium_vector.ForeignVectorAdapter",
         "slipstream.adapters.elegantrl.ElegantEnv",
         "slipstream.adapters.elegantrl.env_args",
         "slipstream.compat.hockey_project.vectorized_env.HockeyPlayer",

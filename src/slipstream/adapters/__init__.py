@@ -11,7 +11,7 @@ is one file with a `make_vec`, and a line of `FACES` in `api/envs.py`:
 
 What they stand on, and what has no `make_vec`:
 
-    copies              `FaceCopies`, which every face steps, and what it refuses as exceptions
+    copies              `AdapterBatch`, which every face steps, and what it refuses as exceptions
     gymnasium_env       Gymnasium's `Env` over one copy of a kernel
     ids                 importing it registers the built-in environments with Gymnasium
     knows_wrappers      answers SB3's question for wrappers, in a copy's own process

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from slipstream.core.bounds import check_count
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.gym.env_factory import name_of
-from slipstream.gym.foreign_env import foreign_spec
-from slipstream.gym.gymnasium_environment import GymnasiumKind, maker, wrappers_of
-from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv, native_env
+from slipstream.gym.env_factory import env_name
+from slipstream.gym.foreign_env import spec_from_env
+from slipstream.gym.gymnasium_environment import GymnasiumKind, maker, wrappers_from_section
+from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.space_codec import ActionForm, MisfitError, action_form, as_array, words
@@ -55,7 +55,7 @@ class ClosedError(ConfigError, gymnasium.error.ClosedEnvironmentError):
     """Anything asked of a face that was closed."""
 
 
-class Theirs:
+class ForeignErrors:
     """What a copy raised comes out as it was raised, with slipstream's account as a note."""
 
     def __enter__(self) -> None:
@@ -73,12 +73,12 @@ AT_END = {
     AutoresetMode.SAME_STEP: SAME_STEP,
     AutoresetMode.DISABLED: DISABLED,
 }
-"""What `native_env` calls the modes."""
+"""What `NativeEnv` calls the modes."""
 HANG_SECONDS = 300.0  # of one call of a copy; Gymnasium would wait for ever
 _ROUNDING = 1e-5  # relative; how far rounding may carry a number beyond its bound
 
 
-class FaceStep(NamedTuple):
+class BatchStep(NamedTuple):
     """One step of all copies, or of some; the arrays are the caller's.
 
     Attributes:
@@ -106,7 +106,7 @@ class FaceStep(NamedTuple):
     valid: NDArray[np.bool_] | None
 
 
-class FaceCopies(ABC):
+class AdapterBatch(ABC):
     """E copies.
 
     Args:
@@ -154,7 +154,7 @@ class FaceCopies(ABC):
         """
 
     @abstractmethod
-    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> FaceStep:
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> BatchStep:
         """Steps every copy, or some of them.
 
         Args:
@@ -178,7 +178,7 @@ class FaceCopies(ABC):
         """Begins a step of some copies, where they are stepped `apart`; raises as `step` does."""
         raise NotImplementedError
 
-    def recv(self, count: int) -> tuple[NDArray[np.int64], FaceStep]:
+    def recv(self, count: int) -> tuple[NDArray[np.int64], BatchStep]:
         """The first so many copies that are ready, and what came of their steps."""
         raise NotImplementedError
 
@@ -275,7 +275,7 @@ def few(numbers: Sequence[int]) -> str:
     return f"{shown}, ..." if len(numbers) > 8 else shown
 
 
-def check_one_player(batch: FaceCopies, stepping: str) -> None:
+def check_single_player(batch: AdapterBatch, stepping: str) -> None:
     """Refuses a game in a face for one player; says which of its own opponents may be given."""
     if batch.spec.players == 1:
         return
@@ -291,7 +291,7 @@ def check_one_player(batch: FaceCopies, stepping: str) -> None:
     )
 
 
-class KernelBatch(FaceCopies):
+class KernelBatch(AdapterBatch):
     """E copies of a kernel.
 
     Args:
@@ -334,7 +334,7 @@ class KernelBatch(FaceCopies):
         self._begun = self._begun | chosen
         return self.env.observations.native(rows.obs.copy())
 
-    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> FaceStep:
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> BatchStep:
         chosen = None
         if copies is not None:
             chosen = np.zeros(self.num_envs, np.bool_)
@@ -363,7 +363,7 @@ class KernelBatch(FaceCopies):
             self._pending[ended] = obs[ended]
             obs[ended] = last
         at = slice(None) if copies is None else copies
-        return FaceStep(
+        return BatchStep(
             env.observations.native(obs[at].copy()),
             out.reward[at].copy(),
             out.terminated[at].copy(),
@@ -403,7 +403,7 @@ class KernelBatch(FaceCopies):
         return whole
 
 
-class ForeignBatch(FaceCopies):
+class ForeignBatch(AdapterBatch):
     """E copies of a Gymnasium environment, in worker processes or in this one.
 
     Args:
@@ -433,7 +433,7 @@ class ForeignBatch(FaceCopies):
         workers: int | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        env = native_env(
+        env = NativeEnv(
             makers,
             backend="process" if backend == "auto" else backend,
             at_end=AT_END[autoreset],
@@ -442,7 +442,7 @@ class ForeignBatch(FaceCopies):
             kwargs=kwargs,
         )
         try:
-            spec = foreign_spec(env, name)
+            spec = spec_from_env(env, name)
         except BaseException:
             env.close()
             raise
@@ -455,7 +455,7 @@ class ForeignBatch(FaceCopies):
         self.check_open()
         chosen = np.ones(self.num_envs, np.bool_) if selected is None else selected
         pairs = zip(seeds, self._first, strict=True)
-        with Theirs():
+        with ForeignErrors():
             self.env.reset([own if one is None else one for one, own in pairs], None, selected)
         for e in np.flatnonzero(chosen).tolist():
             self._first[e] = None
@@ -464,13 +464,13 @@ class ForeignBatch(FaceCopies):
         self._begun = self._begun | chosen
         return self.env.observation()
 
-    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> FaceStep:
+    def step(self, actions: Any, copies: NDArray[np.int64] | None = None) -> BatchStep:
         if copies is not None:
             self.send(actions, copies)
             return self.recv(len(copies), copies)[1]
         self.check_ready()
         natives = self._natives(actions)
-        with Theirs():
+        with ForeignErrors():
             self.env.step(natives)
         return self._outcome(np.arange(self.num_envs))
 
@@ -496,10 +496,10 @@ class ForeignBatch(FaceCopies):
 
     def recv(
         self, count: int, order: NDArray[np.int64] | None = None
-    ) -> tuple[NDArray[np.int64], FaceStep]:
+    ) -> tuple[NDArray[np.int64], BatchStep]:
         """`order`: the same copies as they shall be listed; as they come unless given."""
         self.check_open()
-        with Theirs():
+        with ForeignErrors():
             ready = self.env.recv(count)
         if order is not None:
             ready = order
@@ -517,7 +517,7 @@ class ForeignBatch(FaceCopies):
                 if int(self.under_way.sum()) == left:
                     raise
 
-    def _outcome(self, copies: NDArray[np.int64]) -> FaceStep:
+    def _outcome(self, copies: NDArray[np.int64]) -> BatchStep:
         """What came of the step of these copies."""
         arrays = self.env.arrays
         reward, valid = arrays["reward"][copies], arrays["valid"][copies]
@@ -537,7 +537,7 @@ class ForeignBatch(FaceCopies):
             lost if lost.any() else None,
         )
         self._ret[ended], self._length[ended] = 0.0, 0
-        return FaceStep(
+        return BatchStep(
             self.env.observation_at(copies),
             reward.astype(np.float32),
             terminated,
@@ -561,7 +561,7 @@ def make_batch(
     seed: int = 0,
     foreign: bool = True,
     **settings: Any,
-) -> FaceCopies:
+) -> AdapterBatch:
     """Copies of a kernel or of a Gymnasium environment.
 
     Args:
@@ -590,10 +590,10 @@ def make_batch(
                 f"`env.training_wrappers` is for `slipstream train`; put what {name} needs here "
                 "into `wrappers`."
             )
-        make = maker(name, wrappers_of(own))
+        make = maker(name, wrappers_from_section(own))
         return ForeignBatch(
             [make] * num_envs,
-            name_of(make),
+            env_name(make),
             autoreset,
             seed,
             backend=backend,
@@ -638,7 +638,7 @@ def foreign_maker(target: Any, options: dict[str, Any]) -> Any:
     """
     if not isinstance(target, str) or type(kind_of(target)) is not GymnasiumKind:
         return None
-    return maker(target, wrappers_of({"wrappers": options.pop("wrappers", ())}))
+    return maker(target, wrappers_from_section({"wrappers": options.pop("wrappers", ())}))
 
 
 def chosen(indices: Any, num_envs: int) -> list[int]:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from slipstream.adapters.batch import (
     ActionError,
-    FaceStep,
+    BatchStep,
     UnreadyError,
     at,
-    check_one_player,
+    check_single_player,
     joined,
     make_batch,
 )
@@ -45,7 +45,7 @@ class PoolRows(NamedTuple):
         return first, rest
 
 
-class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: ignore[misc]
+class EnvPoolAdapter(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: ignore[misc]
     """Copies as EnvPool's ``env_type="gymnasium"`` shows them, of the same base classes.
 
     Spaces are those of one environment. Autoreset is NEXT_STEP. `recv` gives the next `batch_size`
@@ -82,7 +82,7 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
             )
         next_step = AutoresetMode.NEXT_STEP
         self.batch = make_batch(target, num_envs, autoreset=next_step, **options)
-        check_one_player(self.batch, "a pool has")
+        check_single_player(self.batch, "a pool has")
         self.num_envs, self.batch_size = num_envs, size
         self.observation_space = self.single_observation_space = self.batch.observation_space
         self.action_space = self.single_action_space = self.batch.action_space
@@ -216,7 +216,7 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
             "compiled; call `step`, or `send` and `recv`, outside of jitted functions."
         )
 
-    def _came(self, ids: NDArray[np.int64], came: FaceStep) -> None:
+    def _came(self, ids: NDArray[np.int64], came: BatchStep) -> None:
         """Keeps the results of these copies."""
         elapsed = self._elapsed[ids] + 1  # of one that begins its next episode it was -1
         self._elapsed[ids] = elapsed
@@ -270,6 +270,6 @@ class EnvPoolFace(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: i
         return ids.astype(np.int64)
 
 
-def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> EnvPoolFace:
-    """`EnvPoolFace` by the name that all faces have."""
-    return EnvPoolFace(target, num_envs, **options)
+def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> EnvPoolAdapter:
+    """`EnvPoolAdapter` by the name that all faces have."""
+    return EnvPoolAdapter(target, num_envs, **options)

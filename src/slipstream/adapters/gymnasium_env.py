@@ -10,11 +10,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from slipstream.adapters.batch import check_one_player, each, make_batch
+from slipstream.adapters.batch import check_single_player, each, make_batch
 from slipstream.core.errors import ConfigError
 
 
-class EnvFace(gymnasium.Env[Any, Any]):
+class EnvAdapter(gymnasium.Env[Any, Any]):
     """One copy; an episode that has ended waits for `reset`.
 
     A seed gives the trajectory that the same seed gives a copy of the vector face. Where an
@@ -38,7 +38,7 @@ class EnvFace(gymnasium.Env[Any, Any]):
         batch = make_batch(target, 1, autoreset=disabled, foreign=False, **options)
         if render_mode is not None:
             raise ConfigError(f"{batch.name} draws no pictures; leave `render_mode` out.")
-        check_one_player(batch, "an Env has")
+        check_single_player(batch, "an Env has")
         self.batch = batch
         self.metadata = {"render_modes": []}
         self.render_mode = None

@@ -20,25 +20,25 @@ from numpy.typing import NDArray
 from slipstream.adapters.batch import (
     AT_END,
     HANG_SECONDS,
+    AdapterBatch,
+    BatchStep,
     ClosedError,
-    FaceCopies,
-    FaceStep,
+    ForeignErrors,
     SpaceError,
-    Theirs,
     UnreadyError,
-    check_one_player,
+    check_single_player,
     each,
     foreign_maker,
     make_batch,
 )
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
-from slipstream.gym.env_factory import Wrapped, make_gymnasium
-from slipstream.gym.gymnasium_semantics import native_env
-from slipstream.gym.shared_layout import NativeForm
+from slipstream.gym.env_factory import WrappedEnv, make_gymnasium
+from slipstream.gym.gymnasium_semantics import NativeEnv
+from slipstream.gym.shared_layout import NativeCodec
 
 
-class VectorFace(VectorEnv[Any, Any, NDArray[Any]]):
+class VectorAdapter(VectorEnv[Any, Any, NDArray[Any]]):
     """What all faces for Gymnasium share: spaces, seeds, `reset_mask`, and the end.
 
     Args:
@@ -118,10 +118,10 @@ def mode_of(autoreset_mode: str | AutoresetMode) -> AutoresetMode:
         ) from None
 
 
-_OWN_CALLS = ("reset", "step", "close", "_setattr", "_check_spaces")
+_RESERVED_METHODS = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
-class ForeignVectorFace(VectorFace):
+class ForeignVectorAdapter(VectorAdapter):
     """Takes `AsyncVectorEnv`'s place: the same arguments, results and exceptions.
 
     What differs: several copies share a worker process; arrays are always the caller's; a time-out
@@ -150,7 +150,7 @@ class ForeignVectorFace(VectorFace):
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], Any] | str | Wrapped],
+        env_fns: Sequence[Callable[[], Any] | str | WrappedEnv],
         shared_memory: bool | None = None,
         copy: bool = True,
         context: str | None = None,
@@ -171,11 +171,11 @@ class ForeignVectorFace(VectorFace):
                 "`worker` cannot be replaced here: its copies share memory with this process in a "
                 "layout of slipstream's. Wrap the environment instead."
             )
-        workers = most_workers(workers, max_concurrency)
+        workers = limit_workers(workers, max_concurrency)
         mode, makers = mode_of(autoreset_mode), list(env_fns)
         batched, single = spaces(observation_mode, makers, kwargs)
         try:
-            env = native_env(
+            env = NativeEnv(
                 makers,
                 backend="process" if backend == "auto" else backend,
                 at_end=AT_END[mode],
@@ -289,7 +289,7 @@ class ForeignVectorFace(VectorFace):
         """Keeps a call; `call_wait` makes it."""
         self._check_open()
         self._check_idle("call_async", ".")
-        if name in _OWN_CALLS:
+        if name in _RESERVED_METHODS:
             raise ValueError(
                 f"Trying to call function `{name}` with `call`, use `{name}` directly instead."
             )
@@ -300,7 +300,7 @@ class ForeignVectorFace(VectorFace):
         self._check_pending("call")
         assert self._asked is not None
         (name, args, kwargs), self._pending = self._asked, None
-        with Theirs():
+        with ForeignErrors():
             return tuple(self.env.call(name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -318,7 +318,7 @@ class ForeignVectorFace(VectorFace):
                 f"Got `{len(values)}` values for {self.num_envs} environments."
             )
         self._check_idle("set_attr", ".")
-        with Theirs():
+        with ForeignErrors():
             self.env.set_attr(name, values)
 
     def render(self) -> tuple[Any, ...]:
@@ -362,7 +362,7 @@ class ForeignVectorFace(VectorFace):
     def _await(self, what: str, timeout: float | None) -> None:
         self._check_pending(what)
         try:
-            with Theirs():
+            with ForeignErrors():
                 self.env.wait(timeout)
         except TimeoutError:
             raise multiprocessing.TimeoutError(
@@ -387,7 +387,7 @@ class ForeignVectorFace(VectorFace):
             logger.error("Raising the last exception back to the main process.")
 
 
-def most_workers(workers: int | None, max_concurrency: Any) -> int | None:
+def limit_workers(workers: int | None, max_concurrency: Any) -> int | None:
     """The number of workers under `max_concurrency`."""
     if max_concurrency is None:
         return workers
@@ -476,10 +476,10 @@ def _unfixed(space: Space[Any]) -> list[Space[Any]]:
         return [leaf for part in space.spaces.values() for leaf in _unfixed(part)]
     if isinstance(space, gymnasium.spaces.Tuple | gymnasium.spaces.OneOf):
         return [leaf for part in space.spaces for leaf in _unfixed(part)]
-    return [] if NativeForm(space).fixed else [space]
+    return [] if NativeCodec(space).fixed else [space]
 
 
-class KernelVectorFace(VectorFace):
+class KernelVectorAdapter(VectorAdapter):
     """Copies of a kernel, on any backend.
 
     Infos hold what there is to say, each key with its ``_key`` mask: `metrics`, the kernel's, where
@@ -492,8 +492,8 @@ class KernelVectorFace(VectorFace):
         statistics: tell `episode`, as `RecordEpisodeStatistics` would: leave that wrapper out then.
     """
 
-    def __init__(self, batch: FaceCopies, *, statistics: bool = False) -> None:
-        check_one_player(batch, "a VectorEnv has")
+    def __init__(self, batch: AdapterBatch, *, statistics: bool = False) -> None:
+        check_single_player(batch, "a VectorEnv has")
         super().__init__(
             batch.num_envs, batch.observation_space, batch.action_space, batch.autoreset
         )
@@ -550,7 +550,7 @@ class KernelVectorFace(VectorFace):
         """Ends the copies."""
         self.batch.close()
 
-    def _infos(self, came: FaceStep) -> dict[str, Any]:
+    def _infos(self, came: BatchStep) -> dict[str, Any]:
         """What there is to say of the episodes that ended."""
         told: dict[str, Any] = {}
         if self.statistics:
@@ -573,7 +573,7 @@ class KernelVectorFace(VectorFace):
         }
 
     def _column(
-        self, name: str, came: FaceStep, values: Mapping[str, NDArray[Any]]
+        self, name: str, came: BatchStep, values: Mapping[str, NDArray[Any]]
     ) -> dict[str, Any]:
         """Numbers of the ended episodes as arrays [E] with their masks."""
         mask = np.zeros(self.num_envs, np.bool_)
@@ -596,7 +596,7 @@ def make_vec(
     *,
     autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     **options: Any,
-) -> VectorFace:
+) -> VectorAdapter:
     """Copies as Gymnasium's `VectorEnv`; what ``gym.make_vec("slipstream/...")`` calls.
 
     Args:
@@ -604,11 +604,11 @@ def make_vec(
         num_envs: E.
         autoreset_mode: NextStep, SameStep or Disabled.
         **options: `backend` and `workers` as for `make_batch`; of a kernel `split`, `statistics`
-            (see `KernelVectorFace`) and the fields of its Config; of ``gym:ID`` its `kwargs` and
-            `wrappers`, and options of `ForeignVectorFace`.
+            (see `KernelVectorAdapter`) and the fields of its Config; of ``gym:ID`` its `kwargs` and
+            `wrappers`, and options of `ForeignVectorAdapter`.
     """
     if make := foreign_maker(target, options):
-        return ForeignVectorFace([make] * num_envs, autoreset_mode=autoreset_mode, **options)
+        return ForeignVectorAdapter([make] * num_envs, autoreset_mode=autoreset_mode, **options)
     statistics, mode = options.pop("statistics", False), mode_of(autoreset_mode)
     batch = make_batch(target, num_envs, autoreset=mode, foreign=False, **options)
-    return KernelVectorFace(batch, statistics=statistics)
+    return KernelVectorAdapter(batch, statistics=statistics)

@@ -17,7 +17,7 @@ from slipstream.core.extras import require
 _PETTINGZOO = require("pettingzoo", "The face for PettingZoo", "pettingzoo")
 
 
-class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
+class ParallelAdapter(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
     """One copy; agents ``player_0``, ``player_1``, ... act at the same time and end together.
 
     What has one player, as a Gymnasium environment has, has the agent ``player_0`` alone.
@@ -129,8 +129,8 @@ class ParallelFace(_PETTINGZOO.ParallelEnv):  # type: ignore[misc, name-defined]
         return {agent: {"action_mask": own.astype(np.int8)} for agent, own in self._of(mask[0])}
 
 
-def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> ParallelFace:
-    """`ParallelFace` by the name that all faces have; PettingZoo steps one copy."""
+def make_vec(target: str | Mapping[str, Any], num_envs: int = 1, **options: Any) -> ParallelAdapter:
+    """`ParallelAdapter` by the name that all faces have; PettingZoo steps one copy."""
     if num_envs != 1:
         raise ConfigError(f"PettingZoo steps one copy, and {num_envs} were asked for.")
-    return ParallelFace(target, **options)
+    return ParallelAdapter(target, **options)

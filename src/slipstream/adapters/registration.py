@@ -16,7 +16,7 @@ def register() -> None:
         if f"slipstream/{name}-v0" not in gymnasium.registry:
             gymnasium.register(
                 id=f"slipstream/{name}-v0",
-                entry_point="slipstream.adapters.gymnasium_env:EnvFace",
+                entry_point="slipstream.adapters.gymnasium_env:EnvAdapter",
                 vector_entry_point="slipstream.adapters.gymnasium_vector:make_vec",
                 kwargs={"target": name},
             )

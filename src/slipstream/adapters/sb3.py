@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 
 from slipstream.adapters.batch import (
     HANG_SECONDS,
-    FaceStep,
+    BatchStep,
+    ForeignErrors,
     KernelBatch,
-    Theirs,
     UnreadyError,
-    check_one_player,
+    check_single_player,
     chosen,
     each,
     foreign_maker,
     make_batch,
 )
-from slipstream.adapters.wrapper_lookup import KnowsWrappers
+from slipstream.adapters.wrapper_lookup import WrapperLookup
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError
 from slipstream.core.extras import require
-from slipstream.gym.env_factory import Wrapped
-from slipstream.gym.gymnasium_semantics import SAME_STEP, native_env
+from slipstream.gym.env_factory import WrappedEnv
+from slipstream.gym.gymnasium_semantics import SAME_STEP, NativeEnv
 from slipstream.kernels.spec import EnvSpec
 
 _VEC_ENV = require("stable_baselines3.common.vec_env", "The face for Stable-Baselines3", "sb3")
@@ -42,7 +42,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     """Copies of a kernel as SB3 steps them; reset happens within the step that ends an episode.
 
     Every info has `TimeLimit.truncated`. Where an episode ended it has `terminal_observation`, the
-    kernel's metrics by name (of a market `of_market`'s, too), and `episode` (``r``,
+    kernel's metrics by name (of a market `market_metrics`'s, too), and `episode` (``r``,
     ``l``, ``t``) as `VecMonitor` writes it, which is why `env_is_wrapped(Monitor)` says yes; a
     `VecMonitor` around it is superfluous.
 
@@ -57,14 +57,14 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     def __init__(self, batch: KernelBatch, *, info_keywords: Sequence[str] = ()) -> None:
         if batch.autoreset is not AutoresetMode.SAME_STEP:
             raise ConfigError(f"{batch.name}: SB3 steps with autoreset SameStep.")
-        check_one_player(batch, "SB3 steps")
+        check_single_player(batch, "SB3 steps")
         known = [metric.name for metric in batch.spec.metrics]
         self._peaks = batch.spec.market is not None and "peak" in (
             batch.env.state.dtype.names or ()
         )
         if self._peaks:
             none = np.ones(1)
-            known += of_market(batch.spec, dict.fromkeys(known, none), none)
+            known += market_metrics(batch.spec, dict.fromkeys(known, none), none)
         unknown = sorted(set(info_keywords) - set(known))
         if unknown:
             raise ConfigError(
@@ -107,7 +107,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             self._tell(came, infos, peak)
         return came.obs, came.reward, dones, infos
 
-    def _tell(self, came: FaceStep, infos: list[dict[str, Any]], peak: NDArray[Any]) -> None:
+    def _tell(self, came: BatchStep, infos: list[dict[str, Any]], peak: NDArray[Any]) -> None:
         """Completes the infos of episodes that ended; `peak` [E] is equity's, before the step."""
         cut = (came.truncated & ~came.terminated)[came.ended].tolist()
         for e, limited, final in zip(came.ended.tolist(), cut, each(came.finals), strict=True):
@@ -118,7 +118,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
                 infos[e]["valid"] = False
         ended = came.episodes
         since = round(time.time() - self._began, 6)
-        more = of_market(self.batch.spec, ended.metrics, peak[ended.e]) if self._peaks else {}
+        more = market_metrics(self.batch.spec, ended.metrics, peak[ended.e]) if self._peaks else {}
         told = {**ended.metrics, **more}
         metrics = {name: values.tolist() for name, values in told.items()}
         numbers = zip(ended.e.tolist(), ended.ret.tolist(), ended.length.tolist(), strict=True)
@@ -191,7 +191,7 @@ class KernelVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         )
 
 
-def of_market(
+def market_metrics(
     spec: EnvSpec, metrics: Mapping[str, NDArray[Any]], peak: NDArray[Any]
 ) -> dict[str, NDArray[Any]]:
     """What SB3's users ask of a market's episodes and its metrics do not say by themselves.
@@ -231,7 +231,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], Any] | str | Wrapped],
+        env_fns: Sequence[Callable[[], Any] | str | WrappedEnv],
         *,
         backend: str = "process",
         workers: int | None = None,
@@ -243,7 +243,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         kwargs: Mapping[str, Any] | None = None,
         seed: int | None = None,
     ) -> None:
-        self.env = native_env(
+        self.env = NativeEnv(
             list(env_fns),
             backend="process" if backend == "auto" else backend,
             at_end=SAME_STEP,
@@ -251,7 +251,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
             method=start_method,
             policy=FaultPolicy(on_fault, hang_seconds),  # type: ignore[arg-type]
             kwargs=kwargs,
-            wrap=KnowsWrappers,
+            wrap=WrapperLookup,
         )
         self.monitor, self.info_keywords = monitor, tuple(info_keywords)
         self._stepping, self._began = False, time.time()
@@ -270,7 +270,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         """First observations; seeds and options given before are used once."""
         self._stepping = False
         options = [one or None for one in self._options]
-        with Theirs():
+        with ForeignErrors():
             self.env.reset(self._seeds, options)
         self.reset_infos = self.env.info_list()
         self._ret[:], self._length[:] = 0.0, 0
@@ -291,7 +291,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
         if not self._stepping:
             raise UnreadyError("Call `step_async` before `step_wait`.")
         self._stepping = False
-        with Theirs():
+        with ForeignErrors():
             self.env.wait()
         arrays = self.env.arrays
         rewards = arrays["reward"].astype(np.float32)
@@ -334,18 +334,18 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of some copies, found through their wrappers."""
-        with Theirs():
+        with ForeignErrors():
             return self.env.get_attr(attr_name, chosen(indices, self.env.num_envs))
 
     def has_attr(self, attr_name: str) -> bool:
         """Whether every sub-environment has an attribute, which is not fetched."""
-        with Theirs():
+        with ForeignErrors():
             return all(self.env.call("has_wrapper_attr", (attr_name,)))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Sets an attribute of some copies, where they have it, else on the outermost wrapper."""
         at = chosen(indices, self.num_envs)
-        with Theirs():
+        with ForeignErrors():
             self.env.set_attr(attr_name, [value] * len(at), at)
 
     def env_method(
@@ -353,7 +353,7 @@ class ForeignVecEnv(_VEC_ENV.VecEnv):  # type: ignore[misc, name-defined]
     ) -> list[Any]:
         """Calls a method of some copies, found through their wrappers."""
         at = chosen(indices, self.num_envs)
-        with Theirs():
+        with ForeignErrors():
             return self.env.call(method_name, method_args, method_kwargs, at)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:

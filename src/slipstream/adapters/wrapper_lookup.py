@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 
-class KnowsWrappers(gymnasium.Wrapper[Any, Any, Any, Any]):
+class WrapperLookup(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Says in the copy's own process which wrappers it has."""
 
     def is_wrapped(self, wrapper_class: type) -> bool:

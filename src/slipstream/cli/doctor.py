@@ -16,7 +16,7 @@ from slipstream.core.errors import ConfigError
 from slipstream.core.storage import provenance
 from slipstream.core.storage.csv_table import Columns
 from slipstream.core.storage.resource_monitor import Cards
-from slipstream.gym.gymnasium_environment import FOREIGN_COPIES
+from slipstream.gym.gymnasium_environment import MAX_FOREIGN_ENVS
 from slipstream.jit.cache import cache_folder
 from slipstream.training.environments.factory import kind_of
 from slipstream.training.environments.kernel_environment import KERNEL_COPIES, MARKET_COPIES
@@ -48,7 +48,7 @@ def checkup() -> list[tuple[str, str]]:
         ),
         (
             "num_envs: auto",
-            f"a power of two up to {FOREIGN_COPIES} (gym:ID), {MARKET_COPIES} (markets) or "
+            f"a power of two up to {MAX_FOREIGN_ENVS} (gym:ID), {MARKET_COPIES} (markets) or "
             f"{KERNEL_COPIES} (other kernels) that leaves a budget {MIN_ITERATIONS} iterations; "
             "of dqn, sac and td3 one, or one for each training record where the budget allows; the "
             "machine has no say. `slipstream tune-machine TARGET` measures other numbers",

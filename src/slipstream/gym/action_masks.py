@@ -15,18 +15,18 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slipstream.gym.env_factory import ask_in_fork
+from slipstream.gym.env_factory import call_in_fork
 from slipstream.kernels.space_codec import KEY, MisfitError
 
 METHOD = "action_masks"
 
 
-class MaskApart(gymnasium.Wrapper[Any, Any, Any, Any]):
+class SeparateActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Take the part `action_mask` out of an environment's Dict; `action_masks()` returns it."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self.observation_space = without_mask(env.observation_space)
+        self.observation_space = drop_mask_space(env.observation_space)
         self._mask: Any = None
 
     def reset(self, **arguments: Any) -> Any:
@@ -51,24 +51,26 @@ def chooses(acted: Any) -> bool:
     return isinstance(acted, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
 
 
-def without_mask(space: spaces.Dict) -> spaces.Dict:
+def drop_mask_space(space: spaces.Dict) -> spaces.Dict:
     """The other parts."""
     return spaces.Dict({key: part for key, part in space.spaces.items() if key != KEY})
 
 
-def shows_mask(space: Any) -> bool:
+def observation_has_mask(space: Any) -> bool:
     """Return true if an observation space has a mask among its parts."""
     return isinstance(space, spaces.Dict) and KEY in space.spaces
 
 
-def with_mask_apart(env: Any) -> Any:
-    """The environment as agents see it: inside `MaskApart` if its observations hold a mask."""
-    if isinstance(env, gymnasium.Env) and shows_mask(getattr(env, "observation_space", None)):
-        return MaskApart(env) if chooses(env.action_space) else env
+def separate_mask(env: Any) -> Any:
+    """Wrap an environment in `SeparateActionMask` if its observations contain a mask."""
+    if isinstance(env, gymnasium.Env) and observation_has_mask(
+        getattr(env, "observation_space", None)
+    ):
+        return SeparateActionMask(env) if chooses(env.action_space) else env
     return env
 
 
-def method_of(env: Any) -> Callable[[], Any] | None:
+def get_mask_method(env: Any) -> Callable[[], Any] | None:
     """`action_masks` of an environment or of one of its wrappers."""
     with suppress(AttributeError):
         found = getattr(env, "get_wrapper_attr", env.__getattribute__)(METHOD)
@@ -76,27 +78,29 @@ def method_of(env: Any) -> Callable[[], Any] | None:
     return None
 
 
-def offers_mask(env: Any) -> bool | None:
+def probe_mask(env: Any) -> bool | None:
     """Return true if an environment has an action mask; None if its first info cannot be read.
 
     A forked process calls `reset`, because that may hang or end the process.
     """
     if not chooses(env.action_space):
         return False
-    if method_of(env) is not None:
+    if get_mask_method(env) is not None:
         return True
-    return ask_in_fork(lambda: env, lambda e: in_info(e.reset(seed=0)[1]) is not None, closes=False)
+    return call_in_fork(
+        lambda: env, lambda e: mask_from_info(e.reset(seed=0)[1]) is not None, closes=False
+    )
 
 
-def in_info(info: Any) -> Any:
+def mask_from_info(info: Any) -> Any:
     """Mask in an info; None without one."""
     return info.get(KEY) if isinstance(info, Mapping) else None
 
 
 def mask_of(env: Any, info: Any) -> NDArray[np.bool_] | None:
     """Mask of the newest observation, unless that holds it itself, bool [n]."""
-    method = method_of(env)
-    mask = in_info(info) if method is None else method()
+    method = get_mask_method(env)
+    mask = mask_from_info(info) if method is None else method()
     return None if mask is None else _flat(mask) > 0
 
 
@@ -136,7 +140,7 @@ def write_mask(mask: Any, place: NDArray[np.bool_], sizes: Sequence[int]) -> Non
         lo += size
 
 
-def among_allowed(
+def replace_masked_actions(
     rows: NDArray[Any], mask: NDArray[np.bool_], sizes: Sequence[int]
 ) -> NDArray[Any]:
     """Rows of choices [n, K] that a mask [n, sum of sizes] allows, near to those given."""

@@ -47,7 +47,7 @@ Wrappers = tuple[tuple[str, Mapping[str, Any]], ...]
 """``package:Wrapper`` with its keyword arguments, the innermost first."""
 
 
-class Wrapped(NamedTuple):
+class WrappedEnv(NamedTuple):
     """A Gymnasium environment inside wrappers; a plain value, so that workers make it, too.
 
     Attributes:
@@ -83,19 +83,19 @@ class HangError(BaseException):
 
 
 _CLOSE_SECONDS, _CLOSE_AGAIN_SECONDS = 10.0, 0.1
-LOOK_SECONDS = 10.0  # for what a forked process asks of an environment
+PROBE_SECONDS = 10.0  # for what a forked process asks of an environment
 _failed_closes: dict[str, float] = {}  # seconds for the next one, by the environment's name
 
 
-def first_of(env: Any) -> Any:
+def first_env_fn(env: Any) -> Any:
     """What makes the first copy: a list has a maker for each row, then from the first again."""
     return env[0] if isinstance(env, list) else env
 
 
-def name_of(env: Any) -> str:
+def env_name(env: Any) -> str:
     """An environment's name in messages: its id, or the name of the function that makes it."""
-    env = first_of(env)
-    env = env.env_id if isinstance(env, Wrapped) else env
+    env = first_env_fn(env)
+    env = env.env_id if isinstance(env, WrappedEnv) else env
     return env if isinstance(env, str) else str(getattr(env, "__qualname__", repr(env)))
 
 
@@ -122,13 +122,13 @@ def make_gymnasium(
         ResourceError: it needs a package that is not installed, or more memory than there is.
         KernelError: its own code raised something else, or asked to end the process.
     """
-    env, env_id = first_of(env), name_of(env)
+    env, env_id = first_env_fn(env), env_name(env)
     module, _, name = env_id.rpartition(":")
     _check_limit(env_id, dict(kwargs or {}).get("max_episode_steps"))
     extra: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     try:
-        with _sparing(), time_limit(start_seconds()):
-            whole = env if isinstance(env, Wrapped) else Wrapped(env, ())
+        with _memory_guard(), time_limit(start_seconds()):
+            whole = env if isinstance(env, WrappedEnv) else WrappedEnv(env, ())
             if not isinstance(whole.env_id, str):
                 made = whole.env_id(**dict(kwargs or {}))
             else:
@@ -167,7 +167,7 @@ def make_gymnasium(
             "it show less, or train it on a larger machine."
         ) from error
     except OverdueError as error:
-        raise never_made(f"gym:{env_id}", error) from error
+        raise make_timeout_error(f"gym:{env_id}", error) from error
     except BaseException as error:
         if not theirs(error):
             raise
@@ -285,7 +285,7 @@ def raised(env_id: str, doing: str, error: BaseException) -> KernelError:
     )
 
 
-def never_made(name: str, error: OverdueError) -> KernelError:
+def make_timeout_error(name: str, error: OverdueError) -> KernelError:
     """Return what to raise if a constructor does not end."""
     return KernelError(
         f"{name} cannot be made: its constructor or the import of its module has taken "
@@ -295,7 +295,7 @@ def never_made(name: str, error: OverdueError) -> KernelError:
     )
 
 
-def refuse_shared(name: str, env: Any, others: Iterable[Any]) -> None:
+def check_not_shared(name: str, env: Any, others: Iterable[Any]) -> None:
     """Refuses a copy that is the same object as another one, inside any wrappers.
 
     Raises:
@@ -317,9 +317,7 @@ def _core(env: Any) -> Any:
     return env
 
 
-def refuse_other_spaces(
-    name: str, env: Any, number: int, wanted: Sequence[tuple[str, Any]]
-) -> None:
+def check_same_spaces(name: str, env: Any, number: int, wanted: Sequence[tuple[str, Any]]) -> None:
     """Refuses a copy whose spaces are not those of the first one.
 
     Args:
@@ -353,7 +351,7 @@ def flag(value: Any) -> bool | None:
     return None
 
 
-def reward_of(value: Any) -> float | None:
+def as_reward(value: Any) -> float | None:
     """The number that an environment returned as its reward; None where it is none."""
     if type(value) is float:  # nearly always
         return value
@@ -376,7 +374,7 @@ def _bounded(env_id: str, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _sparing() -> Iterator[None]:
+def _memory_guard() -> Iterator[None]:
     """While foreign code runs, a Box that cannot fit into memory is an error before it is made.
 
     Its bounds alone would take the machine's memory, and the system would end the process without
@@ -424,7 +422,7 @@ def _place(error: BaseException) -> str:
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
-_MACHINERY = (
+_INTERNAL_PATHS = (
     "/slipstream/core/",
     "/slipstream/kernels/",
     "/slipstream/gym/",
@@ -436,10 +434,10 @@ _MACHINERY = (
 def _foreign(file: str) -> bool:
     """Return true if a file is neither slipstream's nor Gymnasium's machinery around it."""
     path = file.replace("\\", "/")
-    return not any(part in path for part in _MACHINERY)
+    return not any(part in path for part in _INTERNAL_PATHS)
 
 
-def text_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an error says, even where its own `__str__` is broken."""
     try:
         return str(error)
@@ -468,7 +466,7 @@ def shut(env: Any, name: str) -> None:
         _failed_closes[name] = _CLOSE_AGAIN_SECONDS if overdue else _CLOSE_SECONDS
 
 
-def ask_in_fork(
+def call_in_fork(
     make: Callable[[], Any], ask: Callable[[Any], bool], closes: bool = True
 ) -> bool | None:
     """Ask something of an environment in a forked process.
@@ -511,7 +509,7 @@ def ask_in_fork(
     try:
         waiting = select.poll()
         waiting.register(ear, select.POLLIN)
-        for seconds in (start_seconds(), LOOK_SECONDS, _CLOSE_SECONDS):  # the last until it ends
+        for seconds in (start_seconds(), PROBE_SECONDS, _CLOSE_SECONDS):  # the last until it ends
             byte = os.read(ear, 1) if waiting.poll(seconds * 1000) else b""
             if not byte:
                 break
@@ -528,5 +526,5 @@ def ask_in_fork(
 
 def short(error: BaseException) -> str:
     """An error's text, on one line and not endless."""
-    text = " ".join(_COLOURS.sub("", text_of(error)).split())
+    text = " ".join(_COLOURS.sub("", error_text(error)).split())
     return text if len(text) <= 300 else f"{text[:300]} ..."

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError
-from slipstream.gym.action_masks import offers_mask, with_mask_apart
-from slipstream.gym.env_factory import make_gymnasium, name_of, raised, row_spec, shut, theirs
+from slipstream.gym.action_masks import probe_mask, separate_mask
+from slipstream.gym.env_factory import env_name, make_gymnasium, raised, row_spec, shut, theirs
 from slipstream.gym.infos import InfoReader
 from slipstream.gym.process.fault_log import Fault
 from slipstream.gym.process.process_driver import ProcessDriver
-from slipstream.gym.process.process_pool import Crowd
+from slipstream.gym.process.process_pool import ProcessPool
 from slipstream.gym.serial_driver import Arrays, SerialDriver
-from slipstream.gym.shared_layout import copies_layout
-from slipstream.gym.worker_config import Assignment, CopyScheduler, Foreign, registered
+from slipstream.gym.shared_layout import agent_layout
+from slipstream.gym.worker_config import EnvScheduler, SubEnvConfig, WorkerConfig, registered
 from slipstream.kernels.loop import HOLD, RESET
 from slipstream.kernels.space_codec import MisfitError
 from slipstream.kernels.spec import EnvSpec, Metric
@@ -57,7 +57,7 @@ class ForeignEnv(VectorEnv):
         kwargs: keyword arguments of the environment.
         spec: of it, where it is known; else one copy is made here to look.
         metrics: names of numbers in the info of an episode's last step, where no `spec` has them;
-            see `episode_numbers`.
+            see `episode_metrics`.
         at_end: RESET, RESET_KEEP_ALL or HOLD of `kernels/loop.py`.
         limit: steps after which an episode is cut, besides the environment's own limit.
         workers: W; 0: this process steps them; None: the machine's cores.
@@ -88,23 +88,23 @@ class ForeignEnv(VectorEnv):
         workers: int | None = 0,
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
-        crowd: Crowd | None = None,
-        scheduler: CopyScheduler | None = None,
+        crowd: ProcessPool | None = None,
+        scheduler: EnvScheduler | None = None,
     ) -> None:
         self.backend = "serial" if workers == 0 else "process"
         self.num_envs, self._at_end = len(seeds), at_end
-        name, apart, first = f"gym:{name_of(env)}", workers != 0, None
+        name, apart, first = f"gym:{env_name(env)}", workers != 0, None
         if spec is None:
-            first = shown_env(env, kwargs)
+            first = make_probe_env(env, kwargs)
             try:
-                spec = foreign_spec(first, name_of(env), metrics)
+                spec = spec_from_env(first, env_name(env), metrics)
             finally:
                 if apart:
                     shut(first, name)
         self.spec, self.mask_width = spec, spec.choices if spec.masked else 0
-        what = Foreign(
+        what = SubEnvConfig(
             env if isinstance(env, list) else [env],
-            name_of(env),
+            env_name(env),
             spec.native_observation,
             spec.native_action,
             spec,
@@ -116,12 +116,12 @@ class ForeignEnv(VectorEnv):
         form = what.form()
         self._leaves, self._alone = form.leaves, form.only is not None
         longest = 0 if at_end == HOLD else min(spec.max_episode_steps or LONGEST_LOG, LONGEST_LOG)
-        self._layout = partial(copies_layout, spec, self._leaves, log=(longest, _log_dtype(spec)))
+        self._layout = partial(agent_layout, spec, self._leaves, log=(longest, _log_dtype(spec)))
         self._finals: list[tuple[NDArray[Any], NDArray[np.int64]]] = []
         self._episodes: list[tuple[Any, ...]] = []
         self._over = np.zeros(self.num_envs, np.bool_)  # held, and somebody has been told
         layout = self._layout(self.num_envs)
-        job = partial(Assignment, what, at_end=at_end, restart=restart, scheduler=scheduler)
+        job = partial(WorkerConfig, what, at_end=at_end, restart=restart, scheduler=scheduler)
         self.copies: SerialDriver | ProcessDriver
         if not apart:
             self.copies = SerialDriver(layout, job, first, num_envs=self.num_envs, name=name)
@@ -439,12 +439,12 @@ class ForeignEnv(VectorEnv):
         self.copies.close()
 
 
-def shown_env(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
+def make_probe_env(env: Any, kwargs: Mapping[str, Any] | None = None) -> Any:
     """Make an environment whose mask is no part of its observations."""
-    return with_mask_apart(make_gymnasium(env, kwargs))
+    return separate_mask(make_gymnasium(env, kwargs))
 
 
-def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> EnvSpec:
+def spec_from_env(env: Any, name: str, metrics: Sequence[str] = ()) -> EnvSpec:
     """What an environment shows and takes, as rows.
 
     Args:
@@ -464,7 +464,7 @@ def foreign_spec(env: Any, name: str, metrics: Sequence[str] = ()) -> EnvSpec:
             raise
         raise raised(name, "its spaces", error) from error
     more = {"metrics": tuple(map(Metric, metrics)), "max_episode_steps": limit}
-    return replace(row_spec(name, native, acted, **more), masked=offers_mask(env))
+    return replace(row_spec(name, native, acted, **more), masked=probe_mask(env))
 
 
 def _log_dtype(spec: EnvSpec) -> np.dtype[Any]:

@@ -34,11 +34,11 @@ from slipstream.core.child_process import FaultPolicy
 from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError, KernelError, SlipstreamError
 from slipstream.core.storage.atomic_io import plain
-from slipstream.gym.env_factory import Wrapped, Wrappers, make_gymnasium, name_of, shut
-from slipstream.gym.foreign_env import ForeignEnv, foreign_spec, shown_env
+from slipstream.gym.env_factory import WrappedEnv, Wrappers, env_name, make_gymnasium, shut
+from slipstream.gym.foreign_env import ForeignEnv, make_probe_env, spec_from_env
 from slipstream.gym.process.fault_log import TRIES, Fault
-from slipstream.gym.process.process_pool import Crowd, WorkerPool
-from slipstream.gym.wrapper_checks import carries_over, check_trainable, warnings_of
+from slipstream.gym.process.process_pool import ProcessPool, WorkerPool
+from slipstream.gym.wrapper_checks import check_trainable, state_leak_warnings, wrapper_warnings
 from slipstream.kernels.env_checker import random_actions
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.source_files import is_own
@@ -59,7 +59,7 @@ from slipstream.training.environments.environment import (
 GYMNASIUM = "gym:"
 # The most of a member, however large the budget: they are stepped one after another, so more than
 # share the cost of a decision only make rollouts rarer.
-FOREIGN_COPIES = 8
+MAX_FOREIGN_ENVS = 8
 _SLOW = 20.0  # seconds
 _ONE = np.zeros((2, 1), np.uint64)  # seeds and indices of one copy
 
@@ -116,7 +116,7 @@ class GymnasiumEnvironment(Tunable):
         training_wrappers: around these in training alone.
         stepping: what a run says about it.
         source: hash of the file with its rules, where there is one.
-        warnings: sentences on wrappers and masks, see `warnings_of`.
+        warnings: sentences on wrappers and masks, see `wrapper_warnings`.
     """
 
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class GymnasiumEnvironment(Tunable):
     ) -> VectorEnv:
         pool = WorkerPool.current()
         most = pool.max_concurrent_envs if pool is not None else None
-        each = min(copies, FOREIGN_COPIES, max(1, (most or copies * members) // members))
+        each = min(copies, MAX_FOREIGN_ENVS, max(1, (most or copies * members) // members))
         zeros = np.zeros(members * each, np.uint64)  # each must be made
         limit = longest if self.spec.max_episode_steps is None else None
         more: dict[str, Any] = {"at_end": HOLD, "limit": limit}
@@ -162,14 +162,14 @@ class GymnasiumEnvironment(Tunable):
         stepping = stepping or self.stepping
         if self.step_seconds is not None or (_in_child() and not stepping.here):
             return self
-        with _told_when_slow(self.name, "first steps have"):
+        with _log_if_slow(self.name, "first steps have"):
             if stepping.here:
                 with self._made(*_ONE) as env:
                     return replace(self, step_seconds=step_seconds(env))
             pool = WorkerPool.current()
             crowd = None if pool is None else pool.beside()
             made = self.kind.maker(self.wrappers, self.training_wrappers)
-            seconds = first_steps(made, self.kwargs, self.spec, stepping.policy, crowd)
+            seconds = run_first_steps(made, self.kwargs, self.spec, stepping.policy, crowd)
         return replace(self, step_seconds=seconds)
 
     @cached_property
@@ -179,7 +179,7 @@ class GymnasiumEnvironment(Tunable):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*image_notes(self.name, self.spec.native_observation), *self.warnings)
+        return (*image_warnings(self.name, self.spec.native_observation), *self.warnings)
 
     @property
     def identity(self) -> Identity | None:
@@ -218,7 +218,7 @@ class GymnasiumEnvironment(Tunable):
         way = self.way(copies)
         if way is not None:
             return way.backend == "process"
-        return processes_pay(self._seconds, copies, self.stepping.workers)
+        return is_process_backend_faster(self._seconds, copies, self.stepping.workers)
 
     def _in_processes(
         self, seeds: NDArray[np.uint64], indices: NDArray[np.uint64], evaluates: bool, **more: Any
@@ -306,11 +306,11 @@ class GymnasiumKind(EnvironmentKind):
                 f"{', '.join(GymnasiumConfig.model_fields)} only."
             )
         kwargs, names = dict(settings.get("kwargs") or {}), settings.get("metrics", ())
-        wrappers = wrappers_of(settings)
-        training = wrappers_of(settings, "training_wrappers")
+        wrappers = wrappers_from_section(settings)
+        training = wrappers_from_section(settings, "training_wrappers")
         made = self.maker(wrappers)
-        with _told_when_slow(name, "constructor has"):
-            shown = shown_env(made, kwargs)
+        with _log_if_slow(name, "constructor has"):
+            shown = make_probe_env(made, kwargs)
         try:
             check_trainable(shown, name)
             for other in _other_makers(made):
@@ -319,10 +319,10 @@ class GymnasiumKind(EnvironmentKind):
                     check_trainable(another, name)
                 finally:
                     shut(another, name)
-            make = partial(shown_env, made, kwargs)
-            spec = foreign_spec(shown, name_of(made), names)
+            make = partial(make_probe_env, made, kwargs)
+            spec = spec_from_env(shown, env_name(made), names)
             if training:
-                _check_training(shown_env(self.maker(wrappers, training), kwargs), name, spec)
+                _check_training(make_probe_env(self.maker(wrappers, training), kwargs), name, spec)
             return self.loaded(
                 self,
                 spec,
@@ -331,8 +331,8 @@ class GymnasiumKind(EnvironmentKind):
                 training,
                 source=_source(shown),
                 warnings=(
-                    *warnings_of(shown, name, wrappers, bool(spec.masked)),
-                    *carries_over(shown, make, name),
+                    *wrapper_warnings(shown, name, wrappers, bool(spec.masked)),
+                    *state_leak_warnings(shown, make, name),
                 ),
             )
         finally:
@@ -343,7 +343,7 @@ class GymnasiumKind(EnvironmentKind):
         return maker(self.name, wrappers, training)
 
     def max_envs(self, spec: EnvSpec) -> tuple[int, str]:
-        return FOREIGN_COPIES, self.noun
+        return MAX_FOREIGN_ENVS, self.noun
 
     def check_rules(self, settings: Mapping[str, Any], steps: int) -> None:
         raise ConfigError(
@@ -352,7 +352,7 @@ class GymnasiumKind(EnvironmentKind):
         )
 
     def renderer(self, settings: Mapping[str, Any]) -> Any:
-        made = self.maker(wrappers_of(settings))
+        made = self.maker(wrappers_from_section(settings))
         return make_gymnasium(made, settings.get("kwargs"), render_mode="rgb_array")
 
 
@@ -379,15 +379,15 @@ def _id(name: str) -> str:
     return name.removeprefix(GYMNASIUM)
 
 
-def wrappers_of(settings: Mapping[str, Any], key: str = "wrappers") -> Wrappers:
+def wrappers_from_section(settings: Mapping[str, Any], key: str = "wrappers") -> Wrappers:
     """Those of a section `env`, in any of the forms that a user may write."""
     given = validate(GymnasiumConfig, {key: settings.get(key) or ()}, "env")
     return tuple((one.name, one.kwargs) for one in getattr(given, key))
 
 
-def maker(name: str, wrappers: Wrappers, training: Wrappers = ()) -> str | Wrapped:
-    """What `make_gymnasium` makes a copy of: a ``gym:ID``, inside `wrappers_of` a section."""
-    return Wrapped(_id(name), wrappers, training) if wrappers or training else _id(name)
+def maker(name: str, wrappers: Wrappers, training: Wrappers = ()) -> str | WrappedEnv:
+    """Return the argument of `make_gymnasium` for a ``gym:ID`` with wrappers."""
+    return WrappedEnv(_id(name), wrappers, training) if wrappers or training else _id(name)
 
 
 def _check_training(env: Any, name: str, spec: EnvSpec) -> None:
@@ -413,7 +413,7 @@ def _check_training(env: Any, name: str, spec: EnvSpec) -> None:
         shut(env, name)
 
 
-def image_notes(name: str, shown: Any) -> tuple[str, ...]:
+def image_warnings(name: str, shown: Any) -> tuple[str, ...]:
     """Sentences on images that are learned from badly as they are."""
     image = image_of(shown)
     shape = (0, 0, 0) if image is None else image.shape
@@ -433,7 +433,7 @@ def image_notes(name: str, shown: Any) -> tuple[str, ...]:
 
 
 @contextmanager
-def _told_when_slow(name: str, what: str) -> Iterator[None]:
+def _log_if_slow(name: str, what: str) -> Iterator[None]:
     """Names an environment that hangs in its constructor or its first steps."""
     words = f"{name}: its {what} taken {_SLOW:g} s and not ended; Ctrl-C ends this command."
     watch = threading.Timer(_SLOW, print, (words,), {"file": sys.stderr, "flush": True})
@@ -467,12 +467,12 @@ def step_seconds(env: VectorEnv) -> float:
     return float(np.quantile(times, 0.25))
 
 
-def first_steps(
+def run_first_steps(
     env: Any,
     kwargs: Mapping[str, Any],
     spec: EnvSpec,
     policy: FaultPolicy,
-    crowd: Crowd | None = None,
+    crowd: ProcessPool | None = None,
 ) -> float:
     """Takes a copy's first steps in a worker process; seconds of one, as of `step_seconds`.
 
@@ -505,7 +505,7 @@ def first_steps(
             times += copies.timed(rows)
             faults += copies.drain_faults()
             if len(faults) >= most or any(fault.kind == "hung" for fault in faults):
-                raise _broken(name_of(env), faults[-1], policy) from faults[-1].error
+                raise _broken(env_name(env), faults[-1], policy) from faults[-1].error
     return float(np.quantile(times, 0.25))
 
 
@@ -526,7 +526,7 @@ def _broken(name: str, fault: Fault, policy: FaultPolicy) -> KernelError:
     )
 
 
-def processes_pay(seconds: float, num_envs: int, workers: int | None = None) -> bool:
+def is_process_backend_faster(seconds: float, num_envs: int, workers: int | None = None) -> bool:
     """Return true if worker processes step so many copies faster; results do not depend on it.
 
     Args:

@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError
-from slipstream.gym.env_factory import make_gymnasium, name_of
+from slipstream.gym.env_factory import env_name, make_gymnasium
 from slipstream.gym.infos import InfoReader
 from slipstream.gym.process.fault_log import Fault
 from slipstream.gym.process.process_driver import ProcessDriver
-from slipstream.gym.process.process_pool import Crowd
+from slipstream.gym.process.process_pool import ProcessPool
 from slipstream.gym.serial_driver import SerialDriver
-from slipstream.gym.shared_layout import NativeForm, native_layout
+from slipstream.gym.shared_layout import NativeCodec, gymnasium_layout
 from slipstream.gym.worker_config import (
     DISABLED,
     NEXT_STEP,
     SAME_STEP,
-    Assignment,
-    Foreign,
+    SubEnvConfig,
+    WorkerConfig,
     registered,
 )
 from slipstream.kernels.space_codec import ENDLESS
 
-__all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv", "native_env"]
+__all__ = ["DISABLED", "NEXT_STEP", "SAME_STEP", "NativeEnv"]
 RAISE = FaultPolicy("raise")
 _PAUSE_SECONDS = 0.01  # between two tries where no copy at all can be stepped
 
@@ -75,7 +75,7 @@ class NativeEnv:
         policy: FaultPolicy = RAISE,
         fixed: bool = True,
         alike: bool = True,
-        crowd: Crowd | None = None,
+        crowd: ProcessPool | None = None,
         kwargs: Mapping[str, Any] | None = None,
         wrap: Callable[[Any], Any] | None = None,
     ) -> None:
@@ -86,13 +86,13 @@ class NativeEnv:
                 f"Foreign environments are stepped by `serial` or `process`; `{backend}` is "
                 "neither."
             )
-        probe, name, given = make_gymnasium(envs[0], kwargs), name_of(envs[0]), dict(kwargs or {})
+        probe, name, given = make_gymnasium(envs[0], kwargs), env_name(envs[0]), dict(kwargs or {})
         shown, acted = probe.observation_space, probe.action_space
         try:
-            placed = fixed and NativeForm(shown).fixed
+            placed = fixed and NativeCodec(shown).fixed
         except RecursionError:
             raise ConfigError(f"{name}, observations: {ENDLESS}") from None
-        what = Foreign(
+        what = SubEnvConfig(
             tuple(envs),
             name,
             shown,
@@ -110,12 +110,12 @@ class NativeEnv:
         self.metadata = dict(getattr(probe, "metadata", {}) or {})
         self.spec = getattr(probe, "spec", None)
         self.render_mode = getattr(probe, "render_mode", None)
-        self._observations, self._actions = NativeForm(shown, placed), NativeForm(acted)
+        self._observations, self._actions = NativeCodec(shown, placed), NativeCodec(acted)
         self._restart = policy.on_fault == "restart"
         self._pending: tuple[str, list[Any] | None] | None = None
         self._found: list[Any] = []  # observations without a place in the arrays
-        self._layout = partial(native_layout, self._observations, self._actions)
-        job = partial(Assignment, what, at_end=at_end, restart=self._restart)
+        self._layout = partial(gymnasium_layout, self._observations, self._actions)
+        job = partial(WorkerConfig, what, at_end=at_end, restart=self._restart)
         layout = self._layout(self.num_envs)
         self.copies: SerialDriver | ProcessDriver
         if backend == "serial":
@@ -474,7 +474,3 @@ class NativeEnv:
                 "each, or one mapping for all."
             )
         return options
-
-
-native_env = NativeEnv
-"""The name that documentation and adapters use."""

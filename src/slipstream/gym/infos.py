@@ -1,8 +1,9 @@
-"""Infos of environments: as arrays with masks, as bytes in places of fixed size, and read back.
+"""Info dicts of sub-environments: from a worker to its parent, and into Gymnasium's batch format.
 
-`batch_infos` puts the infos of several copies into Gymnasium's form. An `InfoForm` packs infos of
-numbers into places of `MOST_BYTES` each; an `InfoTable` holds all forms that were seen, of which
-reader and writers keep one each. `InfoReader` reads what copies wrote or handed over.
+`batch_infos` combines the infos of several sub-environments in Gymnasium's format. An `InfoSchema`
+packs an info that contains only numbers into a slot of `MAX_INFO_BYTES`. A `SchemaTable` numbers
+the schemas seen so far; the reader and each writer have one. `InfoReader` reads the infos of a
+step.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def batch_infos(rows: Sequence[tuple[int, dict[str, Any]]], num_envs: int) -> di
     return batch
 
 
-def episode_numbers(info: Any, names: Sequence[str]) -> list[float]:
+def episode_metrics(info: Any, names: Sequence[str]) -> list[float]:
     """Numbers that the last info of an episode has under these names; NaN for what is none.
 
     They are looked for in ``info["episode"]``, where wrappers put them, then in `info` itself.
@@ -78,7 +79,7 @@ def _empty(value: Any, num_envs: int) -> Any:
     return np.full(num_envs, None, dtype=object)
 
 
-MOST_BYTES = 512
+MAX_INFO_BYTES = 512
 """The most bytes of one info: 64 numbers."""
 
 _CODES: Mapping[type, str] = {
@@ -90,7 +91,7 @@ _CODES: Mapping[type, str] = {
 _KINDS = "biufc"  # of arrays: bits, whole numbers, floats, complex ones
 
 
-class Dense(NamedTuple):
+class ArrayType(NamedTuple):
     """An array within an info."""
 
     dtype: str
@@ -101,7 +102,7 @@ Signature = tuple[tuple[str, Any], ...]
 """Keys in their order, each with the type of its number, a `Dense`, or the signature of a dict."""
 
 
-def signature_of(info: Any) -> Signature | None:
+def get_signature(info: Any) -> Signature | None:
     """Signature of an info; None where something is no number, array of numbers or dict of both."""
     if type(info) is not dict:
         return None
@@ -109,9 +110,9 @@ def signature_of(info: Any) -> Signature | None:
     for key, value in info.items():
         node: Any = type(value)
         if node is dict:
-            node = signature_of(value)
+            node = get_signature(value)
         elif node is np.ndarray:
-            node = Dense(value.dtype.str, value.shape) if value.dtype.kind in _KINDS else None
+            node = ArrayType(value.dtype.str, value.shape) if value.dtype.kind in _KINDS else None
         elif node not in _CODES:
             node = None
         # Gymnasium treats `final_obs` unlike any other key.
@@ -121,7 +122,7 @@ def signature_of(info: Any) -> Signature | None:
     return tuple(nodes)
 
 
-class InfoForm:
+class InfoSchema:
     """Layout of infos of one signature in their place.
 
     Attributes:
@@ -168,7 +169,7 @@ class InfoForm:
         Args:
             batch: what other copies have said already.
             rows: [n] copies whose infos have this form, ascending.
-            places: [E, MOST_BYTES] where all lie.
+            places: [E, MAX_INFO_BYTES] where all lie.
         """
         own = np.ascontiguousarray(places[rows, : self.size])
         records = own.view(self.record).reshape(len(rows))
@@ -197,11 +198,11 @@ def _nested(node: Any) -> bool:
 
 
 def _dtype(leaf: Any) -> np.dtype[Any]:
-    return np.dtype(leaf.dtype if isinstance(leaf, Dense) else leaf)
+    return np.dtype(leaf.dtype if isinstance(leaf, ArrayType) else leaf)
 
 
 def _shape(leaf: Any) -> tuple[int, ...]:
-    return leaf.shape if isinstance(leaf, Dense) else ()
+    return leaf.shape if isinstance(leaf, ArrayType) else ()
 
 
 def _values(info: Mapping[str, Any]) -> Iterator[Any]:
@@ -221,7 +222,7 @@ def _rebuilt(signature: Signature, values: Iterator[Any]) -> dict[str, Any]:
 
 
 def _single(leaf: Any, value: Any) -> Any:
-    if isinstance(leaf, Dense):
+    if isinstance(leaf, ArrayType):
         return np.frombuffer(value, leaf.dtype).reshape(leaf.shape).copy()
     return leaf(value)
 
@@ -263,20 +264,20 @@ def _put(
         array[rows] = column
         return
     for row, value in zip(rows.tolist(), column, strict=True):  # another copy decided about it
-        array[row] = value if isinstance(leaf, Dense) else leaf(value)
+        array[row] = value if isinstance(leaf, ArrayType) else leaf(value)
 
 
-NOTHING, APART, FIRST = range(3)
+NO_INFO, ON_REQUEST, FIRST_SCHEMA = range(3)
 """What a copy's entry in `told` says: it said nothing; its info is handed over on request; its info
 lies in the block in form 0. Entry 3 is form 1, and so on."""
 
 Part = tuple[NDArray[np.int64], Callable[[dict[str, Any]], None]]
 """Rows of copies, and what adds their infos to a batch."""
 
-_MOST_FORMS = 64
+_MAX_SCHEMAS = 64
 
 
-class InfoTable:
+class SchemaTable:
     """Forms in the order in which they were first seen.
 
     The reader of infos decides what they are: a writer that meets an info of another form says
@@ -285,7 +286,7 @@ class InfoTable:
     """
 
     def __init__(self) -> None:
-        self.forms: list[InfoForm] = []
+        self.forms: list[InfoSchema] = []
         self._code_of: dict[Signature, int] = {}
         self._plain: dict[Any, int] = {}
 
@@ -297,20 +298,20 @@ class InfoTable:
     def take(self, signatures: Sequence[Signature]) -> None:
         """A writer's: the forms that the reader knows."""
         for signature in signatures[len(self.forms) :]:
-            form = InfoForm(signature)
-            self._code_of[signature] = FIRST + len(self.forms)
+            form = InfoSchema(signature)
+            self._code_of[signature] = FIRST_SCHEMA + len(self.forms)
             if form.plain is not None:
-                self._plain[form.plain] = FIRST + len(self.forms)
+                self._plain[form.plain] = FIRST_SCHEMA + len(self.forms)
             self.forms.append(form)
 
     def note(self, info: Any) -> None:
         """The reader's: an info that was handed over, whose form may be written from now on."""
-        if not info or len(self.forms) == _MOST_FORMS:
+        if not info or len(self.forms) == _MAX_SCHEMAS:
             return
-        signature = signature_of(info)
+        signature = get_signature(info)
         if signature is None or signature in self._code_of:
             return
-        if 0 < InfoForm(signature).size <= MOST_BYTES:
+        if 0 < InfoSchema(signature).size <= MAX_INFO_BYTES:
             self.take((*self.signatures, signature))
 
     def write(self, info: Any, memory: memoryview, row: int) -> int:
@@ -322,22 +323,22 @@ class InfoTable:
             row: of the copy.
         """
         if not self.forms or type(info) is not dict:
-            return APART
+            return ON_REQUEST
         code = self._plain.get((tuple(info), tuple(map(type, info.values()))))
         if code is None:
-            signature = signature_of(info)
+            signature = get_signature(info)
             code = None if signature is None else self._code_of.get(signature)
             if code is None:
-                return APART
+                return ON_REQUEST
         try:
-            self.forms[code - FIRST].pack(info, memory, row * MOST_BYTES)
+            self.forms[code - FIRST_SCHEMA].pack(info, memory, row * MAX_INFO_BYTES)
         except struct.error:  # beyond 64 bits
-            return APART
+            return ON_REQUEST
         return code
 
     def read(self, places: NDArray[np.uint8], row: int, code: int) -> dict[str, Any]:
         """A copy's info, a fresh dict."""
-        return self.forms[code - FIRST].unpack(places[row].data, 0)
+        return self.forms[code - FIRST_SCHEMA].unpack(places[row].data, 0)
 
     def parts(
         self,
@@ -351,20 +352,20 @@ class InfoTable:
         Args:
             rows: of the copies, ascending.
             told: [E] NOTHING, APART, or where the info lies.
-            places: [E, MOST_BYTES].
+            places: [E, MAX_INFO_BYTES].
             apart: infos that were handed over, by row.
         """
         size, codes = len(told), told[rows]
         for code in np.unique(codes).tolist():
             own = rows[codes == code]
-            if code == NOTHING:
+            if code == NO_INFO:
                 yield own, _nothing
-            elif code == APART:
+            elif code == ON_REQUEST:
                 for row in own.tolist():
                     info = apart[row]
                     yield np.array([row]), partial(_add_one, info=info, row=row, size=size)
             else:
-                form = self.forms[code - FIRST]
+                form = self.forms[code - FIRST_SCHEMA]
                 yield own, partial(form.add, rows=own, places=places)
 
 
@@ -378,7 +379,7 @@ def _add_one(batch: dict[str, Any], info: dict[str, Any], row: int, size: int) -
 
 Final = tuple[Any, dict[str, Any]]
 """The last observation of an episode, None where it lies in the block, and its info."""
-Told = tuple[int, dict[str, Any] | None, Final | None]
+InfoMessage = tuple[int, dict[str, Any] | None, Final | None]
 """A row, what its copy said, and how its episode ended, where that does not lie in the block."""
 
 
@@ -419,7 +420,7 @@ class InfoReader:
     """
 
     def __init__(self, copies: Source, final_of: Callable[[int], Any] | None = None) -> None:
-        self._copies, self._final_of, self._table = copies, final_of, InfoTable()
+        self._copies, self._final_of, self._table = copies, final_of, SchemaTable()
         self.forget()
 
     def forget(self) -> None:
@@ -451,9 +452,9 @@ class InfoReader:
         return infos
 
     def _read(self, name: str, row: int, code: int) -> dict[str, Any]:
-        if code == NOTHING:
+        if code == NO_INFO:
             return {}
-        if code == APART:
+        if code == ON_REQUEST:
             info, final = self._apart()[row]
             return dict((info if name == "info" else final and final[1]) or {})
         return self._table.read(self._copies.arrays[name], row, code)
@@ -507,8 +508,8 @@ class InfoReader:
             self._handed = {}
             asked = np.ones(self._copies.num_envs, np.bool_)
             if self._final_of is not None:
-                asked = self._shown("told") == APART
-                last = self._copies.arrays["told_last"] == APART
+                asked = self._shown("told") == ON_REQUEST
+                last = self._copies.arrays["told_last"] == ON_REQUEST
                 asked |= (self._shown("kept") != 0) & last
             if asked.any():
                 for row, info, final in self._ask(asked):
@@ -518,13 +519,13 @@ class InfoReader:
                 self._shown("told")  # workers that were lost over it
         return self._handed
 
-    def _ask(self, asked: NDArray[np.bool_]) -> list[Told]:
+    def _ask(self, asked: NDArray[np.bool_]) -> list[InfoMessage]:
         """Asks copies for what does not lie in the block, and hands the known forms over."""
-        told, known, arrays = list[Told](), self._table.signatures, self._copies.arrays
+        told, known, arrays = list[InfoMessage](), self._table.signatures, self._copies.arrays
         for rows, part in self._copies.ask("tell", lambda _: (known,), asked, spare=True):
             if part is None:  # what it said is lost with the worker
                 for name in arrays.keys() & {"told", "told_last"}:
-                    arrays[name][rows] = NOTHING
+                    arrays[name][rows] = NO_INFO
             told += part or []
         # Environments in this process may fill the same dicts again.
         return copy.deepcopy(told) if self._copies.backend == "serial" else told

@@ -20,9 +20,14 @@ from numpy.typing import NDArray
 
 from slipstream.core.errors import ConfigError
 from slipstream.core.timeline import FoldPlan
-from slipstream.gym.env_factory import Wrapped, Wrappers
+from slipstream.gym.env_factory import WrappedEnv, Wrappers
 from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
-from slipstream.gym.vector_environment import BatchedCopies, VectorEnvironment, VectorKind, door_of
+from slipstream.gym.vector_environment import (
+    VectorEnvironment,
+    VectorKind,
+    WrappedVectorEnv,
+    wrap_vector_env,
+)
 from slipstream.gym.wrapper_checks import check_trainable
 from slipstream.kernels.loop import HOLD
 from slipstream.kernels.vector_env import StepOut, VectorEnv
@@ -41,7 +46,7 @@ Given: TypeAlias = Any
 """An environment, what makes one, a list of makers, or a vector environment of any library."""
 
 
-class Lent:
+class BorrowedEnv:
     """A vector environment that cannot be made again, and who steps it now.
 
     Attributes:
@@ -50,13 +55,13 @@ class Lent:
     """
 
     def __init__(self, env: Any, name: str) -> None:
-        self.num_envs: int = door_of(env).num_envs
+        self.num_envs: int = wrap_vector_env(env).num_envs
         check_trainable(env, name)
         self.env = env
-        self.user: LentCopies | None = None
+        self.user: BorrowedVectorEnv | None = None
 
 
-class LentCopies(BatchedCopies):
+class BorrowedVectorEnv(WrappedVectorEnv):
     """The only copies there are, which training and evaluation step in turn.
 
     Whoever comes back begins new episodes: the step in which that happens is not valid, and what
@@ -64,10 +69,10 @@ class LentCopies(BatchedCopies):
 
     Args:
         lent: what is stepped; it stays open.
-        seeds, indices, name, at_end, limit: as for `BatchedCopies`.
+        seeds, indices, name, at_end, limit: as for `WrappedVectorEnv`.
     """
 
-    def __init__(self, lent: Lent, *who: NDArray[np.uint64], **options: Any) -> None:
+    def __init__(self, lent: BorrowedEnv, *who: NDArray[np.uint64], **options: Any) -> None:
         super().__init__(lent.env, *who, **options)
         self._lent = lent
 
@@ -115,10 +120,10 @@ class _Entry(NamedTuple):
     given: Any
     makers: list[Maker]
     num_envs: int | None = None
-    lent: Lent | None = None
+    lent: BorrowedEnv | None = None
 
 
-_KNOWN: dict[str, _Entry] = {}
+_REGISTRY: dict[str, _Entry] = {}
 
 
 def register(env: Given, name: str | None = None) -> str:
@@ -145,18 +150,18 @@ def register(env: Given, name: str | None = None) -> str:
     """
     full = first = OBJECT + re.sub(r"[^\w.-]", "-", name or _called(env))
     number = 1
-    while name is None and full in _KNOWN and _KNOWN[full].given is not env:
+    while name is None and full in _REGISTRY and _REGISTRY[full].given is not env:
         number += 1
         full = f"{first}-{number}"
-    if full not in _KNOWN or _KNOWN[full].given is not env:
-        _KNOWN[full] = _entry(env, full)
+    if full not in _REGISTRY or _REGISTRY[full].given is not env:
+        _REGISTRY[full] = _entry(env, full)
     return full
 
 
 def object_kind(name: str) -> GymnasiumKind:
     """The kind of a registered name."""
-    entry = _KNOWN.get(name)
-    return ObjectKind(name) if entry is None or entry.lent is None else LentKind(name)
+    entry = _REGISTRY.get(name)
+    return ObjectKind(name) if entry is None or entry.lent is None else BorrowedKind(name)
 
 
 def _entry(env: Any, name: str) -> _Entry:
@@ -169,14 +174,14 @@ def _entry(env: Any, name: str) -> _Entry:
         makers = [one for one in copied if one is not None]
         if len(makers) == len(copied):
             return _Entry(env, makers, len(makers))
-        lent = Lent(env, name)
+        lent = BorrowedEnv(env, name)
         return _Entry(env, [], lent.num_envs, lent)
     if isinstance(env, gymnasium.Env):
         maker = _copies(env)
         if maker is not None:
             return _Entry(env, [maker])
         alone = SyncVectorEnv([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
-        return _Entry(env, [], 1, Lent(alone, name))
+        return _Entry(env, [], 1, BorrowedEnv(alone, name))
     makers = list(env) if isinstance(env, list | tuple) else [env]
     if makers and all(callable(one) for one in makers):
         return _Entry(env, makers, len(makers) if len(makers) > 1 else None)
@@ -195,7 +200,7 @@ def _called(env: Any) -> str:
     return own if own.isidentifier() else "environment"
 
 
-class _PickledCopies:
+class _CloneFactory:
     """Makes copies of an environment as it was when it was handed over."""
 
     def __init__(self, name: str, data: bytes) -> None:
@@ -208,14 +213,14 @@ class _PickledCopies:
 def _copies(env: Any) -> Maker | None:
     """What makes copies of an environment object; None where there can be no other one."""
     try:
-        made = _PickledCopies(_called(env), bytes(cloudpickle.dumps(env)))
+        made = _CloneFactory(_called(env), bytes(cloudpickle.dumps(env)))
         return made if type(made()) is type(env) else None
     except Exception:  # whatever its parts raise
         return None
 
 
 def _known(name: str) -> _Entry:
-    if name not in _KNOWN:
+    if name not in _REGISTRY:
         short = name.removeprefix(OBJECT)
         maker = f"lambda: {re.sub(r'-[0-9]+$', '', short)}()"
         raise ConfigError(
@@ -224,7 +229,7 @@ def _known(name: str) -> _Entry:
             "made it there. Commands cannot: for them, register it with Gymnasium and train "
             "gym:MODULE:ID."
         )
-    return _KNOWN[name]
+    return _REGISTRY[name]
 
 
 @dataclass(frozen=True)
@@ -269,7 +274,7 @@ class ObjectKind(GymnasiumKind):
 
     def suggested(self, agent_name: str) -> Sections:
         found = dict(for_gymnasium(self.name, agent_name))
-        copies = _KNOWN[self.name].num_envs if self.name in _KNOWN else None
+        copies = _REGISTRY[self.name].num_envs if self.name in _REGISTRY else None
         training = {} if copies is None else {"num_envs": copies}
         return {**found, "training": {**found["training"], **training}}
 
@@ -277,11 +282,11 @@ class ObjectKind(GymnasiumKind):
         if wrappers:
             raise ConfigError(f"`env.wrappers` is for gym:ID; wrap {self.name} before you give it.")
         makers = _known(self.name).makers
-        return [Wrapped(one, (), training) for one in makers] if training else makers
+        return [WrappedEnv(one, (), training) for one in makers] if training else makers
 
 
 @dataclass(frozen=True)
-class LentEnvironment(VectorEnvironment):
+class BorrowedEnvironment(VectorEnvironment):
     """One named ``object:NAME`` that cannot be made again; training and evaluation share it."""
 
     @property
@@ -312,7 +317,7 @@ class LentEnvironment(VectorEnvironment):
 
 
 @dataclass(frozen=True)
-class LentKind(VectorKind):
+class BorrowedKind(VectorKind):
     """The name of copies that are made already."""
 
     code: ClassVar[Mapping[str, str | None]] = {}
@@ -324,12 +329,12 @@ class LentKind(VectorKind):
     def suggested(self, agent_name: str) -> Sections:
         return {"training": {"num_envs": _known(self.name).num_envs}}
 
-    def load(self, settings: Mapping[str, Any]) -> LentEnvironment:
+    def load(self, settings: Mapping[str, Any]) -> BorrowedEnvironment:
         name = self.name
         if any(settings.values()):
             raise ConfigError(f"{name} is made already: take all keys but the name out of `env`.")
         none = np.zeros(_known(name).num_envs or 1, np.uint64)
-        return LentEnvironment(self, _around(name, none, none).spec, step_seconds=0.0)
+        return BorrowedEnvironment(self, _around(name, none, none).spec, step_seconds=0.0)
 
     def load_folds(
         self, settings: Mapping[str, Any], plan: FoldPlan, known: Sequence[Environment]
@@ -340,7 +345,7 @@ class LentKind(VectorKind):
         )
 
 
-def _around(name: str, seeds: Any, indices: Any, **more: Any) -> LentCopies:
+def _around(name: str, seeds: Any, indices: Any, **more: Any) -> BorrowedVectorEnv:
     entry = _known(name)
     assert entry.lent is not None
     if len(seeds) != entry.num_envs:
@@ -348,4 +353,4 @@ def _around(name: str, seeds: Any, indices: Any, **more: Any) -> LentCopies:
             f"{name} has {entry.num_envs} copies, and {len(seeds)} were asked for: leave "
             "training.num_envs and training.members out, or give a function that makes one copy."
         )
-    return LentCopies(entry.lent, seeds, indices, name=name, **more)
+    return BorrowedVectorEnv(entry.lent, seeds, indices, name=name, **more)

@@ -20,8 +20,8 @@ from slipstream.core.errors import ConfigError
 from slipstream.gym.env_factory import theirs
 from slipstream.gym.process.fault_log import Fault, FaultLog
 from slipstream.gym.process.shared_memory import Layout
-from slipstream.gym.sub_env_group import ForeignCopies
-from slipstream.gym.worker_config import Assignment
+from slipstream.gym.sub_env_group import SubEnvGroup
+from slipstream.gym.worker_config import WorkerConfig
 
 Arrays = Mapping[str, NDArray[Any]]
 Arguments = Callable[[list[int]], tuple[Any, ...]]
@@ -30,7 +30,7 @@ Answers = list[tuple[NDArray[np.int64], Any]]
 """Rows of the copies, and what the method returned for them."""
 
 
-class CopyDriver:
+class BaseDriver:
     """Base of both drivers.
 
     Attributes:
@@ -107,7 +107,7 @@ class CopyDriver:
         self.ledger.resize(num_envs)
 
 
-class SerialDriver(CopyDriver):
+class SerialDriver(BaseDriver):
     """Copies in this process, stepped one after another.
 
     Args:
@@ -130,7 +130,7 @@ class SerialDriver(CopyDriver):
     def __init__(
         self,
         layout: Layout,
-        job: Callable[..., Assignment],
+        job: Callable[..., WorkerConfig],
         first: Any,
         *,
         num_envs: int,
@@ -143,7 +143,7 @@ class SerialDriver(CopyDriver):
         self.arrays: Arrays = layout.views(bytearray(layout.size))
         self._arrived: list[int] = []  # were stepped, and nobody has received them yet
         part = job(layout=layout, ranges=((0, num_envs),))
-        self.copies = ForeignCopies(part, self.arrays, self._report, self._pulse, alone=True)
+        self.copies = SubEnvGroup(part, self.arrays, self._report, self._pulse, alone=True)
         try:
             if first is not None:
                 self.copies.adopt(first)
@@ -251,7 +251,7 @@ class SerialDriver(CopyDriver):
         *,
         spare: bool = False,
     ) -> Answers:
-        """Calls a method of `ForeignCopies` wherever copies are: slow.
+        """Calls a method of `SubEnvGroup` wherever copies are: slow.
 
         Args:
             method: its name.

@@ -1,7 +1,7 @@
-"""Layout of observations, actions and state of copies in the arrays that processes share.
+"""Layout of observations, actions and state of sub-environments in shared arrays.
 
-`FlatForm` and `copies_layout` are for agents, who act on rows; `NativeForm` and `native_layout` are
-for other libraries, to whom nothing is changed.
+`FlatCodec` and `agent_layout` serve agents, which act on flat rows. `NativeCodec` and
+`gymnasium_layout` serve other libraries and keep every space as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
 
-from slipstream.gym.infos import MOST_BYTES
+from slipstream.gym.infos import MAX_INFO_BYTES
 from slipstream.gym.process.shared_memory import Layout, Shapes
 from slipstream.kernels.space_codec import (
     Leaf,
@@ -28,7 +28,7 @@ from slipstream.kernels.space_codec import (
 from slipstream.kernels.spec import EnvSpec
 
 
-class NativeLeaf(NamedTuple):
+class SpaceLeaf(NamedTuple):
     """One array within an observation or action, in its own shape and dtype."""
 
     path: tuple[Any, ...]
@@ -36,7 +36,7 @@ class NativeLeaf(NamedTuple):
     dtype: np.dtype[Any]
 
 
-class FlatForm:
+class FlatCodec:
     """Observations as agents' rows are made from them: leaves of numbers and choices.
 
     Args:
@@ -87,7 +87,7 @@ class FlatForm:
         return True
 
 
-class NativeForm:
+class NativeCodec:
     """A space and its batch of E, as Gymnasium batches them: laid out without being changed.
 
     Args:
@@ -103,7 +103,7 @@ class NativeForm:
         self.space = space
         leaves = _leaves(space, ()) if fixed else None
         self.fixed = leaves is not None
-        self.leaves: Sequence[NativeLeaf] = leaves or ()
+        self.leaves: Sequence[SpaceLeaf] = leaves or ()
         self.only = self.leaves[0] if len(self.leaves) == 1 and not self.leaves[0].path else None
 
     def places(self, arrays: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[Any]]:
@@ -181,7 +181,7 @@ class Shaped(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
 
-def copies_layout(
+def agent_layout(
     spec: EnvSpec, leaves: Sequence[Shaped], num_envs: int, *, log: tuple[int, Any] = (0, np.int64)
 ) -> Layout:
     """All that E copies share with who trains on them.
@@ -206,7 +206,7 @@ def copies_layout(
     arrays |= {"ended_ret": ((e,), np.float64), "ended_length": ((e,), np.int64)}
     arrays["metrics"] = ((e, len(spec.metrics)), np.float64)
     arrays["log"] = ((e, log[0], k), log[1])
-    arrays["info"] = ((e, MOST_BYTES), np.uint8)
+    arrays["info"] = ((e, MAX_INFO_BYTES), np.uint8)
     return Layout.of(arrays, lazy=("log", "info"))
 
 
@@ -230,7 +230,7 @@ def state_arrays(num_envs: int) -> Shapes:
     return arrays | dict.fromkeys(("wanted", "served"), ((num_envs,), np.uint64))
 
 
-def native_layout(observations: NativeForm, actions: NativeForm, num_envs: int) -> Layout:
+def gymnasium_layout(observations: NativeCodec, actions: NativeCodec, num_envs: int) -> Layout:
     """All that E copies write and read that are stepped as Gymnasium does."""
     e = num_envs
     arrays: dict[str, tuple[Sequence[int], Any]] = {}
@@ -242,16 +242,16 @@ def native_layout(observations: NativeForm, actions: NativeForm, num_envs: int) 
     # Of the newest info, and of the last one of an episode that ended at this step.
     arrays["told_last"] = ((e,), np.uint8)
     infos = ("info", "last_info")
-    arrays |= dict.fromkeys(infos, ((e, MOST_BYTES), np.uint8))
+    arrays |= dict.fromkeys(infos, ((e, MAX_INFO_BYTES), np.uint8))
     return Layout.of(arrays, lazy=infos)
 
 
-def _leaves(space: spaces.Space[Any], path: tuple[Any, ...]) -> list[NativeLeaf] | None:
+def _leaves(space: spaces.Space[Any], path: tuple[Any, ...]) -> list[SpaceLeaf] | None:
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         dtype = space.dtype
         if dtype is None:
             return None
-        return [NativeLeaf(path, tuple(space.shape or ()), np.dtype(dtype))]
+        return [SpaceLeaf(path, tuple(space.shape or ()), np.dtype(dtype))]
     parts: list[tuple[Any, spaces.Space[Any]]] = []
     if isinstance(space, spaces.Dict):
         parts = list(space.spaces.items())
@@ -259,7 +259,7 @@ def _leaves(space: spaces.Space[Any], path: tuple[Any, ...]) -> list[NativeLeaf]
         parts = list(enumerate(space.spaces))
     else:
         return None
-    found: list[NativeLeaf] = []
+    found: list[SpaceLeaf] = []
     for key, part in parts:
         own = _leaves(part, (*path, key))
         if own is None:
@@ -294,7 +294,7 @@ def _plain(space: spaces.Space[Any], value: Any) -> bool:
     return type(value) is (np.ndarray if space.shape else dtype.type) and value.dtype == dtype
 
 
-def _write(leaf: NativeLeaf, value: Any, place: NDArray[Any], row: int) -> None:
+def _write(leaf: SpaceLeaf, value: Any, place: NDArray[Any], row: int) -> None:
     if type(value) is np.ndarray and value.shape == leaf.shape and value.dtype == leaf.dtype:
         place[row] = value
         return

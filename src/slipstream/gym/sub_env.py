@@ -1,7 +1,7 @@
 """One environment of another library behind a guard, and the loop that steps many of them.
 
 `SubEnv` begins episodes, counts steps, and names the call and the value if the environment raises
-or returns what Gymnasium's interface does not allow. `step_each` is the loop that vector layers are
+or returns what Gymnasium's interface does not allow. `step_envs` is the loop that vector layers are
 measured by.
 """
 
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from slipstream.core.child_process import AT
 from slipstream.core.errors import KernelError, SlipstreamError
 from slipstream.core.random import stream
-from slipstream.gym.action_masks import in_info, method_of, write_mask
-from slipstream.gym.env_factory import RawReturn, flag, raised, reward_of, shut, theirs
+from slipstream.gym.action_masks import get_mask_method, mask_from_info, write_mask
+from slipstream.gym.env_factory import RawReturn, as_reward, flag, raised, shut, theirs
 from slipstream.gym.infos import Final
 from slipstream.kernels.space_codec import MisfitError
 
@@ -31,7 +31,7 @@ _AHEAD = 32  # episodes whose seeds are made at once
 
 
 class SubEnv:
-    """A Gymnasium environment behind a guard; `step_each` steps it.
+    """A Gymnasium environment behind a guard; `step_envs` steps it.
 
     Args:
         name: of the environment, for messages, without ``gym:``.
@@ -90,7 +90,7 @@ class SubEnv:
 
     def adopt(self, env: Any) -> None:
         """From now on this is its environment."""
-        self.env, self._masks = env, method_of(env)
+        self.env, self._masks = env, get_mask_method(env)
         self.take: Callable[[Any], Any] = env.step
         self._checked = not self._plain  # a wrapper may have something to check
         while isinstance(env, gymnasium.Wrapper) and not isinstance(env, RawReturn):
@@ -143,7 +143,7 @@ class SubEnv:
             KernelError: there is no mask, or it is none.
         """
         try:
-            mask = in_info(self.info) if self._masks is None else self._masks()
+            mask = mask_from_info(self.info) if self._masks is None else self._masks()
         except BaseException as error:
             if not theirs(error):
                 raise
@@ -179,7 +179,7 @@ class SubEnv:
         if self.raw is not None:
             self.raw.total = self.raw.before = 0.0
         if self._checked:
-            step, own, self._checked = peeled(self.env)
+            step, own, self._checked = unwrap_step(self.env)
             self.take = step if self.raw is None else partial(_step_marked, self.raw, step)
             self.most = min(own, self.limit or own)
         try:
@@ -199,7 +199,7 @@ class SubEnv:
         """The error of a step with the environment's name, unless it names it already.
 
         Args:
-            error: what `step_each` raised.
+            error: what `step_envs` raised.
             action: the last one, as agents know it.
             t: the step's number.
         """
@@ -237,7 +237,7 @@ class SubEnv:
         Args:
             last: gives the last action of the environment with a number.
         """
-        reward, over, cut = reward_of(paid), flag(terminated), flag(truncated)
+        reward, over, cut = as_reward(paid), flag(terminated), flag(truncated)
         if reward is None:
             raise self.failure("step", f"the reward {paid!r:.60} instead of one number")
         if over is None or cut is None:
@@ -269,7 +269,7 @@ def _step_marked(raw: RawReturn, step: Callable[[Any], Any], action: Any) -> Any
     return step(action)
 
 
-def peeled(env: Any) -> tuple[Callable[[Any], Any], int, bool]:
+def unwrap_step(env: Any) -> tuple[Callable[[Any], Any], int, bool]:
     """The innermost `step` that does the same, and the time limit that was passed by.
 
     `gymnasium.make` wraps every environment in a check of its first calls, a check that it was
@@ -291,7 +291,7 @@ def peeled(env: Any) -> tuple[Callable[[Any], Any], int, bool]:
     return env.step, limit, checked
 
 
-def step_each(
+def step_envs(
     stepping: Iterable[tuple[SubEnv, Any]],
     last: Callable[[int], list[Any]],
     rewards: Any,

@@ -1,6 +1,6 @@
 """Copies of an environment of another library, as the process that has them steps them.
 
-`ForeignCopies` are those of one process: made, begun, stepped, made again when they fail, closed.
+`SubEnvGroup` are those of one process: made, begun, stepped, made again when they fail, closed.
 Each is a `SubEnv`; what they show lies in arrays that others may share.
 """
 
@@ -18,18 +18,25 @@ from numpy.typing import NDArray
 from slipstream.core.child_process import AT, BEAT, PULSE_WORDS
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.core.random import stream
-from slipstream.gym.action_masks import among_allowed, in_info, method_of
+from slipstream.gym.action_masks import get_mask_method, mask_from_info, replace_masked_actions
 from slipstream.gym.env_factory import (
-    LOOK_SECONDS,
+    PROBE_SECONDS,
     HangError,
-    refuse_other_spaces,
-    refuse_shared,
-    text_of,
+    check_not_shared,
+    check_same_spaces,
+    error_text,
 )
-from slipstream.gym.infos import APART, NOTHING, InfoTable, Signature, Told, episode_numbers
+from slipstream.gym.infos import (
+    NO_INFO,
+    ON_REQUEST,
+    InfoMessage,
+    SchemaTable,
+    Signature,
+    episode_metrics,
+)
 from slipstream.gym.process.fault_log import TRIES, Fault, backoff
-from slipstream.gym.sub_env import SEED_MASK, SubEnv, step_each
-from slipstream.gym.worker_config import NEXT_STEP, SAME_STEP, Assignment, register
+from slipstream.gym.sub_env import SEED_MASK, SubEnv, step_envs
+from slipstream.gym.worker_config import NEXT_STEP, SAME_STEP, WorkerConfig, register
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.space_codec import MisfitError
 
@@ -40,7 +47,7 @@ _SURELY = 1e37  # a sum of squares below it is of finite numbers, in float32 and
 _NOT_FINITE = "that holds NaN or infinity"
 
 
-def _gone_astray(copy: SubEnv, seen: Any, terminated: bool, truncated: bool) -> None:
+def _raise_diverged(copy: SubEnv, seen: Any, terminated: bool, truncated: bool) -> None:
     """Takes the place of `ended` while actions are taken again: the episode went on before.
 
     Raises:
@@ -49,7 +56,7 @@ def _gone_astray(copy: SubEnv, seen: Any, terminated: bool, truncated: bool) -> 
     raise copy.failure("step", "the end of an episode that had none here before")
 
 
-class ForeignCopies:
+class SubEnvGroup:
     """Some of E copies, by their rows in the arrays that all share.
 
     Two rules differ with who steps them. Agents (`job.what.spec`) have every episode seeded by its
@@ -74,7 +81,7 @@ class ForeignCopies:
 
     def __init__(
         self,
-        job: Assignment,
+        job: WorkerConfig,
         arrays: dict[str, NDArray[Any]],
         report: Callable[[Fault], None],
         hand: Any = None,
@@ -90,7 +97,7 @@ class ForeignCopies:
         spec = job.what.spec
         self._names = [] if spec is None else [metric.name for metric in spec.metrics]
         self._sizes = () if spec is None else spec.components
-        self._table = InfoTable()
+        self._table = SchemaTable()
         self._assigned = {row: dict(own) for row, own in job.what.assigned.items()}
         self._given: dict[int, Any] = {}  # actions by row that did not fit into the block
         self.ranges: list[tuple[int, int]] = []
@@ -188,8 +195,8 @@ class ForeignCopies:
         self.at_hand(row)
         copy.close()
         env = what.make(row)
-        refuse_other_spaces(self.name, env, row, what.spaces)
-        if self._mask is None and self._sizes and method_of(env) is not None:
+        check_same_spaces(self.name, env, row, what.spaces)
+        if self._mask is None and self._sizes and get_mask_method(env) is not None:
             raise ConfigError(
                 f"gym:{self.name}: environment {row} has a method `action_masks()`, but the first "
                 "environment (without `env.training_wrappers`) has no action mask. Give every "
@@ -197,7 +204,7 @@ class ForeignCopies:
             )
         for name, value in self._assigned.get(row, {}).items():
             env.set_wrapper_attr(name, value)
-        refuse_shared(self.name, env, (old, *(other.env for other in self.copies)))
+        check_not_shared(self.name, env, (old, *(other.env for other in self.copies)))
         copy.adopt(env)
         self.at_hand(None)
 
@@ -321,7 +328,7 @@ class ForeignCopies:
             self.at_hand(copy.number)
             copy.write_mask(self._mask[copy.number], self._sizes, doing)
             self.at_hand(None)
-        elif self._sizes and in_info(copy.info) is not None:
+        elif self._sizes and mask_from_info(copy.info) is not None:
             what = (
                 "the info `action_mask`, which the first `reset` of the first environment did not "
                 "(a mask of allowed choices comes with every observation or with none)"
@@ -329,7 +336,7 @@ class ForeignCopies:
             if self._what.spec is not None and self._what.spec.masked is None:
                 what = (
                     "the info `action_mask`, but the first `reset`, in a forked process, took more "
-                    f"than {LOOK_SECONDS:g} s or failed, so that it was not known whether `info` "
+                    f"than {PROBE_SECONDS:g} s or failed, so that it was not known whether `info` "
                     "has one: offer it by a method `action_masks()`"
                 )
             raise copy.failure(doing, what)
@@ -411,7 +418,7 @@ class ForeignCopies:
         while True:
             try:
                 self.at_hand(hand[AT])
-                step_each(stepping, self._last, self._paid, hand, t, self._store_step, self._ended)
+                step_envs(stepping, self._last, self._paid, hand, t, self._store_step, self._ended)
                 return
             except BaseException as error:
                 copy = self._by_row[hand[AT]]
@@ -482,7 +489,7 @@ class ForeignCopies:
         else:
             at["ended_ret"][row], at["ended_length"][row] = copy.returned, copy.length
             if self._names:
-                at["metrics"][row] = episode_numbers(copy.info, self._names)
+                at["metrics"][row] = episode_metrics(copy.info, self._names)
             if at_end == RESET_KEEP_ALL or (at_end == RESET and not terminated):
                 at["kept"][row] = True
                 for final, obs in zip(self._final, self._obs, strict=True):
@@ -502,14 +509,14 @@ class ForeignCopies:
     def _keep(self, copy: SubEnv, seen: Any) -> None:
         """Keeps how an episode ended, before anything overwrites it."""
         at, row = self.at, copy.number
-        kept, code, info = None, NOTHING, copy.info
+        kept, code, info = None, NO_INFO, copy.info
         for final, obs in zip(self._final, self._obs, strict=True):
             final[row] = obs[row]
         if not self._form.plain(seen):  # as Gymnasium returns it: an int, another dtype, ...
-            kept, code = copying.deepcopy(seen), APART
+            kept, code = copying.deepcopy(seen), ON_REQUEST
         elif info:
             code = self._table.write(info, self._last_info, row)
-        if code == APART:
+        if code == ON_REQUEST:
             copy.final = kept, dict(info)  # environments may fill the same one at a reset
         at["kept"][row], at["told_last"][row] = True, code
 
@@ -526,7 +533,7 @@ class ForeignCopies:
         assert self._acted is not None
         for t, actions in enumerate(rows):
             if self._mask is not None:
-                actions = among_allowed(actions, self._mask[self.index], self._sizes)
+                actions = replace_masked_actions(actions, self._mask[self.index], self._sizes)
             self._acted[self.index] = actions
             began = time.perf_counter()
             self.step(t)
@@ -606,9 +613,9 @@ class ForeignCopies:
                 if self.alone and len(taken):
                     self._turns[self._newest(len(taken)), row] = taken
                 natives = self._form.natives(taken.astype(self._acted.dtype))
-                step_each(
+                step_envs(
                     self._again(copy, natives),
-                    self._last, self._paid, self.hand, 0, self._store_step, _gone_astray,
+                    self._last, self._paid, self.hand, 0, self._store_step, _raise_diverged,
                 )  # fmt: skip
                 self._allow(copy, "step")
                 at["astray"][row] = False
@@ -643,8 +650,8 @@ class ForeignCopies:
             self._wake(copy, now=True)
         if self._native and running:
             cause = error.__cause__ or error
-            copy.shown = {**copy.shown, "fault": f"{type(cause).__name__}: {text_of(cause)}"}
-            self.at["told"][row] = APART
+            copy.shown = {**copy.shown, "fault": f"{type(cause).__name__}: {error_text(cause)}"}
+            self.at["told"][row] = ON_REQUEST
 
     def _lose(self, copy: SubEnv) -> None:
         """The step at hand of a copy is not real."""
@@ -663,7 +670,7 @@ class ForeignCopies:
         self.at_hand(None)
         row = copy.number
         kind = "hung" if isinstance(error, HangError) else "raised"
-        text = text_of(error)
+        text = error_text(error)
         if kind == "raised":
             text += "\n" + "".join(traceback.format_exception(error.__cause__ or error))
         at_fault = copy.episode, copy.length, self._last(row)
@@ -719,7 +726,7 @@ class ForeignCopies:
         row = copy.number
         copy.shown = info
         self.stained = True
-        self.at["told"][row] = self._table.write(info, self._info, row) if info else NOTHING
+        self.at["told"][row] = self._table.write(info, self._info, row) if info else NO_INFO
 
     def _say_all(self, copies: Iterable[SubEnv]) -> None:
         """Writes the infos of those copies whose step was real."""
@@ -728,21 +735,21 @@ class ForeignCopies:
             if copy.info and not (lost[copy.number] or down[copy.number]):
                 self._say(copy, copy.info)
 
-    def tell(self, signatures: Sequence[Signature]) -> list[Told]:
+    def tell(self, signatures: Sequence[Signature]) -> list[InfoMessage]:
         """Infos that copies could not write down: row, info, how the episode ended.
 
         Args:
             signatures: of the infos that may be written from now on.
         """
-        at, found = self.at, list[Told]()
+        at, found = self.at, list[InfoMessage]()
         self._table.take(signatures)
         if not self._native:
             for copy in self.copies:
                 self._say(copy, copy.info)
         for copy in self.copies:
             row = copy.number
-            said = at["told"][row] == APART
-            ended = self._native and at["kept"][row] and at["told_last"][row] == APART
+            said = at["told"][row] == ON_REQUEST
+            ended = self._native and at["kept"][row] and at["told_last"][row] == ON_REQUEST
             if said or ended:
                 own = copy.shown if said else None, copy.final if ended else None
                 found.append((row, *own))

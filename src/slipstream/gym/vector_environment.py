@@ -1,7 +1,8 @@
-"""Vector environments of other libraries: ``vec:MODULE:FUNCTION``, stepped as they are.
+"""The environments ``vec:MODULE:FUNCTION``: functions that make a whole vector environment.
 
-The function makes so many copies: Gymnasium's `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`. A
-`_Door` for each library gives them one interface, `BatchedCopies` is the `VectorEnv` around it.
+The function returns a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv` of the requested
+size. One `_LibraryWrapper` per library gives them a common interface, and `WrappedVectorEnv`
+implements slipstream's `VectorEnv` on top of it.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from slipstream.core.random import stream
 from slipstream.gym.action_masks import (
     METHOD,
     chooses,
-    in_info,
-    method_of,
-    shows_mask,
-    without_mask,
+    drop_mask_space,
+    get_mask_method,
+    mask_from_info,
+    observation_has_mask,
     write_mask,
 )
-from slipstream.gym.env_factory import import_named, never_made, row_spec, shut
+from slipstream.gym.env_factory import import_named, make_timeout_error, row_spec, shut
 from slipstream.gym.gymnasium_environment import GymnasiumEnvironment, GymnasiumKind
 from slipstream.gym.sub_env import SEED_MASK
 from slipstream.gym.wrapper_checks import check_trainable
@@ -55,7 +56,7 @@ VECTOR = "vec:"
 class VectorEnvironment(GymnasiumEnvironment):
     """One named ``vec:MODULE:FUNCTION``; ``FUNCTION(num_envs, **kwargs)`` makes the copies.
 
-    They are a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`, inside `BatchedCopies`.
+    They are a Gymnasium `VectorEnv`, an EnvPool pool or an SB3 `VecEnv`, inside `WrappedVectorEnv`.
     """
 
     @property
@@ -127,7 +128,7 @@ def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> Vec
     except SlipstreamError:
         raise
     except OverdueError as error:
-        raise never_made(name, error) from error
+        raise make_timeout_error(name, error) from error
     except Exception as error:
         given = "".join(f", {key}={value!r}" for key, value in kwargs.items())
         raise ConfigError(
@@ -135,7 +136,7 @@ def _around(name: str, kwargs: Mapping[str, Any], *who: Any, **more: Any) -> Vec
             f"({copies}{given}). Mend the function: it makes so many copies, and takes "
             "`env.kwargs` by name."
         ) from error
-    return BatchedCopies(made, *who, name=name, **more)
+    return WrappedVectorEnv(made, *who, name=name, **more)
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -151,7 +152,7 @@ def _function(name: str) -> Callable[..., Any]:
     return found
 
 
-class BatchedCopies(VectorEnv):
+class WrappedVectorEnv(VectorEnv):
     """Foreign vector environments under slipstream's agents; they cannot be saved.
 
     Args:
@@ -177,7 +178,7 @@ class BatchedCopies(VectorEnv):
         masked: bool | None = None,
     ) -> None:
         try:
-            self._door = door_of(env)
+            self._door = wrap_vector_env(env)
             check_trainable(env, name)
         except ConfigError:
             if hasattr(env, "close"):
@@ -191,8 +192,8 @@ class BatchedCopies(VectorEnv):
                 "take the number as its first argument."
             )
         shown, acted = self._door.shown, self._door.acted
-        self._apart = bool(shows_mask(shown) and chooses(acted))
-        shown = without_mask(shown) if self._apart else shown
+        self._apart = bool(observation_has_mask(shown) and chooses(acted))
+        shown = drop_mask_space(shown) if self._apart else shown
         spec = row_spec(name, shown, acted)
         self._methods = None if self._apart or not spec.choices else self._door.methods(name)
         if masked is None:
@@ -361,7 +362,7 @@ class BatchedCopies(VectorEnv):
         return np.array(self.observations.rows(obs)[0], self.spec.observation_dtype)
 
 
-class Came(NamedTuple):
+class VectorStep(NamedTuple):
     """One step: `finals` are last observations by copy where the next episode has begun already;
     `fresh` [E] says which copies began an episode instead of stepping."""
 
@@ -373,7 +374,7 @@ class Came(NamedTuple):
     fresh: NDArray[np.bool_]
 
 
-class _Door:
+class _LibraryWrapper:
     """A vector environment of one library.
 
     Attributes:
@@ -397,7 +398,7 @@ class _Door:
             self.said[e] = None if masks is None or (has is not None and not has[e]) else masks[e]
 
 
-class _Gymnasium(_Door):
+class _GymnasiumWrapper(_LibraryWrapper):
     """Any of its `VectorEnv`, in any autoreset mode."""
 
     def __init__(self, env: Any) -> None:
@@ -414,7 +415,7 @@ class _Gymnasium(_Door):
     def methods(self, name: str) -> Callable[[], Any] | None:
         inner = self.env.unwrapped
         if isinstance(inner, SyncVectorEnv):
-            found = [method_of(one) for one in inner.envs]
+            found = [get_mask_method(one) for one in inner.envs]
             if _all_have([one is not None for one in found], name):
                 return lambda: [one() for one in found if one is not None]
             return None
@@ -440,7 +441,7 @@ class _Gymnasium(_Door):
         self._hear(infos, mask)
         return obs
 
-    def step(self, actions: Any) -> Came:
+    def step(self, actions: Any) -> VectorStep:
         obs, reward, terminated, truncated, infos = self.env.step(actions)
         self._hear(infos)
         over = np.asarray(terminated | truncated, np.bool_)
@@ -455,10 +456,10 @@ class _Gymnasium(_Door):
                 finals = {e: _row(obs, e) for e in at}
                 obs, infos = self.env.reset(options={"reset_mask": over.copy()})
                 self._hear(infos, over)
-        return Came(obs, reward, terminated, truncated, finals, fresh)
+        return VectorStep(obs, reward, terminated, truncated, finals, fresh)
 
 
-class _Pool(_Door):
+class _EnvPoolWrapper(_LibraryWrapper):
     """EnvPool's, in synchronous mode: NEXT_STEP, seeds fixed when it is made."""
 
     def __init__(self, env: Any) -> None:
@@ -482,15 +483,15 @@ class _Pool(_Door):
             self.said[e] = own
         return self._last
 
-    def step(self, actions: Any) -> Came:
+    def step(self, actions: Any) -> VectorStep:
         obs, reward, terminated, truncated, infos = self.env.step(actions)
         self._hear(infos)
         fresh, self.waiting = self.waiting, terminated | truncated
         self._last = obs.copy()
-        return Came(self._last, reward, terminated, truncated, {}, fresh)
+        return VectorStep(self._last, reward, terminated, truncated, {}, fresh)
 
 
-class _VecEnv(_Door):
+class _SB3Wrapper(_LibraryWrapper):
     """SB3's: resets within the step; some copies cannot be reset alone."""
 
     def __init__(self, env: Any) -> None:
@@ -517,20 +518,20 @@ class _VecEnv(_Door):
     def reset(self, seeds: list[int]) -> Any:
         self.env.seed(seeds[0])
         obs = self.env.reset()
-        self.said = [in_info(info) for info in self._first]
+        self.said = [mask_from_info(info) for info in self._first]
         return obs
 
     def reset_some(self, mask: NDArray[np.bool_], seeds: list[int | None]) -> None:
         return None
 
-    def step(self, actions: Any) -> Came:
+    def step(self, actions: Any) -> VectorStep:
         obs, reward, dones, infos = self.env.step(actions)
         dones = np.asarray(dones, np.bool_)
         first = self._first
-        self.said = [in_info(first[e] if dones[e] else info) for e, info in enumerate(infos)]
+        self.said = [mask_from_info(first[e] if dones[e] else info) for e, info in enumerate(infos)]
         cut = np.array([bool(info.get("TimeLimit.truncated")) for info in infos]) & dones
         finals = {e: infos[e]["terminal_observation"] for e in np.flatnonzero(dones).tolist()}
-        return Came(obs, reward, dones & ~cut, cut, finals, np.zeros(self.num_envs, np.bool_))
+        return VectorStep(obs, reward, dones & ~cut, cut, finals, np.zeros(self.num_envs, np.bool_))
 
 
 def _all_have(have: Sequence[bool], name: str) -> bool:
@@ -567,14 +568,14 @@ def _takes_masks(env: Any) -> bool:
         return False
 
 
-def door_of(env: Any) -> Any:
+def wrap_vector_env(env: Any) -> Any:
     """By what the environment offers; a pool calls itself a `VectorEnv`, too."""
     if hasattr(env, "all_env_ids"):
-        return _Pool(env)
+        return _EnvPoolWrapper(env)
     if hasattr(env, "env_is_wrapped"):
-        return _VecEnv(env)
+        return _SB3Wrapper(env)
     if isinstance(env, gymnasium.vector.VectorEnv):
-        return _Gymnasium(env)
+        return _GymnasiumWrapper(env)
     raise ConfigError(
         f"{type(env).__name__} is no vector environment that is known here: give Gymnasium's "
         "VectorEnv, an EnvPool pool, or an SB3 VecEnv."

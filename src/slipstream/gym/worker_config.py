@@ -19,10 +19,10 @@ import cloudpickle
 import gymnasium
 
 from slipstream.core.errors import ConfigError
-from slipstream.gym.action_masks import with_mask_apart
-from slipstream.gym.env_factory import Wrapped, make_gymnasium
+from slipstream.gym.action_masks import separate_mask
+from slipstream.gym.env_factory import WrappedEnv, make_gymnasium
 from slipstream.gym.process.shared_memory import Layout
-from slipstream.gym.shared_layout import FlatForm, NativeForm
+from slipstream.gym.shared_layout import FlatCodec, NativeCodec
 from slipstream.kernels.loop import HOLD, RESET_KEEP_ALL
 from slipstream.kernels.spec import EnvSpec
 
@@ -32,7 +32,7 @@ same step does; nothing until a reset."""
 
 
 @dataclass(frozen=True)
-class Foreign:
+class SubEnvConfig:
     """An environment of another library, and the rules by which its copies are stepped.
 
     Attributes:
@@ -65,14 +65,14 @@ class Foreign:
     def make(self, row: int) -> Any:
         """A new copy of a row; raises as `make_gymnasium` does."""
         env = make_gymnasium(self.makers[row % len(self.makers)], self.kwargs)
-        env = env if self.spec is None else with_mask_apart(env)
+        env = env if self.spec is None else separate_mask(env)
         return env if self.wrap is None else self.wrap(env)
 
-    def form(self) -> FlatForm | NativeForm:
+    def form(self) -> FlatCodec | NativeCodec:
         """Layout of its observations and actions in the block."""
         if self.spec is not None:
-            return FlatForm(self.spec)
-        return NativeForm(self.shown, self.fixed)
+            return FlatCodec(self.spec)
+        return NativeCodec(self.shown, self.fixed)
 
     @property
     def spaces(self) -> Sequence[tuple[str, Any]]:
@@ -81,7 +81,7 @@ class Foreign:
         return (*shown, ("action_space", self.acted))
 
 
-class CopyScheduler(ABC):
+class EnvScheduler(ABC):
     """Decides the order within one worker; every worker has a scheduler of its own.
 
     It changes when a copy's step is done, never what comes of it.
@@ -101,7 +101,7 @@ class CopyScheduler(ABC):
         """
 
 
-class LongestWaiting(CopyScheduler):
+class LongestWaitingFirst(EnvScheduler):
     """First come, first served."""
 
     def order(
@@ -112,7 +112,7 @@ class LongestWaiting(CopyScheduler):
 
 
 @dataclass(frozen=True)
-class Assignment:
+class WorkerConfig:
     """One worker's part.
 
     Attributes:
@@ -126,13 +126,13 @@ class Assignment:
         scheduler: which copy is stepped next, where they are asked for one by one.
     """
 
-    what: Foreign
+    what: SubEnvConfig
     layout: Layout
     ranges: tuple[tuple[int, int], ...]
     at_end: int
     restart: bool
     spin: float = 0.0
-    scheduler: CopyScheduler | None = None
+    scheduler: EnvScheduler | None = None
 
     @property
     def holds(self) -> bool:
@@ -146,7 +146,7 @@ def registered(envs: Iterable[Any]) -> tuple[bytes, ...]:
     They are those among some makers. A function may make any id that this process has registered,
     so it gets all that `import gymnasium` does not register.
     """
-    makers = [env.env_id if isinstance(env, Wrapped) else env for env in envs]
+    makers = [env.env_id if isinstance(env, WrappedEnv) else env for env in envs]
     ids = dict.fromkeys(env.rpartition(":")[2] for env in makers if isinstance(env, str))
     if not all(isinstance(env, str) for env in makers):
         plugins = {one.module.partition(".")[0] for one in entry_points(group="gymnasium.envs")}
@@ -161,7 +161,7 @@ def registered(envs: Iterable[Any]) -> tuple[bytes, ...]:
 
 
 @dataclass(frozen=True)
-class _Later:
+class _LazyEntryPoint:
     """An entry point that is imported when it is called: workers need few of those registered."""
 
     data: bytes
@@ -176,7 +176,7 @@ def _specification(env_id: str) -> bytes | None:
         return None
     try:
         if callable(spec.entry_point):
-            spec.entry_point = _Later(cloudpickle.dumps(spec.entry_point))
+            spec.entry_point = _LazyEntryPoint(cloudpickle.dumps(spec.entry_point))
         return bytes(cloudpickle.dumps(spec))
     except Exception:  # then the worker must find it by itself, and says so if it cannot
         return None
@@ -189,7 +189,7 @@ def register(data: bytes) -> None:
         gymnasium.registry.setdefault(spec.id, spec)
 
 
-def packed(job: Assignment) -> bytes:
+def packed(job: WorkerConfig) -> bytes:
     """A job as it travels, once per worker: functions of the main program by value.
 
     Raises:

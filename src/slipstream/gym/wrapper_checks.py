@@ -13,15 +13,15 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 
 from slipstream.core.errors import ConfigError
-from slipstream.gym.action_masks import chooses, method_of, shows_mask
-from slipstream.gym.env_factory import Wrappers, ask_in_fork
+from slipstream.gym.action_masks import chooses, get_mask_method, observation_has_mask
+from slipstream.gym.env_factory import Wrappers, call_in_fork
 from slipstream.kernels.space_codec import is_image, is_large
 
 # Flags that end the updates of a wrapper's statistics: Gymnasium's and SB3's.
 _FROZEN = ("update_running_mean", "training")
 _NAMES = re.compile(r"_rms$|^rms$|^running_(mean|std|var)|_running_(mean|std|var)$")
 _CLASSES = re.compile(r"running_?(mean|std|stat|var|norm)", re.IGNORECASE)
-_MOST_COPIES = 64  # sub-environments whose wrappers are looked through
+_MAX_SUB_ENVS = 64  # sub-environments whose wrappers are looked through
 
 
 def check_trainable(env: Any, name: str) -> None:
@@ -68,7 +68,7 @@ def _wrappers(env: Any) -> Iterator[Any]:
 def _copies(env: Any) -> list[Any]:
     """Sub-environments of a vector environment that steps them in this process."""
     found = vars(env).get("envs") if hasattr(env, "__dict__") else None
-    return list(found)[:_MOST_COPIES] if isinstance(found, (list, tuple)) else []
+    return list(found)[:_MAX_SUB_ENVS] if isinstance(found, (list, tuple)) else []
 
 
 def _check_elsewhere(env: Any, name: str) -> None:
@@ -145,7 +145,7 @@ def _setting(wrapper: Any, configured: Wrappers) -> str:
     return f'[{{"name": "{name}", "kwargs": {{...}}}}]` with its arguments in place of `...'
 
 
-def carries_over(env: Any, fresh: Callable[[], Any], name: str) -> tuple[str, ...]:
+def state_leak_warnings(env: Any, fresh: Callable[[], Any], name: str) -> tuple[str, ...]:
     """Warn of wrappers that keep numbers from episode to episode under unknown names.
 
     The same seed and actions are played twice. A second time that differs, in an environment whose
@@ -169,7 +169,7 @@ def carries_over(env: Any, fresh: Callable[[], Any], name: str) -> tuple[str, ..
         finally:
             third.close()
 
-    if not own or not ask_in_fork(fresh, differs):
+    if not own or not call_in_fork(fresh, differs):
         return ()
     kinds = ", ".join(f"`{type(one).__name__}`" for one in own)
     return (
@@ -196,7 +196,7 @@ def _played(env: Any) -> list[Any]:
 _STEPS_PLAYED = 20
 
 
-def warnings_of(
+def wrapper_warnings(
     env: Any, name: str, configured: Wrappers = (), masked: bool = False
 ) -> tuple[str, ...]:
     """Sentences on wrappers and masks that change what a score means.
@@ -216,7 +216,9 @@ def warnings_of(
             f"and set `env.training_wrappers: {_setting(changed[0], configured)}`."
         )
     inner = [getattr(one.env, "observation_space", None) for one in _wrappers(env)]
-    if masked or not (method_of(env) or any(map(shows_mask, (env.observation_space, *inner)))):
+    if masked or not (
+        get_mask_method(env) or any(map(observation_has_mask, (env.observation_space, *inner)))
+    ):
         return tuple(found)
     why = "nothing of its action space can be masked"
     if chooses(env.action_space):

@@ -3,7 +3,7 @@
 A kind of copies is one class. `KernelVectorEnv` steps a kernel's records by one
 compiled loop, and hands that loop out to whoever fuses it with a policy. `ForeignEnv`
 (`gym/foreign_env.py`) has Gymnasium environments stepped in this process or in workers.
-`BatchedCopies` (`gym/vector_environment.py`) is around another library's vector environment. All
+`WrappedVectorEnv` (`gym/vector_environment.py`) is around another library's vector environment. All
 write what a step gives into arrays that they are handed (`StepOut`), usually the rollout's own row,
 and keep what ended until it is drained (`Episodes`, `Finals`). Other libraries see the same through
 `slipstream.adapters`; foreign environments as Gymnasium itself steps them are

@@ -6,17 +6,17 @@ import pytest
 
 from slipstream.gym import gymnasium_environment as chosen
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_environment import processes_pay, step_seconds
+from slipstream.gym.gymnasium_environment import is_process_backend_faster, step_seconds
 
 
 def test_processes_are_for_long_steps_of_many_copies(monkeypatch):
     monkeypatch.setattr(chosen, "usable_cores", lambda: 4)
-    assert not processes_pay(10e-6, 8)  # 80 us in all
-    assert not processes_pay(1e-3, 1)  # one copy has nobody to share with
-    assert processes_pay(1e-3, 8) and processes_pay(1e-3, 8, 4)
-    assert not processes_pay(1e-3, 8, 1)
+    assert not is_process_backend_faster(10e-6, 8)  # 80 us in all
+    assert not is_process_backend_faster(1e-3, 1)  # one copy has nobody to share with
+    assert is_process_backend_faster(1e-3, 8) and is_process_backend_faster(1e-3, 8, 4)
+    assert not is_process_backend_faster(1e-3, 8, 1)
     monkeypatch.setattr(chosen.multiprocessing, "parent_process", lambda: object())
-    assert not processes_pay(1e-3, 8), "a shard has one core"
+    assert not is_process_backend_faster(1e-3, 8), "a shard has one core"
 
 
 def test_the_quicker_steps_count(monkeypatch):

@@ -15,7 +15,7 @@ from slipstream.core.errors import ConfigError, KernelError, ResourceError, Slip
 from slipstream.gym import env_factory
 from slipstream.gym.env_factory import flat_spaces
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_semantics import native_env
+from slipstream.gym.gymnasium_semantics import NativeEnv
 from slipstream.kernels.env_checker import blank
 from slipstream.kernels.spec import EnvSpec
 from slipstream.kernels.vector_env import member_indices
@@ -215,7 +215,7 @@ def test_a_box_that_fits_no_memory_is_refused_before_it_is_made(make):
 def test_free_memory_is_looked_at_once_however_many_spaces_are_made(monkeypatch):
     looks = []
     monkeypatch.setattr(env_factory, "free_memory", lambda: looks.append(0) or 2**30)
-    with env_factory._sparing():
+    with env_factory._memory_guard():
         spaces.Tuple([spaces.Box(0.0, 1.0, (2,)) for _ in range(5)])
     assert len(looks) == 1
 
@@ -314,7 +314,7 @@ def test_spaces_that_contain_themselves_or_have_no_bounds():
     with pytest.raises(ConfigError, match="observations: the space contains itself"):
         flat_spaces("X", endless(), one)
     with pytest.raises(ConfigError, match="observations: the space contains itself"):
-        native_env([lambda: Broken(observation=endless())])
+        NativeEnv([lambda: Broken(observation=endless())])
     with pytest.raises(ConfigError, match=r"observations: .*bound a number or infinity"):
         flat_spaces("X", unbounded(), one)
     with pytest.raises(ConfigError, match=r"actions: .*bound a number or infinity"):
@@ -327,7 +327,7 @@ def test_copies_that_are_one_object_are_refused(wrap):
     makers, rows = [lambda: wrap(env)] * 4, member_indices([0], 4)
     ways = {
         "serial": lambda: ForeignEnv(makers[0], *rows),
-        "native": lambda: native_env(makers),
+        "native": lambda: NativeEnv(makers),
         "processes": lambda: ForeignEnv(makers[0], *rows, workers=2),
     }
     for way, make in ways.items():

@@ -10,7 +10,7 @@ from slipstream.core.errors import ConfigError, KernelError, ResourceError
 from slipstream.core.random import stream
 from slipstream.gym.env_factory import flat_spaces, make_gymnasium
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.sub_env import SubEnv, peeled, step_each
+from slipstream.gym.sub_env import SubEnv, step_envs, unwrap_step
 from slipstream.kernels.env_checker import blank, random_actions
 from slipstream.kernels.loop import HOLD, RESET, RESET_KEEP_ALL
 from slipstream.kernels.vector_env import member_indices
@@ -357,7 +357,7 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
         copy.reset(episode, seed=copy.seed_of(1, 0, episode))
         seen.clear(), ends.clear()
         for action in (0, 1) * 4:
-            step_each([(copy, action)], list, rewards, hand, 0, store, ended)
+            step_envs([(copy, action)], list, rewards, hand, 0, store, ended)
             assert rewards == [1.0]
             if ends:
                 break
@@ -367,10 +367,10 @@ def test_time_limits_hold_where_the_usual_wrappers_are_passed_by():
         env.unwrapped.reset(seed=int(word & np.uint64(2**31 - 1)))
         again = [env.unwrapped.step(action)[0] for action in (0, 1, 0, 1, 0, 1, 0)]
         assert np.array_equal(seen, again)
-    step, limit, checked = peeled(env)
+    step, limit, checked = unwrap_step(env)
     assert copy.take == step == env.unwrapped.step and limit == 7 and not checked
     other = gymnasium.wrappers.RecordEpisodeStatistics(env)
-    assert peeled(other)[0] == other.step
+    assert unwrap_step(other)[0] == other.step
 
 
 class Breaks(gymnasium.Env):

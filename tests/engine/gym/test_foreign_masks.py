@@ -20,7 +20,7 @@ from slipstream import portable
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError
 from slipstream.gym import action_masks, env_factory
-from slipstream.gym.env_factory import Wrapped
+from slipstream.gym.env_factory import WrappedEnv
 from slipstream.gym.foreign_env import ForeignEnv
 from slipstream.kernels.vector_env import blank, member_indices
 from slipstream.report.run_evaluation import random_policy
@@ -349,7 +349,7 @@ class Slow(Picky):
 
 
 def test_a_first_reset_that_takes_too_long_is_reported_if_a_mask_comes_later(monkeypatch):
-    monkeypatch.setattr(env_factory, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(env_factory, "PROBE_SECONDS", 0.2)
     with slipstream.make_vec(lambda: Slow("none"), 1, backend="serial") as env:
         assert env.spec.masked is None and env.mask is None
         env.reset(seed=1)
@@ -379,7 +379,7 @@ def test_what_a_first_reset_starts_is_ended_and_what_is_here_is_kept():
 
     env = Serves()
     try:
-        assert action_masks.offers_mask(env)
+        assert action_masks.probe_mask(env)
         assert env.server.poll() is None
         os.close(mouth)
         waiting = select.poll()
@@ -406,8 +406,8 @@ def test_a_first_info_is_read_through_any_descriptor(monkeypatch):
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, high + 2), hard))
     try:
         monkeypatch.setattr(os, "pipe", above)
-        assert action_masks.offers_mask(Picky()) is True
-        assert action_masks.offers_mask(Picky("none")) is False
+        assert action_masks.probe_mask(Picky()) is True
+        assert action_masks.probe_mask(Picky("none")) is False
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -424,7 +424,7 @@ def test_a_fork_that_fails_leaves_no_pipe(monkeypatch):
 
     monkeypatch.setattr(os, "pipe", noted)
     monkeypatch.setattr(os, "fork", fork)
-    assert action_masks.offers_mask(Picky()) is None
+    assert action_masks.probe_mask(Picky()) is None
     for end in ends:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(end)
@@ -491,7 +491,7 @@ class Twice(gymnasium.Wrapper):
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_discarded_step_is_no_part_of_the_raw_return(raises):
-    made = Wrapped(Unreal, (), ((f"{__name__}:Twice", {"raises": raises}),))
+    made = WrappedEnv(Unreal, (), ((f"{__name__}:Twice", {"raises": raises}),))
     policy = FaultPolicy(on_fault="restart", per_minute=100, in_a_row=100)
     with ForeignEnv(made, *member_indices([0], 1), workers=1, policy=policy) as env:
         out = blank(env)

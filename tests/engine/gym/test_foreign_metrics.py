@@ -9,7 +9,7 @@ import pytest
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.gym.infos import episode_numbers
+from slipstream.gym.infos import episode_metrics
 from slipstream.report.history import episode_curves
 from slipstream.training.environments.factory import resolve_environment
 from slipstream.training.settings.config import resolve
@@ -50,9 +50,9 @@ def shop(tmp_path, monkeypatch):
 
 def test_numbers_of_an_info():
     info = {"episode": {"r": np.float32(2.0)}, "till": np.array([3]), "r": 9.0, "name": "x"}
-    found = episode_numbers(info, ["r", "till", "name", "absent"])
+    found = episode_metrics(info, ["r", "till", "name", "absent"])
     assert found[:2] == [2.0, 3.0] and all(map(math.isnan, found[2:]))
-    assert math.isnan(episode_numbers(None, ["r"])[0])
+    assert math.isnan(episode_metrics(None, ["r"])[0])
 
 
 @pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.long)])

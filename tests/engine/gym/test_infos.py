@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from slipstream.core.child_process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv
 from slipstream.gym.infos import (
-    APART,
-    FIRST,
-    MOST_BYTES,
-    InfoForm,
-    InfoTable,
+    FIRST_SCHEMA,
+    MAX_INFO_BYTES,
+    ON_REQUEST,
+    InfoSchema,
+    SchemaTable,
     batch_infos,
-    signature_of,
+    get_signature,
 )
 from slipstream.kernels.vector_env import member_indices
 
@@ -102,7 +102,7 @@ def assert_same(one, other):
 @pytest.mark.parametrize("at_end", MODES)
 def test_infos_are_those_of_gymnasium_to_the_bit(at_end, backend):
     theirs = SyncVectorEnv([Says] * 6, autoreset_mode=MODES[at_end])
-    with native_env([Says] * 6, backend=backend, at_end=at_end, workers=2) as ours:
+    with NativeEnv([Says] * 6, backend=backend, at_end=at_end, workers=2) as ours:
         wanted = theirs.reset(seed=list(range(6)))[1]
         ours.reset(list(range(6)))
         assert_same(ours.infos(), wanted)
@@ -125,7 +125,7 @@ NUMBERS = {"x": 0.0, "y": 1, "z": True, "u": np.float32(2), "v": np.zeros(3)}
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_nobody_is_asked_for_numbers_once_their_form_is_known(backend):
     make = functools.partial(Says, NUMBERS)
-    with native_env([make] * 4, backend=backend, at_end=SAME_STEP, workers=2) as env:
+    with NativeEnv([make] * 4, backend=backend, at_end=SAME_STEP, workers=2) as env:
         env.reset([1, 2, 3, 4])
         env.infos()
         ended = 0
@@ -146,7 +146,7 @@ def test_nobody_is_asked_for_numbers_once_their_form_is_known(backend):
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_copies_under_way_have_said_nothing(backend):
     make = functools.partial(Says, NUMBERS)
-    with native_env([make] * 4, backend=backend, workers=2) as env:
+    with NativeEnv([make] * 4, backend=backend, workers=2) as env:
         env.reset([1, 2, 3, 4])
         for _ in range(3):
             env.step(np.zeros(4, np.int64))
@@ -163,7 +163,7 @@ def test_copies_under_way_have_said_nothing(backend):
 def test_new_copies_and_those_of_a_replaced_worker_learn_the_forms_again():
     make = functools.partial(Says, NUMBERS)
     policy = FaultPolicy("restart")
-    with native_env([make] * 2, backend="process", workers=2, policy=policy) as env:
+    with NativeEnv([make] * 2, backend="process", workers=2, policy=policy) as env:
         env.reset([1, 2])
         for _ in range(3):
             env.step(np.zeros(2, np.int64))
@@ -179,9 +179,9 @@ def test_new_copies_and_those_of_a_replaced_worker_learn_the_forms_again():
             assert said[survivors].all()
             assert not (said & env.copies.unseen).any()  # a worker that is being started
             assert (infos["x"][said] > 0).all() and (infos["y"][said] == 1).all()
-            if said.all() and (env.arrays["told"] == FIRST).all():
+            if said.all() and (env.arrays["told"] == FIRST_SCHEMA).all():
                 break
-        assert (env.arrays["told"] == FIRST).all() and infos["v"].shape == (5, 3)
+        assert (env.arrays["told"] == FIRST_SCHEMA).all() and infos["v"].shape == (5, 3)
 
 
 class DiesOnce(Says):
@@ -202,8 +202,8 @@ def test_a_worker_that_is_lost_in_a_reset_is_replaced_and_reset(tmp_path):
     makers = [functools.partial(Says, NUMBERS), functools.partial(DiesOnce, tmp_path / "died")]
     policy = FaultPolicy("restart")
     with (
-        native_env(makers, backend="process", workers=2, policy=policy) as env,
-        native_env(makers, backend="serial") as other,
+        NativeEnv(makers, backend="process", workers=2, policy=policy) as env,
+        NativeEnv(makers, backend="serial") as other,
     ):
         env.reset([1, 2], options={"die": True})
         other.reset([1, 2])
@@ -220,34 +220,36 @@ def test_training_copies_write_numbers_when_they_are_asked():
             env.step([0] * 4)
             infos = env.infos()
             assert infos["_x"].all() and infos["v"].shape == (4, 3)
-            assert (env.block["told"] == (FIRST if t else APART)).all()
+            assert (env.block["told"] == (FIRST_SCHEMA if t else ON_REQUEST)).all()
         env.step([0] * 4)
         assert not env.block["told"].any()
 
 
 def test_what_has_no_place_is_handed_over():
-    table = InfoTable()
-    memory = bytearray(2 * MOST_BYTES)
+    table = SchemaTable()
+    memory = bytearray(2 * MAX_INFO_BYTES)
     for info in (
-        {"wide": np.zeros(MOST_BYTES // 8 + 1)}, {"word": "a"}, {1: 2.0}, {"e": {}},
+        {"wide": np.zeros(MAX_INFO_BYTES // 8 + 1)}, {"word": "a"}, {1: 2.0}, {"e": {}},
         {"final_obs": 1.0}, {"none": None}, {"o": np.array([None])}, {"list": [1]},
     ):  # fmt: skip
         table.note(info)
-        assert not table.forms and table.write(info, memoryview(memory), 0) == APART
+        assert not table.forms and table.write(info, memoryview(memory), 0) == ON_REQUEST
     table.note({"n": 1})
-    assert table.write({"n": 2**63 - 1}, memoryview(memory), 1) == FIRST
-    assert table.read(np.frombuffer(memory, np.uint8).reshape(2, -1), 1, FIRST) == {"n": 2**63 - 1}
-    assert table.write({"n": 2**63}, memoryview(memory), 1) == APART
+    assert table.write({"n": 2**63 - 1}, memoryview(memory), 1) == FIRST_SCHEMA
+    assert table.read(np.frombuffer(memory, np.uint8).reshape(2, -1), 1, FIRST_SCHEMA) == {
+        "n": 2**63 - 1
+    }
+    assert table.write({"n": 2**63}, memoryview(memory), 1) == ON_REQUEST
     for i in range(300):
         table.note({f"key {i}": 1.0})
     assert len(table.forms) < 250  # an entry of `told` is a byte
 
 
 def test_what_cannot_become_the_first_copys_type_is_an_error_as_in_gymnasium():
-    place = np.zeros((2, MOST_BYTES), np.uint8)
+    place = np.zeros((2, MAX_INFO_BYTES), np.uint8)
     info = {"x": float("nan")}
-    form = InfoForm(signature_of(info))
-    form.pack(info, place.reshape(-1).data, MOST_BYTES)
+    form = InfoSchema(get_signature(info))
+    form.pack(info, place.reshape(-1).data, MAX_INFO_BYTES)
     with pytest.raises(ValueError, match="NaN"):
         form.add({"x": np.zeros(2, np.int64)}, np.array([1]), place)
 
@@ -277,7 +279,7 @@ trees = st.recursive(
 @given(info=trees)
 @settings(max_examples=150, deadline=None)
 def test_any_info_of_numbers_comes_back_as_it_went_in(info):
-    form = InfoForm(signature_of(info))
+    form = InfoSchema(get_signature(info))
     memory = memoryview(bytearray(max(form.size, 1)))
     form.pack(info, memory, 0)
     back = form.unpack(memory, 0)

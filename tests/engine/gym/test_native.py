@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import ConfigError, KernelError
-from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, native_env
+from slipstream.gym.gymnasium_semantics import DISABLED, NEXT_STEP, SAME_STEP, NativeEnv
 
 pytestmark = pytest.mark.usefixtures("one_server")
 
@@ -104,7 +104,7 @@ def assert_same(one, other):
 def test_steps_are_those_of_gymnasium(name, at_end, backend):
     makers = [functools.partial(Shows, *SPACES[name])] * 5
     theirs = SyncVectorEnv(makers, autoreset_mode=MODES[at_end])
-    with native_env(makers, backend=backend, at_end=at_end, workers=2) as ours:
+    with NativeEnv(makers, backend=backend, at_end=at_end, workers=2) as ours:
         seen, infos = theirs.reset(seed=list(range(7, 12)))
         ours.reset(list(range(7, 12)))
         theirs.action_space.seed(1)
@@ -134,7 +134,7 @@ def test_steps_are_those_of_gymnasium(name, at_end, backend):
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_copies_answer_and_errors_are_those_of_the_environment(backend):
     make = functools.partial(Shows, *SPACES["box"])
-    with native_env([make] * 2 + [functools.partial(make, 2)], backend=backend, workers=2) as env:
+    with NativeEnv([make] * 2 + [functools.partial(make, 2)], backend=backend, workers=2) as env:
         env.reset([1, 2, 5])
         assert env.call("time") == [0, 0, 0] and env.get_attr("fails_at", [2]) == [2]
         env.set_attr("fails_at", [9, 8], [0, 1])
@@ -157,7 +157,7 @@ def test_lost_copies_end_truncated_and_go_on(how):
     make = functools.partial(Shows, *SPACES["box"])
     makers = [make, functools.partial(make, 3, how), make, make]
     policy = FaultPolicy("restart")
-    with native_env(makers, backend="process", policy=policy, workers=2) as env:
+    with NativeEnv(makers, backend="process", policy=policy, workers=2) as env:
         env.reset([4, 5, 6, 7])
         for _ in range(2):
             env.step([5] * 4)
@@ -182,7 +182,7 @@ def test_what_was_begun_can_be_awaited_again(tmp_path):
                 time.sleep(0.001)
             return super().step(action)
 
-    with native_env([functools.partial(Slow, *SPACES["box"])], backend="process") as env:
+    with NativeEnv([functools.partial(Slow, *SPACES["box"])], backend="process") as env:
         env.reset([1])
         env.step_async(np.array([5]))
         with pytest.raises(TimeoutError):
@@ -214,7 +214,7 @@ class OneInfo(Shows):
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_infos_outlive_a_dict_that_is_used_again(backend):
-    with native_env([OneInfo], backend=backend, at_end=SAME_STEP) as env:
+    with NativeEnv([OneInfo], backend=backend, at_end=SAME_STEP) as env:
         env.reset([3])
         first = env.info_list()
         for _ in range(6):
@@ -228,7 +228,7 @@ def test_infos_outlive_a_dict_that_is_used_again(backend):
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_spaces_are_the_callers_own(backend):
     make = functools.partial(Shows, *SPACES["box"])
-    with native_env([make] * 2, backend=backend, workers=2) as env:
+    with NativeEnv([make] * 2, backend=backend, workers=2) as env:
         env.observation_space.low[...] = -1
         assert env.what.shown == SPACES["box"][0]
         env.reset([1, 2])
@@ -239,7 +239,7 @@ def test_spaces_are_the_callers_own(backend):
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_what_is_refused_leaves_actions_under_way_alone(backend):
     make = functools.partial(Shows, *SPACES["box"])
-    with native_env([make] * 4, backend=backend, workers=2) as env:
+    with NativeEnv([make] * 4, backend=backend, workers=2) as env:
         env.reset([1, 2, 3, 4])
         for wrong in ([0, 0], [-1, 0], [0, 4]):
             with pytest.raises(ConfigError, match="numbers of different copies, 0 to 3"):

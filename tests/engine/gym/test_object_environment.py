@@ -169,18 +169,18 @@ def test_a_stopped_run_goes_on_and_elsewhere_says_what_to_register(tmp_path, mon
             overrides={"evaluation.episodes": 2, "agent.horizon": 64}, callbacks=[stop],
             checkpoint_every=0.1, say=lambda sentence: None,
         )  # fmt: skip
-    known = dict(objects._KNOWN)
-    monkeypatch.setattr(objects, "_KNOWN", {})
+    known = dict(objects._REGISTRY)
+    monkeypatch.setattr(objects, "_REGISTRY", {})
     with pytest.raises(
         ConfigError, match=r'slipstream\.register\(lambda: Walk\(\), "Walk(-\d)?"\)'
     ):
         slipstream.resume(tmp_path / "run", report=False)
-    monkeypatch.setattr(objects, "_KNOWN", known)
+    monkeypatch.setattr(objects, "_REGISTRY", known)
     assert slipstream.resume(tmp_path / "run", report=False).result is not None
 
 
 def test_names(monkeypatch):
-    monkeypatch.setattr(objects, "_KNOWN", {})
+    monkeypatch.setattr(objects, "_REGISTRY", {})
     one, other = Walk(), Walk()
     assert objects.register(one) == objects.register(one) == "object:Walk"
     assert objects.register(other) == "object:Walk-2"

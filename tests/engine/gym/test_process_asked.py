@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_semantics import NEXT_STEP, native_env
-from slipstream.gym.worker_config import CopyScheduler, LongestWaiting
+from slipstream.gym.gymnasium_semantics import NEXT_STEP, NativeEnv
+from slipstream.gym.worker_config import EnvScheduler, LongestWaitingFirst
 from slipstream.kernels.env_checker import blank
 from slipstream.kernels.vector_env import member_indices
 
@@ -122,7 +122,7 @@ def test_each_copys_trajectory_is_that_of_the_serial_backend():
                 env.send(table[taken[again], again, 0], again)
 
 
-class Backwards(CopyScheduler):
+class Backwards(EnvScheduler):
     """The last copy first."""
 
     def order(self, copies, waited, cost):
@@ -140,7 +140,7 @@ def test_a_scheduler_of_ones_own_decides_the_order():
 
 
 def test_who_has_waited_longest_is_next():
-    assert LongestWaiting().order([4, 7, 9], [0.1, 0.3, 0.3], [0.0] * 3) == [7, 9, 4]
+    assert LongestWaitingFirst().order([4, 7, 9], [0.1, 0.3, 0.3], [0.0] * 3) == [7, 9, 4]
 
 
 @pytest.mark.parametrize("action", [RAISE, KILL])
@@ -163,7 +163,7 @@ def test_a_fault_costs_the_copies_at_hand_only(action):
 
 def test_native_copies_are_asked_for_one_by_one(tmp_path):
     make = functools.partial(Gated, tmp_path / "gate")
-    with native_env([make] * 4, backend="process", at_end=NEXT_STEP, workers=2) as env:
+    with NativeEnv([make] * 4, backend="process", at_end=NEXT_STEP, workers=2) as env:
         env.reset([1, 2, 3, 4])
         env.send(np.array([WAIT, 0, 0, 0]))
         first = env.recv(2)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from slipstream.core.errors import ResourceError
 from slipstream.gym.env_factory import flat_spaces
 from slipstream.gym.process import shared_memory
-from slipstream.gym.process.shared_memory import Block, Layout
-from slipstream.gym.shared_layout import copies_layout
+from slipstream.gym.process.shared_memory import Layout, SharedBlock
+from slipstream.gym.shared_layout import agent_layout
 from slipstream.kernels.space_codec import MisfitError, leaves_of, observation_form, store
 from slipstream.kernels.spec import EnvSpec
 
@@ -46,7 +46,7 @@ def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
     space.seed(seed)
     spec = spec_of(space)
     form = observation_form(spec)
-    layout = copies_layout(spec, form.leaves, 3)
+    layout = agent_layout(spec, form.leaves, 3)
     arrays = layout.views(bytearray(layout.size))
     rows = np.zeros((3, *spec.observation_shape), spec.observation_dtype)
     for e in range(3):
@@ -63,7 +63,7 @@ def test_rows_made_from_leaves_are_the_rows_that_serial_writes(space, seed):
 def test_no_two_arrays_share_a_byte(space, copies):
     spec = spec_of(space)
     form = observation_form(spec)
-    layout = copies_layout(spec, form.leaves, copies, log=(7, np.uint8))
+    layout = agent_layout(spec, form.leaves, copies, log=(7, np.uint8))
     memory = bytearray(layout.size)
     for number, (name, array) in enumerate(layout.views(memory).items()):
         array.view(np.uint8).fill(0) if array.ndim and array.flags.c_contiguous else None
@@ -97,8 +97,8 @@ def test_what_a_leaf_cannot_hold_is_refused(space, value):
 
 def test_a_block_is_shared_by_its_descriptor_and_has_no_name():
     layout = Layout.of({"a": ((3,), np.int64), "log": ((1000, 1000), np.int64)}, lazy=("log",))
-    first = Block(layout)
-    second = Block(layout, os.dup(first.fd))
+    first = SharedBlock(layout)
+    second = SharedBlock(layout, os.dup(first.fd))
     first["a"][:] = [1, 2, 3]
     assert second["a"].tolist() == [1, 2, 3]
     assert "deleted" in os.readlink(f"/proc/self/fd/{first.fd}")
@@ -111,7 +111,7 @@ def mapped():
 
 def test_a_view_holds_the_memory_of_a_closed_block():
     before = mapped()
-    shared = Block(Layout.of({"a": ((1000, 1000), np.float64), "b": ((0,), np.int64)}))
+    shared = SharedBlock(Layout.of({"a": ((1000, 1000), np.float64), "b": ((0,), np.int64)}))
     view = shared["a"][1:]
     view[:] = 2.0
     shared.close(), shared.close()
@@ -123,7 +123,7 @@ def test_a_view_holds_the_memory_of_a_closed_block():
 def test_where_the_system_has_no_memory_files(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
     test_a_block_is_shared_by_its_descriptor_and_has_no_name()
-    one = shared_memory.Bell()
+    one = shared_memory.PipeEvent()
     assert one.fds[0] != one.fds[1]
     one.ring(), one.ring(), one.hush()
     with pytest.raises(BlockingIOError):
@@ -133,11 +133,11 @@ def test_where_the_system_has_no_memory_files(monkeypatch):
 
 def test_too_little_memory_says_how_much_is_needed(monkeypatch):
     with pytest.raises(ResourceError, match=r"needs [\d,.]+ MiB, and [\d,.]+ MiB are free"):
-        Block(Layout.of({"a": ((2**50,), np.uint8)}))
+        SharedBlock(Layout.of({"a": ((2**50,), np.uint8)}))
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shared_memory.os, "posix_fallocate", full)
     with pytest.raises(ResourceError, match="No space left"):
-        Block(Layout.of({"a": ((8,), np.uint8)}))
+        SharedBlock(Layout.of({"a": ((8,), np.uint8)}))

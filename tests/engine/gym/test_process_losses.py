@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from slipstream.core.child_process import FaultPolicy
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_semantics import SAME_STEP, native_env
+from slipstream.gym.gymnasium_semantics import SAME_STEP, NativeEnv
 from slipstream.gym.process.env_worker import UP
 from slipstream.kernels.env_checker import blank
 from slipstream.kernels.loop import HOLD
@@ -137,7 +137,7 @@ def test_steps_asked_for_one_by_one():
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_native_steps_and_what_copies_say(one_by_one):
     envs = [functools.partial(Marked)] * 6
-    with native_env(envs, backend="process", at_end=SAME_STEP, workers=2, policy=PATIENT) as env:
+    with NativeEnv(envs, backend="process", at_end=SAME_STEP, workers=2, policy=PATIENT) as env:
         env.reset([1] * 6)
         checked, draw, every = Checked(env.observation()), random.Random(5), np.arange(6)
         for _ in rounds(Killer(env.copies.links, 4, most=4), checked):
@@ -226,7 +226,7 @@ def test_a_new_worker_may_fail_to_make_a_copy(tmp_path):
 
 
 def test_observations_without_a_place_are_shown_again_until_their_copy_is_back():
-    with native_env([Marked] * 2, backend="process", workers=2, policy=PATIENT, fixed=False) as env:
+    with NativeEnv([Marked] * 2, backend="process", workers=2, policy=PATIENT, fixed=False) as env:
         env.reset([1, 2])
         env.step(np.zeros(2, np.int64))
         before = env.observation()
@@ -246,7 +246,7 @@ def test_a_copy_that_is_made_again_has_the_attributes_that_it_was_given():
                 raise ZeroDivisionError
             return super().step(action)
 
-    with native_env([Raises] * 4, backend="process", workers=2, policy=PATIENT) as env:
+    with NativeEnv([Raises] * 4, backend="process", workers=2, policy=PATIENT) as env:
         env.reset([1, 2, 3, 4])
         env.set_attr("level", [5, 6, 7], [0, 1, 3])
         env.step(np.array([1, 0, 0, 0]))

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from slipstream.core.errors import ConfigError
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_semantics import native_env
+from slipstream.gym.gymnasium_semantics import NativeEnv
 from slipstream.kernels.env_checker import blank
 from slipstream.kernels.vector_env import member_indices
 
@@ -92,7 +92,7 @@ def test_episodes_go_on_and_new_ones_are_those_of_a_larger_environment(workers):
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_native_copies_are_resized(backend):
-    with native_env([Counting, functools.partial(Counting)], backend=backend, workers=2) as env:
+    with NativeEnv([Counting, functools.partial(Counting)], backend=backend, workers=2) as env:
         env.reset([1, 2])
         env.step([0, 0])
         env.resize(5)
@@ -113,7 +113,7 @@ def test_arrays_that_were_handed_out_outlive_the_copies():
         env.step(np.zeros((3, 1), np.int64), blank(env))
     assert shown.shape == (3, 4, 5, 3) and shown[:, 0, 0, 0].tolist() == [1, 1, 0]
     assert own[:, 0, 0, 0].tolist() == [2, 2, 1]
-    with native_env([Pictures] * 2, backend="process", workers=2) as env:
+    with NativeEnv([Pictures] * 2, backend="process", workers=2) as env:
         env.reset([1, 2])
         env.step([0, 0])
         own = env.arrays["obs.0"]
@@ -122,7 +122,7 @@ def test_arrays_that_were_handed_out_outlive_the_copies():
 
 def test_whatever_is_asked_of_closed_copies_says_so():
     env = ForeignEnv(Counting, *member_indices([3], 2), workers=1)
-    native = native_env([Counting] * 2, backend="process", workers=1)
+    native = NativeEnv([Counting] * 2, backend="process", workers=1)
     for one in (env, native):
         one.reset()
         one.close()

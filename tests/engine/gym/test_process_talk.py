@@ -15,8 +15,8 @@ from gymnasium import spaces
 from slipstream.core.child_process import FaultPolicy
 from slipstream.core.errors import KernelError
 from slipstream.gym.foreign_env import ForeignEnv
-from slipstream.gym.gymnasium_semantics import native_env
-from slipstream.gym.process.env_worker import Link
+from slipstream.gym.gymnasium_semantics import NativeEnv
+from slipstream.gym.process.env_worker import WorkerHandle
 from slipstream.gym.process.shared_memory import anonymous_file
 from slipstream.kernels.vector_env import member_indices
 
@@ -70,7 +70,7 @@ class SaysWhatKills(Answers):
 
 
 def two(makers=(Answers, Answers), **kwargs):
-    return native_env(makers, backend="process", workers=2, **kwargs)
+    return NativeEnv(makers, backend="process", workers=2, **kwargs)
 
 
 def test_what_is_handed_over_may_be_larger_than_a_pipe():
@@ -142,7 +142,7 @@ def test_a_worker_that_is_lost_over_its_infos_has_said_nothing(tmp_path):
 
 
 def test_of_last_words_the_last_are_kept():
-    link = Link()
+    link = WorkerHandle()
     link._last_words = anonymous_file(0)
     os.write(link._last_words, b"a call that hung and came back\n" * 1000 + b"the end")
     assert link.last_words().endswith("the end")

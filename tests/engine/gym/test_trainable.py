@@ -255,7 +255,7 @@ class Hangs(gymnasium.Wrapper):
 
 @pytest.mark.parametrize("wrapper", [Ends, Crashes, Hangs])
 def test_a_step_that_ends_or_hangs_is_left_to_the_training(wrapper, monkeypatch):
-    monkeypatch.setattr(env_factory, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(env_factory, "PROBE_SECONDS", 0.2)
     name = slipstream.register(lambda: wrapper(gymnasium.make(CARTPOLE)), wrapper.__name__)
     assert not resolve_environment(name, {}).notes
 

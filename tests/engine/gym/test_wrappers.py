@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import slipstream
 from slipstream.core.errors import ConfigError
-from slipstream.gym.gymnasium_environment import image_notes
+from slipstream.gym.gymnasium_environment import image_warnings
 from slipstream.kernels.vector_env import blank, member_indices
 from slipstream.training.environments.factory import make_environment
 from slipstream.training.settings.config import resolve
@@ -154,11 +154,11 @@ def test_an_id_that_a_package_registers_says_which(name, words):
 
 def test_images_that_are_learned_from_badly_are_said():
     raw = spaces.Box(0, 255, (210, 160, 3), np.uint8)
-    assert "AtariPreprocessing" in image_notes("gym:ale_py:ALE/Pong-v5", raw)[0]
+    assert "AtariPreprocessing" in image_warnings("gym:ale_py:ALE/Pong-v5", raw)[0]
     first = spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    assert "84 channels of 4 x 84" in image_notes("gym:mine:Frames-v0", first)[0]
+    assert "84 channels of 4 x 84" in image_warnings("gym:mine:Frames-v0", first)[0]
     for fine in (spaces.Box(0, 255, (84, 84, 4), np.uint8), spaces.Box(-1, 1, (3,)), None):
-        assert image_notes("gym:ale_py:ALE/Pong-v5", fine) == ()
+        assert image_warnings("gym:ale_py:ALE/Pong-v5", fine) == ()
 
 
 @pytest.mark.timeout(600)

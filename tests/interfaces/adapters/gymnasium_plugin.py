@@ -9,7 +9,7 @@ In a clone of Gymnasium::
 import gymnasium.vector
 import gymnasium.vector.async_vector_env
 
-from slipstream.adapters.gymnasium_vector import ForeignVectorFace
+from slipstream.adapters.gymnasium_vector import ForeignVectorAdapter
 
-gymnasium.vector.AsyncVectorEnv = ForeignVectorFace
-gymnasium.vector.async_vector_env.AsyncVectorEnv = ForeignVectorFace
+gymnasium.vector.AsyncVectorEnv = ForeignVectorAdapter
+gymnasium.vector.async_vector_env.AsyncVectorEnv = ForeignVectorAdapter

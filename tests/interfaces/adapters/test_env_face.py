@@ -10,7 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from slipstream.adapters.batch import ActionError, ClosedError, UnreadyError
-from slipstream.adapters.gymnasium_env import EnvFace
+from slipstream.adapters.gymnasium_env import EnvAdapter
 from slipstream.core.errors import ConfigError
 from slipstream.markets.synthetic import PlantedCrypto, PlantedForex
 
@@ -35,7 +35,7 @@ def settings(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["cartpole", "pendulum", "probes", "forex", "portfolio"])
 def test_check_env_finds_nothing(name, settings):
-    env = EnvFace(name, backend="serial", **settings.get(name, {}))
+    env = EnvAdapter(name, backend="serial", **settings.get(name, {}))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         check_env(env, skip_render_check=True)
@@ -48,7 +48,7 @@ def test_the_checker_of_stable_baselines_finds_nothing(name, settings):
     checker = pytest.importorskip("stable_baselines3.common.env_checker")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        checker.check_env(EnvFace(name, backend="serial", **settings.get(name, {})))
+        checker.check_env(EnvAdapter(name, backend="serial", **settings.get(name, {})))
     said = [str(one.message) for one in said]
     assert not [one for one in said if not any(advice in one for advice in ADVICE)]
 
@@ -70,13 +70,13 @@ def test_games_pass_with_an_opponent_and_say_which_they_take_without():
 
 
 def test_spaces_belong_to_the_client():
-    one, two = EnvFace("pendulum", backend="serial"), EnvFace("pendulum", backend="serial")
+    one, two = EnvAdapter("pendulum", backend="serial"), EnvAdapter("pendulum", backend="serial")
     one.observation_space.dtype = np.float64  # as CleanRL's SAC does, before the first reset
     assert one.reset(seed=1)[0].dtype == two.reset(seed=1)[0].dtype == np.float32
 
 
 def test_an_episode_that_has_ended_waits_and_tells_its_metrics(kernel_file):
-    env = EnvFace(kernel_file("clock"), backend="serial", records=[[2, 0]])
+    env = EnvAdapter(kernel_file("clock"), backend="serial", records=[[2, 0]])
     with pytest.raises(UnreadyError, match="call `reset`"):
         env.step(0)
     env.reset(seed=1)
@@ -91,22 +91,22 @@ def test_an_episode_that_has_ended_waits_and_tells_its_metrics(kernel_file):
 
 
 def test_without_a_seed_two_environments_differ():
-    one, two = EnvFace("cartpole", backend="serial"), EnvFace("cartpole", backend="serial")
+    one, two = EnvAdapter("cartpole", backend="serial"), EnvAdapter("cartpole", backend="serial")
     assert not np.array_equal(one.reset()[0], two.reset()[0])
 
 
 def test_wrong_use_is_named(kernel_file):
-    env = EnvFace("cartpole", backend="serial")
+    env = EnvAdapter("cartpole", backend="serial")
     env.reset(seed=1)
     with pytest.raises(ActionError, match="2 at"):
         env.step(2)
     with pytest.raises(AttributeError, match="no action mask"):
         env.action_masks()
     with pytest.raises(ConfigError, match="draws no pictures"):
-        EnvFace("cartpole", render_mode="human")
+        EnvAdapter("cartpole", render_mode="human")
     with pytest.raises(ConfigError, match="2 players"):
-        EnvFace(kernel_file("duel"), backend="serial")
-    masked = EnvFace(kernel_file("masked"), backend="serial")
+        EnvAdapter(kernel_file("duel"), backend="serial")
+    masked = EnvAdapter(kernel_file("masked"), backend="serial")
     masked.reset(seed=1)
     assert masked.action_masks().shape == (5,)
     env.close()

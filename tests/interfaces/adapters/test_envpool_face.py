@@ -6,14 +6,14 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from slipstream.adapters.batch import ActionError, UnreadyError
-from slipstream.adapters.envpool import EnvPoolFace
+from slipstream.adapters.envpool import EnvPoolAdapter
 from slipstream.adapters.gymnasium_vector import make_vec
 from slipstream.api import make_face
 from slipstream.core.errors import ConfigError
 
 
 def test_all_at_once_it_is_the_vector_env(handed, alike):
-    pool = EnvPoolFace("cartpole", 3, seed=5, backend="serial")
+    pool = EnvPoolAdapter("cartpole", 3, seed=5, backend="serial")
     face = make_vec("cartpole", 3, autoreset_mode="NextStep", backend="serial")
     obs, info = handed.take(pool.reset())
     assert alike(obs, face.reset(seed=5)[0])
@@ -28,7 +28,7 @@ def test_all_at_once_it_is_the_vector_env(handed, alike):
 
 
 def test_results_come_in_the_order_they_were_sent(handed, alike):
-    pool = EnvPoolFace("cartpole", 4, batch_size=2, seed=5, backend="serial")
+    pool = EnvPoolAdapter("cartpole", 4, batch_size=2, seed=5, backend="serial")
     alone = [make_vec("cartpole", 1, backend="serial") for _ in range(4)]
     expected = [face.reset(seed=5 + e)[0][0] for e, face in enumerate(alone)]
     pool.async_reset()
@@ -48,7 +48,7 @@ def test_results_come_in_the_order_they_were_sent(handed, alike):
 
 
 def test_elapsed_steps_and_ends_of_both_kinds(kernel_file):
-    pool = EnvPoolFace(kernel_file("clock"), 2, backend="serial", records=[[2, 2], [0, 3]])
+    pool = EnvPoolAdapter(kernel_file("clock"), 2, backend="serial", records=[[2, 2], [0, 3]])
     pool.reset()
     rows = [pool.step([0, 0]) for _ in range(4)]
     assert [row[4]["elapsed_step"].tolist() for row in rows] == [[1, 1], [2, 2], [0, 3], [1, 0]]
@@ -57,7 +57,7 @@ def test_elapsed_steps_and_ends_of_both_kinds(kernel_file):
 
 
 def test_some_can_be_reset():
-    pool = EnvPoolFace("cartpole", 4, backend="serial")
+    pool = EnvPoolAdapter("cartpole", 4, backend="serial")
     pool.reset()
     pool.step(np.zeros(4, int))
     obs, info = pool.reset(options={"reset_mask": [False, True, False, True]})
@@ -68,7 +68,7 @@ def test_some_can_be_reset():
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_gymnasium_environments_step_as_under_sync_vector_env(backend, handed, alike):
-    pool = EnvPoolFace("gym:CartPole-v1", 3, seed=5, backend=backend, workers=2)
+    pool = EnvPoolAdapter("gym:CartPole-v1", 3, seed=5, backend=backend, workers=2)
     sync = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
     try:
         assert alike(handed.take(pool.reset())[0], sync.reset(seed=5)[0])
@@ -84,7 +84,7 @@ def test_gymnasium_environments_step_as_under_sync_vector_env(backend, handed, a
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_gymnasium_environments_step_at_their_own_pace(backend, handed, alike):
-    pool = EnvPoolFace("gym:CartPole-v1", 4, batch_size=2, seed=5, backend=backend, workers=2)
+    pool = EnvPoolAdapter("gym:CartPole-v1", 4, batch_size=2, seed=5, backend=backend, workers=2)
     alone = [SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")]) for _ in range(4)]
     expected = [env.reset(seed=5 + e)[0][0] for e, env in enumerate(alone)]
     drawn, seen = np.random.default_rng(0), np.zeros(4, int)
@@ -109,7 +109,7 @@ def test_gymnasium_environments_step_at_their_own_pace(backend, handed, alike):
 
 
 def test_nested_observations_are_batched():
-    pool = EnvPoolFace("gym:Blackjack-v1", 3, batch_size=2, backend="serial")
+    pool = EnvPoolAdapter("gym:Blackjack-v1", 3, batch_size=2, backend="serial")
     pool.async_reset()
     first, _, _, _, info = pool.recv()
     assert [part.shape for part in first] == [(2,), (2,), (2,)]
@@ -129,7 +129,7 @@ def test_settings_are_further_arguments():
 
 
 def test_wrappers_of_gymnasium_take_it_as_they_take_a_pool():
-    pool = EnvPoolFace("cartpole", 3, seed=5, backend="serial")
+    pool = EnvPoolAdapter("cartpole", 3, seed=5, backend="serial")
     assert isinstance(pool, gymnasium.vector.VectorEnv) and isinstance(pool, gymnasium.Env)
     assert gymnasium.Wrapper(pool).render_mode is None and not pool.closed
     counted = gymnasium.wrappers.vector.RecordEpisodeStatistics(pool)
@@ -149,7 +149,7 @@ def test_wrappers_of_gymnasium_take_it_as_they_take_a_pool():
 
 
 def test_actions_by_name_as_pools_take_them(alike):
-    pools = [EnvPoolFace("cartpole", 3, seed=5, backend="serial") for _ in range(2)]
+    pools = [EnvPoolAdapter("cartpole", 3, seed=5, backend="serial") for _ in range(2)]
     for pool in pools:
         pool.reset()
     ids = np.array([2, 0, 1], np.int32)
@@ -165,13 +165,13 @@ def test_what_a_pool_has_not_is_refused_in_words():
     with pytest.raises(ConfigError, match="draws no pictures; leave `render_mode` out"):
         make_face("envpool", "cartpole", 2, backend="serial", render_mode="rgb_array")
     with pytest.raises(ConfigError, match="there is no XLA here"):
-        EnvPoolFace("cartpole", 2, backend="serial").xla()
+        EnvPoolAdapter("cartpole", 2, backend="serial").xla()
     with pytest.raises(ConfigError, match=r"hockey has 2 players.*opponents=.'weak'"):
-        EnvPoolFace("hockey", 2, backend="serial")
+        EnvPoolAdapter("hockey", 2, backend="serial")
 
 
 def test_wrong_use_is_named():
-    pool = EnvPoolFace("cartpole", 4, batch_size=2, backend="serial")
+    pool = EnvPoolAdapter("cartpole", 4, batch_size=2, backend="serial")
     with pytest.raises(UnreadyError, match="waits for 2 results, and 0 are under way"):
         pool.recv()
     pool.async_reset()
@@ -184,13 +184,13 @@ def test_wrong_use_is_named():
     with pytest.raises(ActionError, match="shape"):
         pool.send([0], first)
     with pytest.raises(ConfigError, match="`batch_size` must be from 1"):
-        EnvPoolFace("cartpole", 4, batch_size=5, backend="serial")
+        EnvPoolAdapter("cartpole", 4, batch_size=5, backend="serial")
     with pytest.raises(ValueError, match="Unsupported reset options"):
         pool.reset(options={"low": 1})
 
 
 def test_a_pool_that_was_closed_says_so():
-    pool = EnvPoolFace("cartpole", 2, backend="serial")
+    pool = EnvPoolAdapter("cartpole", 2, backend="serial")
     pool.async_reset()
     pool.close()
     for call in (pool.async_reset, pool.recv):

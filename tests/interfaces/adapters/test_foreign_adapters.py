@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 import slipstream
-from slipstream.adapters.gymnasium_vector import ForeignVectorFace
+from slipstream.adapters.gymnasium_vector import ForeignVectorAdapter
 from slipstream.core.errors import ConfigError
 from slipstream.training.environments.factory import make_environment
 
@@ -49,5 +49,5 @@ def test_an_adapter_refuses_environments_that_are_one_object(wrap):
     env = gymnasium.make("CartPole-v1")
     for options in ({"backend": "serial"}, {"workers": 2}):
         with pytest.raises(ConfigError, match=r"the same environment twice.*not `lambda: env`"):
-            ForeignVectorFace([lambda: wrap(env)] * 4, **options).close()
+            ForeignVectorAdapter([lambda: wrap(env)] * 4, **options).close()
             pytest.fail(options)

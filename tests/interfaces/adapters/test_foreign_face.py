@@ -14,14 +14,14 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, OneOf, Sequence, Text, 
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from slipstream.adapters.batch import ForeignBatch, SpaceError, UnreadyError
-from slipstream.adapters.gymnasium_vector import ForeignVectorFace, check_fixed, make_vec
+from slipstream.adapters.gymnasium_vector import ForeignVectorAdapter, check_fixed, make_vec
 from slipstream.api import make_face
 from slipstream.core.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("one_server")
 
 MODES = tuple(AutoresetMode)
-SERIAL = partial(ForeignVectorFace, backend="serial")
+SERIAL = partial(ForeignVectorAdapter, backend="serial")
 
 
 def cartpole():
@@ -78,7 +78,7 @@ class Reuser(gymnasium.Env):
     ],
 )
 def test_the_same_as_sync_vector_env(mode, backend, alike, handed):
-    face = ForeignVectorFace([cartpole] * 3, autoreset_mode=mode, backend=backend, workers=2)
+    face = ForeignVectorAdapter([cartpole] * 3, autoreset_mode=mode, backend=backend, workers=2)
     sync = SyncVectorEnv([cartpole] * 3, autoreset_mode=mode)
     try:
         assert face.observation_space == sync.observation_space
@@ -122,7 +122,7 @@ def test_options_for_each_copy_and_seeds_of_any_integer():
 @pytest.mark.long
 def test_calls_can_be_begun_and_awaited_again_after_a_time_out(tmp_path):
     gate = tmp_path / "gate"
-    face = ForeignVectorFace([partial(Reuser, gate=gate)] * 2, workers=2)
+    face = ForeignVectorAdapter([partial(Reuser, gate=gate)] * 2, workers=2)
     try:
         with pytest.raises(NoAsyncCallError, match="`step_wait` without any prior call"):
             face.step_wait()
@@ -146,7 +146,7 @@ def test_calls_can_be_begun_and_awaited_again_after_a_time_out(tmp_path):
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_what_a_copy_raises_comes_out_and_the_face_goes_on(backend):
-    face = ForeignVectorFace([Reuser] * 3, backend=backend, workers=2)
+    face = ForeignVectorAdapter([Reuser] * 3, backend=backend, workers=2)
     try:
         face.reset()
         with pytest.raises(ZeroDivisionError, match="the simulator broke") as raised:
@@ -159,7 +159,7 @@ def test_what_a_copy_raises_comes_out_and_the_face_goes_on(backend):
 
 
 def test_a_copy_can_be_restarted_alone():
-    face = ForeignVectorFace([Reuser] * 3, workers=1, on_fault="restart")
+    face = ForeignVectorAdapter([Reuser] * 3, workers=1, on_fault="restart")
     try:
         face.reset()
         _, _, terminated, truncated, infos = face.step(np.array([0, 3, 0]))
@@ -172,7 +172,7 @@ def test_a_copy_can_be_restarted_alone():
 
 
 def test_attributes_calls_and_pictures():
-    face = ForeignVectorFace([cartpole] * 3, workers=2)
+    face = ForeignVectorAdapter([cartpole] * 3, workers=2)
     try:
         face.set_attr("gravity", [1.0, 2.0, 3.0])
         assert face.get_attr("gravity") == (1.0, 2.0, 3.0)
@@ -204,7 +204,7 @@ def test_wrong_use_is_named_and_changes_nothing():
         SERIAL([cartpole], worker=print)
     for number, text in ((0, "must be a positive"), (1.5, "must be an integer")):
         with pytest.raises(ValueError, match=text):
-            ForeignVectorFace([cartpole], max_concurrency=number)
+            ForeignVectorAdapter([cartpole], max_concurrency=number)
 
 
 def test_spaces_are_checked_in_gymnasiums_words():

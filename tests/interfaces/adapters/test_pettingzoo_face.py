@@ -11,14 +11,14 @@ pytest.importorskip("pettingzoo", reason="pip install pettingzoo")
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from slipstream.adapters.batch import ActionError, UnreadyError
-from slipstream.adapters.pettingzoo import ParallelFace, make_vec
+from slipstream.adapters.pettingzoo import ParallelAdapter, make_vec
 from slipstream.core.errors import ConfigError
 
 
 def test_their_checks_pass(kernel_file):
-    parallel_api_test(ParallelFace("hockey", backend="serial"), num_cycles=50)
-    parallel_api_test(ParallelFace(kernel_file("duel"), backend="serial"), num_cycles=50)
-    parallel_api_test(ParallelFace("tictactoe", backend="serial"), num_cycles=50)
+    parallel_api_test(ParallelAdapter("hockey", backend="serial"), num_cycles=50)
+    parallel_api_test(ParallelAdapter(kernel_file("duel"), backend="serial"), num_cycles=50)
+    parallel_api_test(ParallelAdapter("tictactoe", backend="serial"), num_cycles=50)
     parallel_api_test(make_vec("cartpole", backend="serial"), num_cycles=50)
     parallel_api_test(make_vec("gym:Blackjack-v1", backend="serial"), num_cycles=50)
 
@@ -26,13 +26,13 @@ def test_their_checks_pass(kernel_file):
 def test_the_same_seed_is_the_same_game(kernel_file):
     """PettingZoo's own test samples actions without looking at masks: a game without one."""
     parallel_seed_test(
-        lambda: ParallelFace("hockey", backend="serial", mode="train_defense"), num_cycles=20
+        lambda: ParallelAdapter("hockey", backend="serial", mode="train_defense"), num_cycles=20
     )
 
 
 @pytest.mark.parametrize("backend", ["serial", "compiled"])
 def test_a_deep_copy_goes_on_by_itself(backend, alike):
-    env = ParallelFace("tictactoe", backend=backend)
+    env = ParallelAdapter("tictactoe", backend=backend)
     obs, _ = env.reset(seed=1)
 
     def move(face, obs):
@@ -47,7 +47,7 @@ def test_a_deep_copy_goes_on_by_itself(backend, alike):
 
 
 def test_players_end_together_and_see_masks_and_metrics(kernel_file):
-    env = ParallelFace(kernel_file("duel"), backend="serial", max_steps=1)
+    env = ParallelAdapter(kernel_file("duel"), backend="serial", max_steps=1)
     with pytest.raises(UnreadyError, match="no episode is running"):
         env.step({})
     obs, infos = env.reset(seed=1)

@@ -14,7 +14,7 @@ from stable_baselines3.common import vec_env as theirs  # noqa: E402
 from stable_baselines3.common.monitor import Monitor  # noqa: E402
 
 from slipstream.adapters.batch import ActionError, UnreadyError  # noqa: E402
-from slipstream.adapters.gymnasium_env import EnvFace  # noqa: E402
+from slipstream.adapters.gymnasium_env import EnvAdapter  # noqa: E402
 from slipstream.adapters.sb3 import ForeignVecEnv, make_vec  # noqa: E402
 from slipstream.core.errors import ConfigError  # noqa: E402
 
@@ -46,7 +46,7 @@ def assert_steps(ours, dummy, alike, handed, steps=40):
 
 def test_kernels_step_as_under_dummy_vec_env(alike, handed):
     ours = make_vec("cartpole", 3, backend="serial", max_steps=12)
-    single = partial(EnvFace, "cartpole", backend="serial", max_steps=12)
+    single = partial(EnvAdapter, "cartpole", backend="serial", max_steps=12)
     assert_steps(ours, theirs.VecMonitor(theirs.DummyVecEnv([single] * 3)), alike, handed)
 
 

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 from slipstream.adapters.batch import ActionError, ClosedError, NoActionsError, UnreadyError
-from slipstream.adapters.gymnasium_env import EnvFace
+from slipstream.adapters.gymnasium_env import EnvAdapter
 from slipstream.adapters.gymnasium_vector import make_vec
 from slipstream.core.errors import ConfigError
 
@@ -28,7 +28,7 @@ def test_the_same_as_single_copies_under_sync_vector_env(mode, name, kernel_file
     target = kernel_file(name) if name == "clock" else name
     settings = {"records": [[3, 0]]} if name == "clock" else {}
     face = make_vec(target, 3, autoreset_mode=mode, backend="serial", **settings)
-    single = partial(EnvFace, target, backend="serial", **settings)
+    single = partial(EnvAdapter, target, backend="serial", **settings)
     sync = SyncVectorEnv([single] * 3, autoreset_mode=mode)
     assert face.observation_space == sync.observation_space
     assert face.action_space == sync.action_space
@@ -60,7 +60,7 @@ def test_a_seed_counts_up_over_the_copies_and_later_resets_go_on(alike):
     assert not np.array_equal(second, third)
     face.reset(seed=5)
     assert alike(second, face.reset()[0])
-    one = EnvFace("cartpole", backend="serial")
+    one = EnvAdapter("cartpole", backend="serial")
     assert alike(one.reset(seed=6)[0], first[1])
 
 
@@ -167,7 +167,7 @@ def test_masked_choices_are_told_and_kept(kernel_file):
     assert not infos["action_mask"][:, 4].any()
     with pytest.raises(ActionError, match="not allowed now, the first in copy 1"):
         face.step(forbidden)
-    assert EnvFace(kernel_file("masked"), backend="serial").reset(seed=1)[1]["action_mask"].any()
+    assert EnvAdapter(kernel_file("masked"), backend="serial").reset(seed=1)[1]["action_mask"].any()
 
 
 def test_unready_and_closed_faces_say_so():

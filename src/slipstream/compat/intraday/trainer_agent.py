@@ -15,7 +15,7 @@ import numpy as np
 
 from slipstream import api
 from slipstream.adapters import gymnasium_vector
-from slipstream.adapters.gymnasium_env import EnvFace
+from slipstream.adapters.gymnasium_env import EnvAdapter
 from slipstream.compat.intraday.config import (
     Vectorized,
     environment_of,
@@ -102,12 +102,12 @@ class EnvBuilder:
     @staticmethod
     def build_single_env(
         symbol: str, data_dir: str | Path, config: Mapping[str, Any], logger: Any = None
-    ) -> EnvFace:
+    ) -> EnvAdapter:
         """One copy that trades one symbol, as Gymnasium's `Env`."""
-        return EnvFace({"env": environment_of(whole(config), [symbol], data_dir)})
+        return EnvAdapter({"env": environment_of(whole(config), [symbol], data_dir)})
 
     @staticmethod
-    def make_env(config: Mapping[str, Any], logger: Any = None) -> EnvFace:
+    def make_env(config: Mapping[str, Any], logger: Any = None) -> EnvAdapter:
         """The same of the first symbol of a whole config, whose `vectorized_training` has prices.
 
         Raises:
@@ -149,7 +149,7 @@ def monitor(env: Any, event: Event) -> None:
     for member in event.members:
         for own in event.ended(member):
             told = {name: np.array([value]) for name, value in own.items()}
-            told |= sb3.of_market(spec, told, np.array([np.nan]))
+            told |= sb3.market_metrics(spec, told, np.array([np.nan]))
             row = {"r": own["return"], "l": int(own["length"]), "t": since}
             env.results_writer.write_row({**row, **{name: told[name][0] for name in KEYWORDS}})
 

@@ -50,15 +50,15 @@ from slipstream.gym.process.shared_memory import (
     STEP,
     WARNED,
     WORDS,
-    Bell,
-    Block,
     Layout,
+    PipeEvent,
+    SharedBlock,
     anonymous_file,
     fence,
     spin,
 )
-from slipstream.gym.sub_env_group import ForeignCopies
-from slipstream.gym.worker_config import Assignment, LongestWaiting
+from slipstream.gym.sub_env_group import SubEnvGroup
+from slipstream.gym.worker_config import LongestWaitingFirst, WorkerConfig
 
 STEP_ALL, BEGIN, BEGIN_LOST, REPLAY, TALK, SERVE, REST, LEAVE = range(1, 9)
 """Orders: step; begin the selected copies, or all where a lost worker's stood; replay the selected
@@ -117,7 +117,7 @@ class _Worker:
         faulthandler.register(HANG_SIGNAL, file=fds[2], all_threads=True, chain=True)
         self._page = mmap.mmap(fds[1], mmap.PAGESIZE)
         self.words = memoryview(self._page)[: WORDS * 8].cast("Q")
-        self._go = Bell((fds[3], fds[4]))
+        self._go = PipeEvent((fds[3], fds[4]))
         self._poller = select.poll()
         self._poller.register(self._go.fds[0], select.POLLIN)
         self._poller.register(self._pipe.fileno(), 0)  # tells only that the other end is gone
@@ -127,14 +127,14 @@ class _Worker:
 
     def serve(self) -> bool:
         """Does one job, until the parent says REST (True) or LEAVE; raises where it is gone."""
-        job: Assignment = pickle.loads(self._pipe.recv_bytes())
+        job: WorkerConfig = pickle.loads(self._pipe.recv_bytes())
         fds = self._handed()
         self._job = job
-        self._block, self.done = Block(job.layout, fds[0]), Bell((fds[1], fds[2]))
+        self._block, self.done = SharedBlock(job.layout, fds[0]), PipeEvent((fds[1], fds[2]))
         words = self.words
         last = words[ORDER]
         try:
-            self.copies = ForeignCopies(job, self._block.arrays, self._report, words)
+            self.copies = SubEnvGroup(job, self._block.arrays, self._report, words)
             self.copies.make()
         except Exception as error:
             self._pipe.send(("failed", _portable(error)))
@@ -225,7 +225,7 @@ class _Worker:
 
     def _serve_singles(self, order: int) -> None:
         """Steps copies whose `wanted` is ahead of `served`, until something else is ordered."""
-        scheduler = self._job.scheduler or LongestWaiting()
+        scheduler = self._job.scheduler or LongestWaitingFirst()
         words, copies, at = self.words, self.copies.copies, self.copies.at
         asked, queue = -1, list[int]()
         since: dict[int, float] = {}
@@ -263,7 +263,7 @@ class _Worker:
 
     def _resize(self, call: Any, layout: Layout, *arguments: Any) -> None:
         """Moves to another block."""
-        old, self._block = self._block, Block(layout, self._handed()[0])
+        old, self._block = self._block, SharedBlock(layout, self._handed()[0])
         call(self._block.arrays, *arguments)
         old.close()
 
@@ -315,7 +315,7 @@ def _portable(error: Exception) -> Exception:
     return RuntimeError("".join(traceback.format_exception(error)))
 
 
-class Link:
+class WorkerHandle:
     """A worker's process, its pipe and the words that it shares with this process.
 
     Attributes:
@@ -333,7 +333,7 @@ class Link:
         self._file = anonymous_file(mmap.PAGESIZE, mmap.PAGESIZE)
         self._page = mmap.mmap(self._file, mmap.PAGESIZE)
         self.words = memoryview(self._page)[: WORDS * 8].cast("Q")
-        self.go = Bell()
+        self.go = PipeEvent()
         self.state, self.pid, self.due = DOWN, 0, 0.0
         self.pipe: Connection | None = None
         self.heard = 0

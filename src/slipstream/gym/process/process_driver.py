@@ -1,6 +1,6 @@
 """All copies of an environment in worker processes, which are replaced when they are lost.
 
-`ProcessDriver` orders steps of all copies at once. `SingleSteps` keeps which copies were sent an
+`ProcessDriver` orders steps of all copies at once. `AsyncSteps` keeps which copies were sent an
 action of their own, `Losses` which copies' worker was lost and what is still to be reported of
 them.
 """
@@ -33,40 +33,40 @@ from slipstream.gym.process.env_worker import (
     STEP_ALL,
     TALK,
     UP,
-    Link,
+    WorkerHandle,
 )
 from slipstream.gym.process.fault_log import Fault
-from slipstream.gym.process.process_pool import Crowd
+from slipstream.gym.process.process_pool import ProcessPool
 from slipstream.gym.process.shared_memory import (
     ANYWHERE,
     ASKED,
     AWAITED,
     HERE,
-    LOOK_MS,
     NOT,
+    POLL_MS,
     REPORTS,
     STEP,
-    Bell,
-    Block,
     Layout,
+    PipeEvent,
+    SharedBlock,
     fence,
-    look_ms,
+    poll_ms,
     spin,
     spin_seconds,
 )
-from slipstream.gym.serial_driver import Answers, Arguments, Arrays, CopyDriver
+from slipstream.gym.serial_driver import Answers, Arguments, Arrays, BaseDriver
 from slipstream.gym.sub_env_group import FRESH
-from slipstream.gym.worker_config import Assignment, packed
+from slipstream.gym.worker_config import WorkerConfig, packed
 
 _RUNS = {"begin": BEGIN, "replay": REPLAY}
 _PAUSE_MS = 5  # between two tries to replace lost workers
 _BEFORE_WAITING = 100  # at exit: before multiprocessing waits for children
 
-Calls = Sequence[tuple[Link, tuple[Any, ...]]]
+Calls = Sequence[tuple[WorkerHandle, tuple[Any, ...]]]
 """Workers with the arguments of the method that each is asked for."""
 
 
-class ProcessDriver(CopyDriver):
+class ProcessDriver(BaseDriver):
     """W workers over one block; methods without a description are those of `SerialDriver`.
 
     Args:
@@ -93,7 +93,7 @@ class ProcessDriver(CopyDriver):
     def __init__(
         self,
         layout: Layout,
-        job: Callable[..., Assignment],
+        job: Callable[..., WorkerConfig],
         *,
         num_envs: int,
         name: str,
@@ -101,31 +101,31 @@ class ProcessDriver(CopyDriver):
         workers: int | None = None,
         method: str = "forkserver",
         policy: FaultPolicy = FaultPolicy(),  # noqa: B008  (a tuple)
-        crowd: Crowd | None = None,
+        crowd: ProcessPool | None = None,
         repeats: bool = False,
     ) -> None:
         if workers is not None:
             workers = check_count("workers", workers)
         super().__init__(num_envs, name, policy)
         self.policy, self._job = policy, job
-        self.losses, self.singles = Losses(self, leave, repeats), SingleSteps(self)
+        self.losses, self.singles = LostWorkers(self, leave, repeats), AsyncSteps(self)
         self._cores = usable_cores()
         self._most = workers or self._cores
         w = max(1, min(self._most, num_envs))
         self.spin = spin_seconds(w - 1, self._cores)
-        self.links: list[Link] = []
+        self.links: list[WorkerHandle] = []
         self._poller = select.poll()
-        self._by_fd: dict[int, Link] = {}
+        self._by_fd: dict[int, WorkerHandle] = {}
         self._answers: dict[int, Any] = {}
         self._error: Exception | None = None
-        self._pending: list[Link] = []
-        self._beginning: list[Link] = []  # beside those that step
-        self._asked: list[Link] = []  # in the newest talk
+        self._pending: list[WorkerHandle] = []
+        self._beginning: list[WorkerHandle] = []  # beside those that step
+        self._asked: list[WorkerHandle] = []  # in the newest talk
         self._owns_crowd = crowd is None
-        self._crowd = crowd = Crowd(method) if crowd is None else crowd
+        self._crowd = crowd = ProcessPool(method) if crowd is None else crowd
         crowd.claim(num_envs, name)
         try:
-            self._done = Bell()
+            self._done = PipeEvent()
             self._poller.register(self._done.fds[0], select.POLLIN)
             # Should `close` never be called: at exit, or when nobody refers to it any more.
             self._end = Finalize(
@@ -133,7 +133,7 @@ class ProcessDriver(CopyDriver):
             )
             try:
                 self._take(_dealt(0, num_envs, w))
-                self.block = Block(layout)
+                self.block = SharedBlock(layout)
             except BaseException:
                 self._end()
                 raise
@@ -159,7 +159,7 @@ class ProcessDriver(CopyDriver):
         pids = [link.pid for link in self.links]
         self._crowd.started(self.num_envs, self.ledger.name, pids)
 
-    def _take(self, ranges: Sequence[tuple[int, int]]) -> list[Link]:
+    def _take(self, ranges: Sequence[tuple[int, int]]) -> list[WorkerHandle]:
         """Further workers, with these copies."""
         before = len(self.links)
         first = 1 + max((link.number for link in self.links), default=-1)
@@ -169,7 +169,7 @@ class ProcessDriver(CopyDriver):
             self.links.append(link)
         return self.links[before:]
 
-    def _start(self, link: Link) -> None:
+    def _start(self, link: WorkerHandle) -> None:
         if link.state == DOWN:
             self._crowd.start(link)
         assert link.pipe is not None
@@ -178,18 +178,18 @@ class ProcessDriver(CopyDriver):
         part = self._job(layout=self.block.layout, ranges=tuple(link.ranges), spin=self.spin)
         link.assign(packed(part), [self.block.fd, *self._done.fds])
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: WorkerHandle) -> None:
         """Its pipe is not listened to any more."""
         if link.pipe is not None:
             self._poller.unregister(link.pipe.fileno())
             del self._by_fd[link.pipe.fileno()]
 
-    def _await_start(self, links: Sequence[Link]) -> None:
+    def _await_start(self, links: Sequence[WorkerHandle]) -> None:
         for link in links:
             self._start(link)
         waiting = list(links)
         while waiting:
-            self.sleep(LOOK_MS)
+            self.sleep(POLL_MS)
             for link in waiting:
                 if link.state != DOWN:
                     link.watch(self.policy.hang_seconds)
@@ -201,7 +201,7 @@ class ProcessDriver(CopyDriver):
         for link in links:
             link.lost, link.begun = False, True  # nobody has begun
 
-    def _revived(self) -> list[Link]:
+    def _revived(self) -> list[WorkerHandle]:
         """Marks what was lost, starts who shall follow; those that are ready to begin."""
         self.losses.mark()  # before another one writes there
         for link in self.links:
@@ -228,7 +228,7 @@ class ProcessDriver(CopyDriver):
                 self._wait()
             self.singles.serve(self._begun(fresh))
 
-    def _begun(self, fresh: Sequence[Link]) -> list[Link]:
+    def _begun(self, fresh: Sequence[WorkerHandle]) -> list[WorkerHandle]:
         """Those that have begun, after they were ordered to."""
         for link in fresh:
             self.hear_reports(link)
@@ -250,7 +250,7 @@ class ProcessDriver(CopyDriver):
             self.ledger.check()
             time.sleep(0.002)
 
-    def _lost(self, link: Link, why: str = "") -> None:
+    def _lost(self, link: WorkerHandle, why: str = "") -> None:
         """Counts the loss of a worker; another one is started when it is time."""
         said, hung, at = link.last_words(), link.hung, int(link.words[AT])
         if not any(lo <= at < hi for lo, hi in link.ranges):
@@ -279,7 +279,9 @@ class ProcessDriver(CopyDriver):
             self.check_open()
         return self.block.arrays
 
-    def _order(self, command: int, links: Sequence[Link], beside: Sequence[Link] = ()) -> None:
+    def _order(
+        self, command: int, links: Sequence[WorkerHandle], beside: Sequence[WorkerHandle] = ()
+    ) -> None:
         """Has workers do something; `_wait` waits for those, too, that were `beside` ordered."""
         for link in links:
             link.order(command, NOT)
@@ -309,7 +311,7 @@ class ProcessDriver(CopyDriver):
                 return True
             if pending[-1].words[AWAITED] == NOT:
                 continue
-            look = look_ms(hang)
+            look = poll_ms(hang)
             if until is not None:
                 look = min(look, max(0, int(1000 * (until - time.monotonic()) + 1)))
             self.sleep(look)
@@ -319,7 +321,7 @@ class ProcessDriver(CopyDriver):
             if until is not None and time.monotonic() >= until:
                 return not any(link.state == UP and not link.done for link in pending)
 
-    def _finish(self, links: Iterable[Link]) -> None:
+    def _finish(self, links: Iterable[WorkerHandle]) -> None:
         """After `_wait`: takes what workers have to report."""
         for link in links:
             if link.words[REPORTS] != link.heard:
@@ -336,12 +338,12 @@ class ProcessDriver(CopyDriver):
             elif fd in self._by_fd:
                 self._hear(self._by_fd[fd])
 
-    def hear_reports(self, link: Link) -> None:
+    def hear_reports(self, link: WorkerHandle) -> None:
         """Takes the faults that a worker has reported."""
         while link.state == UP and link.words[REPORTS] != link.heard:
             self._hear(link)
 
-    def _hear(self, link: Link) -> None:
+    def _hear(self, link: WorkerHandle) -> None:
         """Takes one message of a worker; its end is one, too."""
         assert link.pipe is not None
         try:
@@ -387,7 +389,7 @@ class ProcessDriver(CopyDriver):
                     answers[link.number] = answer
         return [answers[link.number] for link, _ in calls]
 
-    def rows_of(self, selected: NDArray[np.bool_]) -> list[Link]:
+    def rows_of(self, selected: NDArray[np.bool_]) -> list[WorkerHandle]:
         """Workers that have any of the selected copies."""
         return [link for link in self.links if selected[link.rows].any()]
 
@@ -551,7 +553,7 @@ class ProcessDriver(CopyDriver):
         old, before = self.block, self.num_envs
         self._crowd.claim(max(0, num_envs - before), self.ledger.name)
         try:
-            self.block = Block(layout(num_envs))
+            self.block = SharedBlock(layout(num_envs))
         except BaseException:
             self._crowd.release(max(0, num_envs - before))
             raise
@@ -626,7 +628,7 @@ class ProcessDriver(CopyDriver):
             self._crowd.close()
 
 
-def _end(links: list[Link], crowd: Crowd, done: Bell) -> None:
+def _end(links: list[WorkerHandle], crowd: ProcessPool, done: PipeEvent) -> None:
     try:
         crowd.give_back(links)
     finally:
@@ -639,7 +641,7 @@ def _dealt(lo: int, hi: int, workers: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-class SingleSteps:
+class AsyncSteps:
     """Steps of single copies: sent, taken by workers as they come to it, received.
 
     Attributes:
@@ -666,7 +668,7 @@ class SingleSteps:
             raise self._driver.not_received()
         self._serving = False
 
-    def serve(self, links: Sequence[Link]) -> None:
+    def serve(self, links: Sequence[WorkerHandle]) -> None:
         """Has workers step what is wanted: new ones, and those that did something else."""
         if self._serving:
             for link in links:
@@ -707,7 +709,7 @@ class SingleSteps:
                 break
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"`recv`: {len(self._arrived)} of {count} copies are ready.")
-            driver.sleep(look_ms(hang) if complete else _PAUSE_MS)
+            driver.sleep(poll_ms(hang) if complete else _PAUSE_MS)
             needed = count
             for link in driver.links:
                 if link.state == UP:
@@ -755,7 +757,7 @@ class SingleSteps:
         block["served"][rows] = block["wanted"][rows]
         self._arrived = [row for row in self._arrived if row not in gone]
 
-    def _watch(self, link: Link, hang: float) -> None:
+    def _watch(self, link: WorkerHandle, hang: float) -> None:
         block, at = self._driver.block, link.rows
         if (self.out[at] & (block["wanted"][at] != block["served"][at])).any():
             link.watch(hang)
@@ -763,7 +765,7 @@ class SingleSteps:
             link.rest()
 
 
-class Losses:
+class LostWorkers:
     """Keeps apart what copies showed before a loss and what they do after it.
 
     An action that was chosen before belongs to no copy of the new worker: a step passes such a
@@ -808,7 +810,7 @@ class Losses:
             self.unseen[rows] = not here
             self.any = bool(self.unseen.any())
 
-    def pass_over(self, link: Link) -> bool:
+    def pass_over(self, link: WorkerHandle) -> bool:
         """A step that a worker's copies did not take, if any of them is unseen.
 
         Returns true if they show their present state.

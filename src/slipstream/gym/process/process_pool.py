@@ -1,7 +1,7 @@
-"""Worker processes, with work and without: started, lent to environments, taken back, ended.
+"""Pools of worker processes: start, lease, return, terminate.
 
-A `Crowd` belongs to one environment unless it is a `WorkerPool`, which several share: its workers
-stay alive in between, and a `Budget` counts the copies of all pools of a user.
+A `ProcessPool` belongs to one environment. A `WorkerPool` is shared by several: its workers stay
+alive between leases, and a `Budget` counts the sub-environments in all pools of a user.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from slipstream.core.bounds import check_count
 from slipstream.core.capacity import memory_of, total_memory, usable_cores
 from slipstream.core.child_process import not_started
 from slipstream.core.errors import ConfigError, ResourceError
-from slipstream.gym.process.env_worker import DOWN, IDLE, LEAVE, REST, UP, Link
+from slipstream.gym.process.env_worker import DOWN, IDLE, LEAVE, REST, UP, WorkerHandle
 from slipstream.gym.process.launcher import Launcher
 from slipstream.jit.cache import private_folder
 
 _LEAVE_SECONDS = 2.0
 
 
-class Crowd:
+class ProcessPool:
     """Worker processes of one way to start them.
 
     Args:
@@ -43,11 +43,11 @@ class Crowd:
     def __init__(self, method: str = "forkserver", kept: int = 0) -> None:
         self._launcher = Launcher(method)
         self.kept = kept
-        self._idle: list[Link] = []
-        self._busy: set[Link] = set()
+        self._idle: list[WorkerHandle] = []
+        self._busy: set[WorkerHandle] = set()
         self._lock = threading.RLock()
 
-    def take(self) -> Link:
+    def take(self) -> WorkerHandle:
         """A worker without a job: one that is there, or the place of one to be started."""
         with self._lock:
             while self._idle:
@@ -56,11 +56,11 @@ class Crowd:
                     break
                 self._bury(link)
             else:
-                link = Link()
+                link = WorkerHandle()
             self._busy.add(link)
             return link
 
-    def start(self, link: Link) -> None:
+    def start(self, link: WorkerHandle) -> None:
         """Starts a process for a worker that has none.
 
         Raises:
@@ -72,12 +72,12 @@ class Crowd:
             except OSError as error:
                 raise not_started(error, "give fewer workers") from error
 
-    def ending(self, link: Link) -> str:
+    def ending(self, link: WorkerHandle) -> str:
         """How a worker ended that is gone or was killed."""
         with self._lock:
             return self._launcher.ending(link.pid)
 
-    def give_back(self, links: list[Link]) -> None:
+    def give_back(self, links: list[WorkerHandle]) -> None:
         """Takes workers back: all are asked to close their copies; some are kept, none is left."""
         wanted = self.kept - len(self._idle)
         staying = [link for link in links if link.state == UP][: max(0, wanted)]
@@ -99,7 +99,7 @@ class Crowd:
                         self._bury(link)
                 links.clear()
 
-    def _bury(self, link: Link) -> None:
+    def _bury(self, link: WorkerHandle) -> None:
         if link.pipe is not None:
             link.kill(signal.SIGKILL)
             self._launcher.ending(link.pid)
@@ -135,7 +135,7 @@ class Crowd:
             self._launcher.close()
 
 
-def _rested(link: Link, until: float) -> bool:
+def _rested(link: WorkerHandle, until: float) -> bool:
     """Waits for a worker that was asked to rest or leave; whether it rests."""
     assert link.pipe is not None
     with suppress(EOFError, OSError):
@@ -222,7 +222,7 @@ _LOOK_SECONDS = 0.1
 _SHARE = 0.8  # of the memory there is, where nothing else is said
 
 
-class WorkerPool(Crowd):
+class WorkerPool(ProcessPool):
     """Workers that environments lease and give back; they stay warm in between.
 
     ::
@@ -331,7 +331,7 @@ class WorkerPool(Crowd):
             self._mine -= copies
             self._budget.give(copies)
 
-    def beside(self) -> Crowd:
+    def beside(self) -> ProcessPool:
         """Its workers for copies that step only while those of a lease wait: they are not counted.
 
         An evaluation is such: a training of as many copies as there may be could never have one.

@@ -122,7 +122,7 @@ def anonymous_file(size: int, sure: int = 0) -> int:
     return fd
 
 
-class Block:
+class SharedBlock:
     """The arrays of a layout in shared memory.
 
     Args:
@@ -175,7 +175,7 @@ def _made(layout: Layout) -> int:
     )
 
 
-class Bell:
+class PipeEvent:
     """A pipe. Ringing never blocks and is never lost.
 
     Linux takes a write into a pipe for a sign that who writes is about to sleep, as who rings is,
@@ -219,7 +219,7 @@ _MOST = 4096
 
 
 SPIN_SECONDS = 50e-6  # about what being woken costs
-LOOK_MS = 50  # longest sleep between two looks at workers that say nothing
+POLL_MS = 50  # longest sleep between two looks at workers that say nothing
 ORDERED = platform.machine() in ("x86_64", "AMD64")
 """Writes of one core are seen in their order by the others."""
 _LOCK = threading.Lock()
@@ -257,6 +257,6 @@ def spin(ready: Callable[[], bool], seconds: float) -> bool:
             return False
 
 
-def look_ms(hang_seconds: float) -> int:
+def poll_ms(hang_seconds: float) -> int:
     """Longest sleep between two looks at workers that say nothing."""
-    return int(min(LOOK_MS, max(1.0, 250.0 * hang_seconds)))
+    return int(min(POLL_MS, max(1.0, 250.0 * hang_seconds)))
