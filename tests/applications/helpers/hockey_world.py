@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from slipstream.games.hockey.kernel import kick, put
-from slipstream.games.hockey.physics.bodies import LEFT_SENSOR, ONE_TWO, PUCK, RIGHT_SENSOR
+from slipstream.games.hockey.kernel import create_bodies, shoot_at_goal
+from slipstream.games.hockey.physics.bodies import LEFT_SENSOR, PLAYER1_PLAYER2, PUCK, RIGHT_SENSOR
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
@@ -47,9 +47,9 @@ class Game:
         self.env.state[:] = 0
         self.env.state["key"] = key
         self.s.limit = oracle.LIMITS[self.real.mode]
-        put(self.s, self.data, *self.real.players[1].position, *self.real.puck.position)
+        create_bodies(self.s, self.data, *self.real.players[1].position, *self.real.puck.position)
         if self.real.aim is not None:
-            kick(self.s, self.data, self.real.aim[1])
+            shoot_at_goal(self.s, self.data, self.real.aim[1])
         self.t = 0
 
     def step(self, action):
@@ -64,10 +64,10 @@ class Game:
         s, real, found = self.s, self.real, []
         for b, body in enumerate([*real.players, real.puck]):
             pairs = {
-                "place": (s.place[b], body.position),
+                "position": (s.position[b], body.position),
                 "center": (s.center[b], body.worldCenter),
-                "velocity": (s.velocity[b], body.linearVelocity),
-                "spin": ([s.spin[b]], [body.angularVelocity]),
+                "linear_velocity": (s.linear_velocity[b], body.linearVelocity),
+                "angular_velocity": ([s.angular_velocity[b]], [body.angularVelocity]),
                 "awake": ([s.awake[b]], [body.awake]),
             }
             if b != PUCK:
@@ -95,9 +95,9 @@ class Game:
         for k in touching:
             if k in (LEFT_SENSOR, RIGHT_SENSOR):
                 found.add("sensor")
-            elif k == ONE_TWO:
+            elif k == PLAYER1_PLAYER2:
                 found.add("racket-racket")
-            elif k > ONE_TWO:
+            elif k > PLAYER1_PLAYER2:
                 found.add("puck-racket")
             elif k % 3 == PUCK:
                 found.add("puck-wall")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slipstream.adapters.batch import KernelBatch, make_batch
 from slipstream.api import load_policy
 from slipstream.core.errors import ConfigError
-from slipstream.games.hockey.players import HOLD
+from slipstream.games.hockey.players import HOLD_STEPS
 from slipstream.rl.nets.policy import Policy
 
 
@@ -178,7 +178,7 @@ def _terms(seen: NDArray[np.float32], limit: NDArray[Any], keep: bool) -> list[d
     distance = np.hypot(x - puck_x, y - puck_y)
     near = distance * (-30.0 / (250.0 / 60.0 * limit / 2.0))
     near[(puck_x >= 0.0) | (speed > 0.0)] = 0.0
-    touch = seen[:, 16] == HOLD if keep else np.zeros(len(seen))
+    touch = seen[:, 16] == HOLD_STEPS if keep else np.zeros(len(seen))
     terms = zip(near.tolist(), touch.astype(float).tolist(), (speed / (limit * 25.0)).tolist(),
                 strict=True)  # fmt: skip
     names = ("reward_closeness_to_puck", "reward_touch_puck", "reward_puck_direction")

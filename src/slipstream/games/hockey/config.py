@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from slipstream.core import config
 from slipstream.core.bounds import Weight
-from slipstream.games.hockey.physics.bodies import BODIES, MOST, MOVING, PAIRS, table
+from slipstream.games.hockey.physics.bodies import BODIES, MAX_ISLAND_CONTACTS, MOVING, PAIRS, table
 from slipstream.games.hockey.physics.solver import CONSTRAINT
 from slipstream.kernels import kernel
 
@@ -108,7 +108,7 @@ _GAME = [
     ("act", "f8", (2, 4)),
 ]
 _BODIES = [
-    ("place", "f8", (BODIES, 2)),  # of the body's origin
+    ("position", "f8", (BODIES, 2)),  # of the body's origin
     ("sin", "f8", (BODIES,)),
     ("cos", "f8", (BODIES,)),
     ("center", "f8", (BODIES, 2)),  # of mass
@@ -116,19 +116,19 @@ _BODIES = [
     ("angle", "f8", (BODIES,)),
     ("angle0", "f8", (BODIES,)),
     ("alpha", "f8", (BODIES,)),
-    ("velocity", "f8", (BODIES, 2)),
-    ("spin", "f8", (BODIES,)),
+    ("linear_velocity", "f8", (BODIES, 2)),
+    ("angular_velocity", "f8", (BODIES,)),
     ("force", "f8", (MOVING, 2)),
     ("torque", "f8", (MOVING,)),
-    ("damping", "f8", (MOVING,)),
-    ("spin_damping", "f8", (MOVING,)),
-    ("still", "f8", (MOVING,)),  # seconds at rest
+    ("linear_damping", "f8", (MOVING,)),
+    ("angular_damping", "f8", (MOVING,)),
+    ("sleep_time", "f8", (MOVING,)),  # seconds at rest
     ("awake", "b1", (MOVING,)),
-    ("fat", "f8", (BODIES, 4)),  # widened box: left, bottom, right, top
+    ("fat_aabb", "f8", (BODIES, 4)),  # widened box: left, bottom, right, top
     ("moved", "b1", (MOVING,)),  # the widened box changed since pairs were looked for
-    ("flagged", "b1", (MOVING,)),  # belongs to an island already
-    ("member", "b1", (MOVING,)),  # of the island at hand
-    ("fresh", "b1"),  # bodies were made since the last step
+    ("islanded", "b1", (MOVING,)),  # belongs to an island already
+    ("in_island", "b1", (MOVING,)),  # of the island at hand
+    ("is_new", "b1"),  # bodies were made since the last step
 ]
 _CONTACTS = [
     ("contacts", "i8"),
@@ -140,7 +140,7 @@ _CONTACTS = [
     ("points", "i8", (PAIRS,)),
     ("flipped", "b1", (PAIRS,)),  # the face is one of the second body
     ("face", "f8", (PAIRS, 4)),  # normal and a point of the face, in its body's axes
-    ("spot", "f8", (PAIRS, 2, 2)),  # points, in the other body's axes
+    ("local_point", "f8", (PAIRS, 2, 2)),  # points, in the other body's axes
     ("feature", "i8", (PAIRS, 2)),
     ("impulse", "f8", (PAIRS, 2, 2)),  # of each point: along the normal, across
     ("toi", "f8", (PAIRS,)),
@@ -148,11 +148,11 @@ _CONTACTS = [
     ("toi_count", "i8", (PAIRS,)),
 ]
 _SCRATCH = [
-    ("island", "i8", (MOST,)),  # pairs that are solved together
-    ("solved", "i8", (MOST,)),  # points of each that the velocity solver sees
-    ("constraint", "f8", (MOST, CONSTRAINT)),
+    ("island", "i8", (MAX_ISLAND_CONTACTS,)),  # pairs that are solved together
+    ("solved", "i8", (MAX_ISLAND_CONTACTS,)),  # points of each that the velocity solver sees
+    ("constraint", "f8", (MAX_ISLAND_CONTACTS, CONSTRAINT)),
     ("marked_motion", "f8", (MOVING, 3)),  # velocity and spin some sweeps ago
-    ("marked_impulse", "f8", (MOST, 2, 2)),
+    ("marked_impulse", "f8", (MAX_ISLAND_CONTACTS, 2, 2)),
     ("simplex", "f8", (3, 7)),
     ("support", "i8", (3, 2)),
     ("simplex_size", "i8"),

@@ -30,39 +30,39 @@ from slipstream.games.hockey.config import (
     Params,
 )
 from slipstream.games.hockey.physics.bodies import (
+    AABB_EXTENSION,
     BODIES,
     BOX,
     COUNT,
-    EXTENSION,
     LEFT_SENSOR,
+    LOCAL_CENTER,
     MASS,
-    MIDDLE,
     MOVING,
-    ONE_PUCK,
-    PLACE,
+    PLAYER1_PUCK,
+    PLAYER2_PUCK,
+    POSITION,
     PUCK,
     PUCK_RADIUS,
     RIGHT_SENSOR,
-    TWO_PUCK,
     VERTEX,
 )
-from slipstream.games.hockey.physics.bodies import STEP as STEP_SINGLE
-from slipstream.games.hockey.physics.contacts import box, drop_or_update, update
+from slipstream.games.hockey.physics.bodies import STEP as STEP_F32
+from slipstream.games.hockey.physics.contacts import compute_aabb, drop_or_update, update
 from slipstream.games.hockey.physics.distance import distance
 from slipstream.games.hockey.physics.motion import length
 from slipstream.games.hockey.physics.world import begin_step, finish_step, solve_velocities
 from slipstream.games.hockey.players import (
     CENTER_X,
     CENTER_Y,
-    HOLD,
+    HOLD_STEPS,
     SHOT,
-    choose,
-    hold,
-    limit_puck,
+    act_scripted,
+    apply_rotation,
+    apply_translation,
+    carry_puck,
+    draw_player_kind,
+    limit_puck_speed,
     observe,
-    opponent,
-    push,
-    rotate,
 )
 from slipstream.jit.float32 import add, div, mul, single, sub
 from slipstream.kernels.kernel import KernelData
@@ -102,16 +102,20 @@ def load(config: Config) -> KernelData:
 
 def reset(s: Any, p: Any, d: Any) -> None:
     """Draws the start, and who acts in each seat."""
-    place_all(s, p, d)
+    place_bodies(s, p, d)
     if p.other_agent + p.other_weak + p.other_strong + p.other_random + p.other_idle > 0.0:
         s.seat = 0 if p.side == LEFT or (p.side == BOTH and uniform(s) < 0.5) else 1
         s.kind[s.seat] = AGENT
-        s.kind[1 - s.seat] = choose(
+        s.kind[1 - s.seat] = draw_player_kind(
             s, p.other_agent, p.other_weak, p.other_strong, p.other_random, p.other_idle
         )
     else:
-        s.kind[0] = choose(s, p.one_agent, p.one_weak, p.one_strong, p.one_random, p.one_idle)
-        s.kind[1] = choose(s, p.two_agent, p.two_weak, p.two_strong, p.two_random, p.two_idle)
+        s.kind[0] = draw_player_kind(
+            s, p.one_agent, p.one_weak, p.one_strong, p.one_random, p.one_idle
+        )
+        s.kind[1] = draw_player_kind(
+            s, p.two_agent, p.two_weak, p.two_strong, p.two_random, p.two_idle
+        )
     for player in range(2):
         # The original's bot keeps its phase from game to game, where it becomes uniform.
         s.phase[player] = 2.0 * math.pi * uniform(s)
@@ -121,17 +125,17 @@ def step(s: Any, action: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool
     """Both players act, then 0.02 s pass."""
     for player in range(2):
         if s.kind[player] == AGENT:
-            decode(s, p, action[player], player)
+            decode_action(s, p, action[player], player)
         else:
-            opponent(s, p, d, player, s.act[player])
+            act_scripted(s, p, d, player, s.act[player])
     return advance(s, p, d)
 
 
 def step_seat(s: Any, action: Any, p: Any, d: Any) -> tuple[float, bool, bool]:
     """The same where one player acts from outside and a bot has the other seat."""
     other = 1 - s.seat
-    decode(s, p, action, s.seat)
-    opponent(s, p, d, other, s.act[other])
+    decode_action(s, p, action, s.seat)
+    act_scripted(s, p, d, other, s.act[other])
     (one, two), terminated, truncated = advance(s, p, d)
     return one if s.seat == 0 else two, terminated, truncated
 
@@ -147,12 +151,12 @@ def advance(s: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
         for i in range(4):
             s.act[player, i] = single(s.act[player, i])
     for player in range(2):
-        push(s, d, player, s.act[player, 0], s.act[player, 1])
-        rotate(s, d, player, s.act[player, 2])
-    limit_puck(s)
+        apply_translation(s, d, player, s.act[player, 0], s.act[player, 1])
+        apply_rotation(s, d, player, s.act[player, 2])
+    limit_puck_speed(s)
     if p.keep:
         for player in range(2):
-            if hold(s, d, player, s.act[player, 3]):
+            if carry_puck(s, d, player, s.act[player, 3]):
                 if player == 0:
                     s.shots = s.shots + 1.0
                 else:
@@ -163,7 +167,7 @@ def advance(s: Any, p: Any, d: Any) -> tuple[tuple[float, float], bool, bool]:
     return outcome(s, p)
 
 
-def decode(s: Any, p: Any, action: Any, player: int) -> None:
+def decode_action(s: Any, p: Any, action: Any, player: int) -> None:
     """The action as four numbers within -1 and 1, rounded to float32."""
     for i in range(4):
         s.act[player, i] = 0.0
@@ -197,10 +201,10 @@ def collide(s: Any, p: Any, d: Any) -> None:
             s.winner = 1 if k == RIGHT_SENSOR else -1
         if not p.keep:
             continue
-        if k == ONE_PUCK and s.holds[0] == 0 and s.velocity[PUCK, 0] < 0.1:
-            s.holds[0] = HOLD
-        if k == TWO_PUCK and s.holds[1] == 0 and s.velocity[PUCK, 0] > -0.1:
-            s.holds[1] = HOLD
+        if k == PLAYER1_PUCK and s.holds[0] == 0 and s.linear_velocity[PUCK, 0] < 0.1:
+            s.holds[0] = HOLD_STEPS
+        if k == PLAYER2_PUCK and s.holds[1] == 0 and s.linear_velocity[PUCK, 0] > -0.1:
+            s.holds[1] = HOLD_STEPS
 
 
 def outcome(s: Any, p: Any) -> tuple[tuple[float, float], bool, bool]:
@@ -210,9 +214,9 @@ def outcome(s: Any, p: Any) -> tuple[tuple[float, float], bool, bool]:
     s.time = s.time + 1
     base = 10.0 * float(s.winner) if goal else 0.0
     near, near_two = closeness(s, 0), closeness(s, 1)
-    touch = 1.0 if s.holds[0] == HOLD else 0.0
-    touch_two = 1.0 if s.holds[1] == HOLD else 0.0
-    right = s.velocity[PUCK, 0] / (float(s.limit) * 25.0)
+    touch = 1.0 if s.holds[0] == HOLD_STEPS else 0.0
+    touch_two = 1.0 if s.holds[1] == HOLD_STEPS else 0.0
+    right = s.linear_velocity[PUCK, 0] / (float(s.limit) * 25.0)
     s.closeness = s.closeness + near
     s.direction = s.direction + right
     s.touches = s.touches + touch
@@ -244,17 +248,17 @@ def finalize_episode(s: Any, p: Any, d: Any) -> None:
 def closeness(s: Any, player: int) -> float:
     """A penalty for each metre between racket and a puck in the own half that is not going away."""
     sign = 1.0 - 2.0 * player
-    x, y = s.place[PUCK, 0], s.place[PUCK, 1]
-    if sign * (x - CENTER_X) >= 0.0 or sign * s.velocity[PUCK, 0] > 0.0:
+    x, y = s.position[PUCK, 0], s.position[PUCK, 1]
+    if sign * (x - CENTER_X) >= 0.0 or sign * s.linear_velocity[PUCK, 0] > 0.0:
         return 0.0
-    dx, dy = sub(s.place[player, 0], x), sub(s.place[player, 1], y)
+    dx, dy = sub(s.position[player, 0], x), sub(s.position[player, 1], y)
     return math.sqrt(dx * dx + dy * dy) * (-30.0 / (250.0 / 60.0 * float(s.limit) / 2.0))
 
 
 NORMAL_LIMIT, TRAIN_LIMIT = 250, 80
 
 
-def between(s: Any, low: float, high: float) -> float:
+def uniform_between(s: Any, low: float, high: float) -> float:
     return low + (high - low) * uniform(s)
 
 
@@ -268,66 +272,68 @@ def draw_mode(s: Any, p: Any) -> int:
     return TRAIN_SHOOTING if at < p.normal + p.shooting else TRAIN_DEFENSE
 
 
-def place_all(s: Any, p: Any, d: Any) -> None:
+def place_bodies(s: Any, p: Any, d: Any) -> None:
     """Draws how the game begins: its mode, then where everything stands."""
     s.mode = draw_mode(s, p)
     s.limit = NORMAL_LIMIT if s.mode == NORMAL else TRAIN_LIMIT
     x, y = 8.0, CENTER_Y
     if s.mode != NORMAL:
-        x = 8.0 + between(s, -10.0 / 3.0, 10.0 / 6.0)
-        y = CENTER_Y + between(s, -2.0, 2.0)
+        x = 8.0 + uniform_between(s, -10.0 / 3.0, 10.0 / 6.0)
+        y = CENTER_Y + uniform_between(s, -2.0, 2.0)
     if s.mode == TRAIN_DEFENSE:
-        px = 5.0 + between(s, 0.0, 10.0 / 3.0)
-        py = CENTER_Y + 0.8 * between(s, -4.0, 4.0)
-        aim = CENTER_Y + 0.6 * between(s, -1.25, 1.25)
+        px = 5.0 + uniform_between(s, 0.0, 10.0 / 3.0)
+        py = CENTER_Y + 0.8 * uniform_between(s, -4.0, 4.0)
+        aim = CENTER_Y + 0.6 * uniform_between(s, -1.25, 1.25)
     else:
         left = s.mode == TRAIN_SHOOTING or uniform(s) < 0.5
-        px = 5.0 + (-1.0 if left else 1.0) * between(s, 1.0, 2.0)
-        py = CENTER_Y + between(s, -1.0, 1.0)
+        px = 5.0 + (-1.0 if left else 1.0) * uniform_between(s, 1.0, 2.0)
+        py = CENTER_Y + uniform_between(s, -1.0, 1.0)
         aim = 0.0
-    put(s, d, x, y, px, py)
+    create_bodies(s, d, x, y, px, py)
     if s.mode == TRAIN_DEFENSE:
-        kick(s, d, aim)
+        shoot_at_goal(s, d, aim)
 
 
-def put(s: Any, d: Any, x: float, y: float, px: float, py: float) -> None:
+def create_bodies(s: Any, d: Any, x: float, y: float, px: float, py: float) -> None:
     """Makes all bodies, at rest: player 0 at home, player 1 at (x, y), the puck at (px, py)."""
     for body in range(BODIES):
         s.cos[body] = 1.0
         if body >= MOVING:
             for axis in range(2):
-                s.place[body, axis] = d.table[body, PLACE + axis]
-                s.center[body, axis] = d.table[body, PLACE + axis]
-                s.center0[body, axis] = d.table[body, PLACE + axis]
+                s.position[body, axis] = d.table[body, POSITION + axis]
+                s.center[body, axis] = d.table[body, POSITION + axis]
+                s.center0[body, axis] = d.table[body, POSITION + axis]
             for side in range(4):
-                s.fat[body, side] = d.table[body, BOX + side]
-    s.place[0, 0] = 2.0
-    s.place[0, 1] = CENTER_Y
-    s.place[1, 0] = single(x)
-    s.place[1, 1] = single(y)
-    s.place[PUCK, 0] = single(px)
-    s.place[PUCK, 1] = single(py)
+                s.fat_aabb[body, side] = d.table[body, BOX + side]
+    s.position[0, 0] = 2.0
+    s.position[0, 1] = CENTER_Y
+    s.position[1, 0] = single(x)
+    s.position[1, 1] = single(y)
+    s.position[PUCK, 0] = single(px)
+    s.position[PUCK, 1] = single(py)
     for body in range(MOVING):
         for axis in range(2):
-            s.center[body, axis] = add(d.table[body, MIDDLE + axis], s.place[body, axis])
+            s.center[body, axis] = add(d.table[body, LOCAL_CENTER + axis], s.position[body, axis])
             s.center0[body, axis] = s.center[body, axis]
-        left, bottom, right, top = box(d, body, 0.0, 1.0, s.place[body, 0], s.place[body, 1])
-        s.fat[body, 0] = sub(left, EXTENSION)
-        s.fat[body, 1] = sub(bottom, EXTENSION)
-        s.fat[body, 2] = add(right, EXTENSION)
-        s.fat[body, 3] = add(top, EXTENSION)
+        left, bottom, right, top = compute_aabb(
+            d, body, 0.0, 1.0, s.position[body, 0], s.position[body, 1]
+        )
+        s.fat_aabb[body, 0] = sub(left, AABB_EXTENSION)
+        s.fat_aabb[body, 1] = sub(bottom, AABB_EXTENSION)
+        s.fat_aabb[body, 2] = add(right, AABB_EXTENSION)
+        s.fat_aabb[body, 3] = add(top, AABB_EXTENSION)
         s.moved[body] = True
         s.awake[body] = True
-    s.fresh = True
+    s.is_new = True
 
 
-def kick(s: Any, d: Any, aim: float) -> None:
+def shoot_at_goal(s: Any, d: Any, aim: float) -> None:
     """Shoots the puck at a point of the left border in the first step."""
-    x, y = s.place[PUCK, 0], sub(s.place[PUCK, 1], single(aim))
+    x, y = s.position[PUCK, 0], sub(s.position[PUCK, 1], single(aim))
     size = length(x, y)
     mass = d.table[PUCK, MASS]
-    s.force[PUCK, 0] = -div(mul(mul(div(x, size), SHOT), mass), STEP_SINGLE)
-    s.force[PUCK, 1] = -div(mul(mul(div(y, size), SHOT), mass), STEP_SINGLE)
+    s.force[PUCK, 0] = -div(mul(mul(div(x, size), SHOT), mass), STEP_F32)
+    s.force[PUCK, 1] = -div(mul(mul(div(y, size), SHOT), mass), STEP_F32)
 
 
 _BOTH = (
@@ -404,7 +410,7 @@ def picture(s: Any, p: Any, d: Any) -> NDArray[np.uint8]:
         draw.polygon(_corners(s, d, body), fill=color)
     for player in range(PUCK):
         draw.polygon(_corners(s, d, player), fill=_PLAYERS[player])
-    px, py = _pixel(float(s.place[PUCK, 0]), float(s.place[PUCK, 1]))
+    px, py = _pixel(float(s.position[PUCK, 0]), float(s.position[PUCK, 1]))
     r = PUCK_RADIUS * _SCALE
     draw.ellipse((px - r, py - r, px + r, py + r), fill=_PUCK)
     score = {1: "1 : 0", -1: "0 : 1"}.get(int(s.winner), "0 : 0")
@@ -416,7 +422,7 @@ def picture(s: Any, p: Any, d: Any) -> NDArray[np.uint8]:
 
 def _corners(s: Any, d: Any, body: int) -> list[tuple[float, float]]:
     sin, cos = float(s.sin[body]), float(s.cos[body])
-    x, y = float(s.place[body, 0]), float(s.place[body, 1])
+    x, y = float(s.position[body, 0]), float(s.position[body, 1])
     found = []
     for i in range(int(d.table[body, COUNT])):
         px, py = d.table[body, VERTEX + 2 * i], d.table[body, VERTEX + 2 * i + 1]

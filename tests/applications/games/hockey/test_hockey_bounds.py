@@ -4,7 +4,7 @@ import numpy as np
 
 from slipstream.games.hockey.physics import bodies, motion
 from slipstream.games.hockey.physics import world as physics
-from slipstream.games.hockey.physics.contacts import box, collide_polygons, evaluate
+from slipstream.games.hockey.physics.contacts import collide_polygons, compute_aabb, evaluate
 from slipstream.games.hockey.physics.distance import time_of_impact
 from slipstream.games.hockey.physics.motion import set_pose
 from slipstream.jit.float32 import cosine, sine
@@ -67,11 +67,13 @@ def test_bounds_hold_the_boxes_of_both_ends():
     for sample in range(SAMPLES):
         body = sample % 3
         on_the_way(s, d, draw, body)
-        end = box(d, body, s.sin[body], s.cos[body], *s.place[body])
-        whole = motion.swept(s, body)
+        end = compute_aabb(d, body, s.sin[body], s.cos[body], *s.position[body])
+        whole = motion.swept_aabb(s, body)
         s.center[body], s.angle[body] = s.center0[body], s.angle0[body]
         set_pose(s, d, body)
-        begin = box(d, body, sine(s.angle0[body]), cosine(s.angle0[body]), *s.place[body])
+        begin = compute_aabb(
+            d, body, sine(s.angle0[body]), cosine(s.angle0[body]), *s.position[body]
+        )
         for side in range(4):
             outer = min if side < 2 else max
             exact = outer(begin[side], end[side])
@@ -88,15 +90,15 @@ def test_sweeps_that_go_round_a_circle_end_the_same_without_marks(monkeypatch):
             s, d = world()
             for body, x, y, vx, vy in ((0, 3.0, 6.93, 3.0, 2.0), (2, 3.2, 7.115, -1.0, 4.0)):
                 s.center[body] = [single(x), single(y)]
-                s.velocity[body] = [vx, vy]
+                s.linear_velocity[body] = [vx, vy]
                 set_pose(s, d, body)
-            for place, k in enumerate((bodies.ONE_PUCK, 2)[:count]):
+            for place, k in enumerate((bodies.PLAYER1_PUCK, 2)[:count]):
                 s.island[place] = k
                 evaluate(s, d, k)
                 assert s.points[k] == 1
             if not marks:
-                monkeypatch.setattr(physics, "is_marked", lambda s, count: False)
+                monkeypatch.setattr(physics, "is_repeated", lambda s, count: False)
             physics.solve_velocities(s, d, count, False)
-            ends.append((s.velocity[:3].tolist(), s.spin[:3].tolist()))
+            ends.append((s.linear_velocity[:3].tolist(), s.angular_velocity[:3].tolist()))
         assert ends[0] == ends[1]
         monkeypatch.undo()

@@ -15,11 +15,13 @@ def other_damping(s, d, body):
     for axis in range(2):
         s.center0[body, axis] = s.center[body, axis]
         gain = mul(STEP, mul(d.table[body, 41], s.force[body, axis]))
-        speed = add(s.velocity[body, axis], gain)
-        s.velocity[body, axis] = div(speed, single(1.0 + STEP * s.damping[body]))
+        speed = add(s.linear_velocity[body, axis], gain)
+        s.linear_velocity[body, axis] = div(speed, single(1.0 + STEP * s.linear_damping[body]))
     s.angle0[body] = s.angle[body]
     gain = mul(mul(STEP, d.table[body, 42]), s.torque[body])
-    s.spin[body] = div(add(s.spin[body], gain), single(1.0 + STEP * s.spin_damping[body]))
+    s.angular_velocity[body] = div(
+        add(s.angular_velocity[body], gain), single(1.0 + STEP * s.angular_damping[body])
+    )
 
 
 def nothing(s, d):
@@ -33,27 +35,31 @@ def not_pushed(*arguments):
 
 def slowed(s, player, fx, fy):
     """The force at a border that the original's source seems to mean."""
-    x = s.place[player, 0]
+    x = s.position[player, 0]
     if (player == 0 and x < 1.5 and fx < 0.0) or (player == 1 and x > 8.5 and fx > 0.0):
-        fx = -s.velocity[player, 0]
+        fx = -s.linear_velocity[player, 0]
     s.force[player, 0] = add(s.force[player, 0], fx)
     s.force[player, 1] = add(s.force[player, 1], fy)
 
 
 def spinless(s):
     """The puck's spin dropped, as by `set_state`."""
-    s.spin[2] = 0.0
-    fast = s.velocity[2, 0] * s.velocity[2, 0] + s.velocity[2, 1] * s.velocity[2, 1] > 625.0
-    s.damping[2] = 10.0 if fast else single(0.05)
+    s.angular_velocity[2] = 0.0
+    fast = (
+        s.linear_velocity[2, 0] * s.linear_velocity[2, 0]
+        + s.linear_velocity[2, 1] * s.linear_velocity[2, 1]
+        > 625.0
+    )
+    s.linear_damping[2] = 10.0 if fast else single(0.05)
 
 
 WRONG = {
-    "damping": [(world, "accelerate", other_damping)],
-    "no continuous collision": [(world, "solve_impacts", nothing)],
+    "damping": [(world, "integrate_velocity", other_damping)],
+    "no continuous collision": [(world, "solve_continuous", nothing)],
     "no push-out": [(world, "solve_positions", not_pushed)],
-    "border": [(players, "push_within", slowed)],
-    "spin": [(kernel, "limit_puck", spinless)],
-    "sweeps": [(world, "VELOCITY_SWEEPS", 8), (world, "POSITION_SWEEPS", 3)],
+    "border": [(players, "apply_force_within_half", slowed)],
+    "spin": [(kernel, "limit_puck_speed", spinless)],
+    "sweeps": [(world, "VELOCITY_ITERATIONS", 8), (world, "POSITION_ITERATIONS", 3)],
 }
 
 

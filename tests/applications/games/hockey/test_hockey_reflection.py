@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstream.games.hockey.kernel import decode, put
+from slipstream.games.hockey.kernel import create_bodies, decode_action
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
@@ -24,7 +24,7 @@ def games(starts, **config):
     env.state[:] = 0
     env.state["key"], env.state["limit"] = key, 250
     for i, start in enumerate(starts):
-        put(Records(env.state)[i], loaded.data, *start)
+        create_bodies(Records(env.state)[i], loaded.data, *start)
     return env, out
 
 
@@ -78,7 +78,7 @@ def test_a_choice_becomes_the_one_that_means_the_mirrored_action(fineness, keep)
         acts = []
         for one in (choice, image):
             s = Records(np.zeros(1, kernel.STATE))[0]
-            decode(s, p, np.array([one]), 0)
+            decode_action(s, p, np.array([one]), 0)
             acts.append(np.array(list(s.act[0])))
         np.testing.assert_array_equal(acts[0] * sign, acts[1])
     assert choices[1 : 2 * fineness - 1] == tuple(range(1, 2 * fineness - 1))  # left, right

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.errors import ConfigError
-from slipstream.games.hockey.kernel import closeness, decode, put
+from slipstream.games.hockey.kernel import closeness, create_bodies, decode_action
 from slipstream.kernels.env_checker import blank
 from slipstream.kernels.interpreter import Records
 from slipstream.kernels.kernel_registry import load_kernel
@@ -31,7 +31,7 @@ def build():
 def test_starts_lie_where_the_modes_say(build):
     for mode in ("normal", "train_shooting", "train_defense"):
         env, out = build({"mode": mode}, copies=200)
-        place = env.state["place"]
+        place = env.state["position"]
         assert np.array_equal(place[:, 0], np.tile([2.0, 4.0], (200, 1)))
         x, y = place[:, 2].T
         if mode == "normal":
@@ -65,7 +65,7 @@ def test_discrete_actions(build):
     expected = {0: (0, 0, 0, 0), 1: (-0.5, 0, 0, 0), 2: (-1, 0, 0, 0), 3: (0.5, 0, 0, 0)}
     expected |= {4: (1, 0, 0, 0), 5: (0, -0.5, 0, 0), 12: (0, 0, 1, 0), 13: (0, 0, 0, 1)}
     for action, row in expected.items():
-        decode(s, p, np.array([action]), 0)
+        decode_action(s, p, np.array([action]), 0)
         assert tuple(s.act[0]) == row
     assert build({"action_fineness": 2})[0].spec.action.n == 8
     assert build({"action_fineness": 2, "keep": False})[0].spec.action.n == 7
@@ -88,11 +88,11 @@ def test_time_ends_a_game_after_251_or_81_steps(build):
 def test_a_goal_is_seen_one_step_after_the_puck_reaches_it(build):
     env, out = build()
     s, action = Records(env.state)[0], np.zeros((1, 2, 4), np.float32)
-    put(s, env.loaded.data, 8.0, 4.0, 8.8, 4.0)
-    s.velocity[2] = 10.0, 0.0
+    create_bodies(s, env.loaded.data, 8.0, 4.0, 8.8, 4.0)
+    s.linear_velocity[2] = 10.0, 0.0
     ended = []
     for t in range(4):
-        reached = s.place[2, 0] > 10.0 - 1.1433
+        reached = s.position[2, 0] > 10.0 - 1.1433
         env.step(action, out, t)
         ended.append((bool(reached), bool(out.terminated[0])))
         if out.terminated[0]:
@@ -104,21 +104,21 @@ def test_a_goal_is_seen_one_step_after_the_puck_reaches_it(build):
 def test_walls_give_back_no_more_than_they_got(build):
     env, out = build()
     s, action = Records(env.state)[0], np.zeros((1, 2, 4), np.float32)
-    put(s, env.loaded.data, 8.0, 4.0, 5.0, 6.0)
-    s.velocity[2] = 0.0, 20.0
+    create_bodies(s, env.loaded.data, 8.0, 4.0, 5.0, 6.0)
+    s.linear_velocity[2] = 0.0, 20.0
     lowest = 20.0
     for t in range(20):
         env.step(action, out, t)
-        lowest = min(lowest, s.velocity[2, 1])
-        assert s.place[2, 1] < 7.12
+        lowest = min(lowest, s.linear_velocity[2, 1])
+        assert s.position[2, 1] < 7.12
     assert -0.95 * 20.0 - 1e-4 <= lowest < -15.0
 
 
 def test_half_a_turn_and_swapped_players_are_the_same_game(build):
     env, out = build()
     twin, seen = build()
-    put(Records(env.state)[0], env.loaded.data, 8.0, 4.0, 4.0, 4.25)
-    put(Records(twin.state)[0], env.loaded.data, 8.0, 4.0, 6.0, 3.75)
+    create_bodies(Records(env.state)[0], env.loaded.data, 8.0, 4.0, 4.0, 4.25)
+    create_bodies(Records(twin.state)[0], env.loaded.data, 8.0, 4.0, 6.0, 3.75)
     draw = np.random.default_rng(4)
     for t in range(25):
         if t % 8 == 0:
@@ -132,9 +132,9 @@ def test_half_a_turn_and_swapped_players_are_the_same_game(build):
 def test_closeness_counts_in_the_own_half_only(build):
     env, _ = build()
     s = Records(env.state)[0]
-    put(s, env.loaded.data, 8.0, 4.0, 4.0, 4.0)
+    create_bodies(s, env.loaded.data, 8.0, 4.0, 4.0, 4.0)
     assert closeness(s, 0) == pytest.approx(-2.0 * 0.0576) and closeness(s, 1) == 0.0
-    s.velocity[2, 0] = 1.0
+    s.linear_velocity[2, 0] = 1.0
     assert closeness(s, 0) == 0.0
 
 

@@ -26,11 +26,11 @@ def test_hulls_are_equal(bodies):
             continue
         shape, n = body.fixtures[0].shape, int(made[b, known.COUNT])
         assert n == len(shape.vertices)
-        for points, place in ((shape.vertices, known.VERTEX), (shape.normals, known.OUTWARD)):
+        for points, place in ((shape.vertices, known.VERTEX), (shape.normals, known.EDGE_NORMAL)):
             assert np.array_equal(points, made[b, place : place + 2 * n].reshape(n, 2))
         assert np.array_equal(shape.centroid, made[b, known.CENTROID : known.CENTROID + 2])
         if b >= known.MOVING:
-            assert np.array_equal(body.position, made[b, known.PLACE : known.PLACE + 2])
+            assert np.array_equal(body.position, made[b, known.POSITION : known.POSITION + 2])
 
 
 def test_masses_are_equal(bodies):
@@ -38,7 +38,7 @@ def test_masses_are_equal(bodies):
     for b, body in enumerate(bodies[1][: known.MOVING]):
         mass, inverse, inverse_inertia = made[b, known.MASS : known.MASS + 3]
         assert body.mass == mass and f(inverse) == f(1) / f(mass)
-        x, y = made[b, known.MIDDLE : known.MIDDLE + 2].astype(f)
+        x, y = made[b, known.LOCAL_CENTER : known.LOCAL_CENTER + 2].astype(f)
         assert tuple(body.localCenter) == (x, y)
         # Box2D shows the moment about the origin, and keeps the one about the centre of mass.
         inertia = body.inertia - float(f(mass) * (x * x + y * y))
@@ -52,7 +52,7 @@ def test_pairs_mix_as_fixtures_do(bodies):
         a, b = known.body_a(k), known.body_b(k)
         one, two = (bodies[1][i].fixtures[0] for i in (a, b))
         assert f(known.friction(a, b)) == np.sqrt(f(one.friction) * f(two.friction))
-        assert f(known.bounce(b)) == max(f(one.restitution), f(two.restitution))
+        assert f(known.restitution(b)) == max(f(one.restitution), f(two.restitution))
         assert b < known.MOVING and a != b
     assert len({(known.body_a(k), known.body_b(k)) for k in range(known.PAIRS)}) == known.PAIRS
 

@@ -118,7 +118,7 @@ def test_the_pucks_speed_is_distributed_as_measured(players):
     for t in range(251):
         env.step(np.zeros((2000, 2, 4), np.float32), out, t)
         going = env.book["held"] == 0
-        speeds.append(np.hypot(*env.state["velocity"][going, 2].T))
+        speeds.append(np.hypot(*env.state["linear_velocity"][going, 2].T))
     speed = np.concatenate(speeds)
     below = [(speed < quantile).mean() for quantile in SPEEDS[players]]
     # The table's quantiles are rounded and of some hundred games, whose steps hang together.

@@ -13,22 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Bodies. Those that move come first; the others stand in the order in which they are made.
-ONE, TWO, PUCK = 0, 1, 2
+PLAYER1, PLAYER2, PUCK = 0, 1, 2
 MOVING = 3
 TOP, BOTTOM, LEFT_TOP, LEFT_BOTTOM, RIGHT_TOP, RIGHT_BOTTOM, LEFT_GOAL, RIGHT_GOAL = range(3, 11)
 BODIES = 11
 
 PAIRS = 27
 LEFT_SENSOR, RIGHT_SENSOR = 20, 23  # a goal's sensor with the puck
-ONE_TWO, ONE_PUCK, TWO_PUCK = 24, 25, 26
+PLAYER1_PLAYER2, PLAYER1_PUCK, PLAYER2_PUCK = 24, 25, 26
 
 # Columns of Data.table: one row a body, float32 numbers; a polygon has 8 corners at most.
-VERTEX, OUTWARD, CENTROID, PLACE, BOX = 0, 16, 32, 34, 36  # polygons' corners and normals; statics
-MASS, INVERSE_MASS, INVERSE_INERTIA, MIDDLE, COUNT = 40, 41, 42, 43, 45
+VERTEX, EDGE_NORMAL, CENTROID, POSITION, BOX = (
+    0,
+    16,
+    32,
+    34,
+    36,
+)  # polygons' corners and normals; statics
+MASS, INVERSE_MASS, INVERSE_INERTIA, LOCAL_CENTER, COUNT = 40, 41, 42, 43, 45
 COLUMNS = 46
 
 # An island of all that can touch at once has fewer; more are left out of the solver.
-MOST = 16
+MAX_ISLAND_CONTACTS = 16
 
 
 def _f(x: float) -> float:
@@ -37,32 +43,32 @@ def _f(x: float) -> float:
 
 PI = _f(3.14159265359)
 EPSILON = 2.0**-23
-LARGEST = _f(3.4028234663852886e38)
-SLOP = _f(0.005)
-POLYGON_RADIUS = _f(2.0 * SLOP)
+MAX_FLOAT = _f(3.4028234663852886e38)
+LINEAR_SLOP = _f(0.005)
+POLYGON_RADIUS = _f(2.0 * LINEAR_SLOP)
 STEP = _f(0.02)
-VELOCITY_SWEEPS, POSITION_SWEEPS, TOI_POSITION_SWEEPS = 180, 60, 20
-RESTITUTION_SPEED = 1.0
-CORRECTION = _f(0.2)
-LARGEST_CORRECTION = _f(0.2)
-TOI_CORRECTION = 0.75
-SOLVED = _f(-3.0 * SLOP)
-TOI_SOLVED = _f(-1.5 * SLOP)
-TRANSLATION, TRANSLATION_SQUARE = 2.0, 4.0
-ROTATION = _f(0.5 * PI)
-ROTATION_SQUARE = _f(ROTATION * ROTATION)
-EXTENSION, PREDICTED = _f(0.1), 2.0
-SUB_STEPS = 8
-SLEEP_TIME = 0.5
-SLEEP_SPEED_SQUARE = _f(_f(0.01) * _f(0.01))
+VELOCITY_ITERATIONS, POSITION_ITERATIONS, TOI_POSITION_ITERATIONS = 180, 60, 20
+VELOCITY_THRESHOLD = 1.0
+BAUMGARTE = _f(0.2)
+MAX_LINEAR_CORRECTION = _f(0.2)
+TOI_BAUMGARTE = 0.75
+SEPARATION_TOLERANCE = _f(-3.0 * LINEAR_SLOP)
+TOI_SEPARATION_TOLERANCE = _f(-1.5 * LINEAR_SLOP)
+MAX_TRANSLATION, MAX_TRANSLATION_SQUARED = 2.0, 4.0
+MAX_ROTATION = _f(0.5 * PI)
+MAX_ROTATION_SQUARED = _f(MAX_ROTATION * MAX_ROTATION)
+AABB_EXTENSION, AABB_MULTIPLIER = _f(0.1), 2.0
+MAX_SUB_STEPS = 8
+TIME_TO_SLEEP = 0.5
+LINEAR_SLEEP_TOLERANCE_SQUARED = _f(_f(0.01) * _f(0.01))
 _SLEEP_SPIN = _f(_f(_f(2.0) / 180.0) * PI)
-SLEEP_SPIN_SQUARE = _f(_SLEEP_SPIN * _SLEEP_SPIN)
-CONDITION = 1000.0
-OVERLAP = _f(10.0 * EPSILON)
-TOLERANCE = _f(0.25 * SLOP)
-LAST_TOI = _f(1.0 - OVERLAP)
+ANGULAR_SLEEP_TOLERANCE_SQUARED = _f(_SLEEP_SPIN * _SLEEP_SPIN)
+MAX_CONDITION_NUMBER = 1000.0
+OVERLAP_TOLERANCE = _f(10.0 * EPSILON)
+TOI_TOLERANCE = _f(0.25 * LINEAR_SLOP)
+MAX_TOI = _f(1.0 - OVERLAP_TOLERANCE)
 TWO_PI = _f(2.0 * PI)
-RELATIVE, ABSOLUTE = _f(0.98), _f(0.001)
+RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = _f(0.98), _f(0.001)
 
 WALL_FRICTION, BOUNCE = _f(0.1), _f(0.95)
 RACKET_FRICTION = float(np.sqrt(np.float32(WALL_FRICTION)))
@@ -73,16 +79,16 @@ PUCK_RADIUS = _f(13.0 / 60.0)
 
 def body_a(k: int) -> int:
     """The static body of a pair, or the racket, or player 0."""
-    if k < ONE_TWO:
+    if k < PLAYER1_PLAYER2:
         return MOVING + k // MOVING
-    return 1 if k == TWO_PUCK else 0
+    return 1 if k == PLAYER2_PUCK else 0
 
 
 def body_b(k: int) -> int:
     """The other body of a pair, which moves."""
-    if k < ONE_TWO:
+    if k < PLAYER1_PLAYER2:
         return k % MOVING
-    return 1 if k == ONE_TWO else PUCK
+    return 1 if k == PLAYER1_PLAYER2 else PUCK
 
 
 def friction(a: int, b: int) -> float:
@@ -92,7 +98,7 @@ def friction(a: int, b: int) -> float:
     return 1.0 if a < MOVING else RACKET_FRICTION
 
 
-def bounce(b: int) -> float:
+def restitution(b: int) -> float:
     """The larger restitution of both bodies: only the puck has any."""
     return BOUNCE if b == PUCK else 0.0
 
@@ -132,11 +138,11 @@ def table() -> NDArray[np.float64]:
     for body, (place, points, x, y) in enumerate(_STATIC, MOVING):
         hull = _hull([(x * px / SCALE, y * py / SCALE) for px, py in points])
         _keep(out[body], hull)
-        out[body, PLACE : PLACE + 2] = np.asarray(place, F)
+        out[body, POSITION : POSITION + 2] = np.asarray(place, F)
         world = hull + np.asarray(place, F)
         r = F(POLYGON_RADIUS)
         low, high = world.min(axis=0) - r, world.max(axis=0) + r
-        out[body, BOX : BOX + 4] = *(low - F(EXTENSION)), *(high + F(EXTENSION))
+        out[body, BOX : BOX + 4] = *(low - F(AABB_EXTENSION)), *(high + F(AABB_EXTENSION))
     return out
 
 
@@ -145,7 +151,7 @@ def _keep(row: NDArray[np.float64], hull: Points) -> None:
     n = 2 * len(hull)
     row[COUNT] = len(hull)
     row[VERTEX : VERTEX + n] = hull.ravel()
-    row[OUTWARD : OUTWARD + n] = _normals(hull).ravel()
+    row[EDGE_NORMAL : EDGE_NORMAL + n] = _normals(hull).ravel()
     row[CENTROID : CENTROID + 2] = _centroid(hull)
 
 
@@ -211,7 +217,7 @@ def _weigh(row: NDArray[np.float64], hull: Points, density: np.float32) -> None:
     middle = mass * own * inverse
     inertia -= mass * _dot(middle, middle)
     row[MASS : MASS + 3] = mass, inverse, F(1) / inertia
-    row[MIDDLE : MIDDLE + 2] = middle
+    row[LOCAL_CENTER : LOCAL_CENTER + 2] = middle
 
 
 def _dot(a: Points, b: Points) -> np.float32:

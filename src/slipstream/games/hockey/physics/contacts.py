@@ -9,39 +9,39 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.games.hockey.physics.bodies import (
-    ABSOLUTE,
+    AABB_EXTENSION,
+    AABB_MULTIPLIER,
+    ABSOLUTE_TOLERANCE,
     CENTROID,
     COUNT,
     EPSILON,
-    EXTENSION,
-    LARGEST,
     LEFT_SENSOR,
-    MIDDLE,
+    LOCAL_CENTER,
+    MAX_FLOAT,
     MOVING,
     PAIRS,
     POLYGON_RADIUS,
-    PREDICTED,
     PUCK,
     PUCK_RADIUS,
     RACKET_RADIUS,
-    RELATIVE,
+    RELATIVE_TOLERANCE,
     RIGHT_SENSOR,
     body_a,
     body_b,
 )
 from slipstream.games.hockey.physics.distance import sensor_overlaps
 from slipstream.games.hockey.physics.motion import (
-    corner,
     dot,
+    edge_normal,
+    fat_aabb_contains,
+    inverse_rotate,
     is_far,
-    normal_of,
-    outward,
-    placed,
-    reach,
-    slope,
-    turn,
-    turn_back,
-    within_fat,
+    local_vertex,
+    normal_projection,
+    normalized,
+    rotate,
+    vertex_projection,
+    world_vertex,
 )
 from slipstream.jit.float32 import add, cosine, div, mul, sine, single, sub
 
@@ -54,10 +54,10 @@ def wake(s: Any, body: int) -> None:
     """A sleeping body begins to move again; nothing happens to others."""
     if body < MOVING and not s.awake[body]:
         s.awake[body] = True
-        s.still[body] = 0.0
+        s.sleep_time[body] = 0.0
 
 
-def box(
+def compute_aabb(
     d: Any, body: int, sin: float, cos: float, x: float, y: float
 ) -> tuple[float, float, float, float]:
     """Left, bottom, right, top of a moving body whose origin is at (x, y)."""
@@ -65,11 +65,11 @@ def box(
         r = PUCK_RADIUS
         return sub(x, r), sub(y, r), add(x, r), add(y, r)
     r = RACKET_RADIUS
-    left, bottom = placed(d, body, 0, sin, cos, x, y)
+    left, bottom = world_vertex(d, body, 0, sin, cos, x, y)
     right = left
     top = bottom
     for i in range(1, int(d.table[body, COUNT])):
-        px, py = placed(d, body, i, sin, cos, x, y)
+        px, py = world_vertex(d, body, i, sin, cos, x, y)
         left = min(left, px)
         bottom = min(bottom, py)
         right = max(right, px)
@@ -79,37 +79,39 @@ def box(
 
 def synchronize(s: Any, d: Any, body: int) -> None:
     """Fits the widened box of a body that went from the sweep's begin to its present place."""
-    if within_fat(s, body):
+    if fat_aabb_contains(s, body):
         return
     sin0 = 0.0
     cos0 = 1.0
     if body != PUCK:
         sin0 = sine(s.angle0[body])
         cos0 = cosine(s.angle0[body])
-    mx, my = turn(sin0, cos0, d.table[body, MIDDLE], d.table[body, MIDDLE + 1])
+    mx, my = rotate(sin0, cos0, d.table[body, LOCAL_CENTER], d.table[body, LOCAL_CENTER + 1])
     x0 = sub(s.center0[body, 0], mx)
     y0 = sub(s.center0[body, 1], my)
-    move_box(s, d, body, sin0, cos0, x0, y0)
+    update_fat_aabb(s, d, body, sin0, cos0, x0, y0)
 
 
-def move_box(s: Any, d: Any, body: int, sin0: float, cos0: float, x0: float, y0: float) -> None:
+def update_fat_aabb(
+    s: Any, d: Any, body: int, sin0: float, cos0: float, x0: float, y0: float
+) -> None:
     """Widens the box anew where the body, from the given pose to its own, would leave it."""
-    sin, cos, x, y = s.sin[body], s.cos[body], s.place[body, 0], s.place[body, 1]
-    left, bottom, right, top = box(d, body, sin0, cos0, x0, y0)
-    left1, bottom1, right1, top1 = box(d, body, sin, cos, x, y)
+    sin, cos, x, y = s.sin[body], s.cos[body], s.position[body, 0], s.position[body, 1]
+    left, bottom, right, top = compute_aabb(d, body, sin0, cos0, x0, y0)
+    left1, bottom1, right1, top1 = compute_aabb(d, body, sin, cos, x, y)
     left = min(left, left1)
     bottom = min(bottom, bottom1)
     right = max(right, right1)
     top = max(top, top1)
-    inside = s.fat[body, 0] <= left and s.fat[body, 1] <= bottom
-    if inside and right <= s.fat[body, 2] and top <= s.fat[body, 3]:
+    inside = s.fat_aabb[body, 0] <= left and s.fat_aabb[body, 1] <= bottom
+    if inside and right <= s.fat_aabb[body, 2] and top <= s.fat_aabb[body, 3]:
         return
-    dx = mul(PREDICTED, sub(x, x0))
-    dy = mul(PREDICTED, sub(y, y0))
-    left = sub(left, EXTENSION)
-    bottom = sub(bottom, EXTENSION)
-    right = add(right, EXTENSION)
-    top = add(top, EXTENSION)
+    dx = mul(AABB_MULTIPLIER, sub(x, x0))
+    dy = mul(AABB_MULTIPLIER, sub(y, y0))
+    left = sub(left, AABB_EXTENSION)
+    bottom = sub(bottom, AABB_EXTENSION)
+    right = add(right, AABB_EXTENSION)
+    top = add(top, AABB_EXTENSION)
     if dx < 0.0:
         left = add(left, dx)
     else:
@@ -118,16 +120,16 @@ def move_box(s: Any, d: Any, body: int, sin0: float, cos0: float, x0: float, y0:
         bottom = add(bottom, dy)
     else:
         top = add(top, dy)
-    s.fat[body, 0] = left
-    s.fat[body, 1] = bottom
-    s.fat[body, 2] = right
-    s.fat[body, 3] = top
+    s.fat_aabb[body, 0] = left
+    s.fat_aabb[body, 1] = bottom
+    s.fat_aabb[body, 2] = right
+    s.fat_aabb[body, 3] = top
     s.moved[body] = True
 
 
-def boxes_overlap(s: Any, a: int, b: int) -> bool:
-    apart_x = s.fat[b, 0] > s.fat[a, 2] or s.fat[a, 0] > s.fat[b, 2]
-    apart_y = s.fat[b, 1] > s.fat[a, 3] or s.fat[a, 1] > s.fat[b, 3]
+def aabbs_overlap(s: Any, a: int, b: int) -> bool:
+    apart_x = s.fat_aabb[b, 0] > s.fat_aabb[a, 2] or s.fat_aabb[a, 0] > s.fat_aabb[b, 2]
+    apart_y = s.fat_aabb[b, 1] > s.fat_aabb[a, 3] or s.fat_aabb[a, 1] > s.fat_aabb[b, 3]
     return not (apart_x or apart_y)
 
 
@@ -139,7 +141,7 @@ def find_contacts(s: Any, d: Any) -> None:
         a = body_a(k)
         b = body_b(k)
         news = s.moved[b] or (a < MOVING and s.moved[a])
-        if news and not s.listed[k] and boxes_overlap(s, a, b):
+        if news and not s.listed[k] and aabbs_overlap(s, a, b):
             begin_contact(s, k, a, b)
     for body in range(MOVING):
         s.moved[body] = False
@@ -190,31 +192,31 @@ def evaluate(s: Any, d: Any, k: int) -> None:
 def collide_puck(s: Any, d: Any, k: int, a: int) -> None:
     """A polygon and the puck: one point, the puck's centre, against a face or a corner."""
     s.points[k] = 0
-    x, y = turn_back(
+    x, y = inverse_rotate(
         single(s.sin[a]),
         single(s.cos[a]),
-        sub(s.place[PUCK, 0], s.place[a, 0]),
-        sub(s.place[PUCK, 1], s.place[a, 1]),
+        sub(s.position[PUCK, 0], s.position[a, 0]),
+        sub(s.position[PUCK, 1], s.position[a, 1]),
     )
     radius = add(POLYGON_RADIUS, PUCK_RADIUS)
     n = int(d.table[a, COUNT])
     face = 0
-    separation = -LARGEST
+    separation = -MAX_FLOAT
     for i in range(n):
-        cx, cy = corner(d, a, i)
-        apart = slope(d, a, i, sub(x, cx), sub(y, cy))
+        cx, cy = local_vertex(d, a, i)
+        apart = normal_projection(d, a, i, sub(x, cx), sub(y, cy))
         if apart > radius:
             return
         if apart > separation:
             separation = apart
             face = i
     following = face + 1 if face + 1 < n else 0
-    x1, y1 = corner(d, a, face)
-    x2, y2 = corner(d, a, following)
-    nx, ny = outward(d, a, face)
+    x1, y1 = local_vertex(d, a, face)
+    x2, y2 = local_vertex(d, a, following)
+    nx, ny = edge_normal(d, a, face)
     fx, fy = mul(0.5, add(x1, x2)), mul(0.5, add(y1, y2))
     if separation < EPSILON:  # the puck's centre is inside
-        touch(s, k, nx, ny, fx, fy)
+        set_contact_point(s, k, nx, ny, fx, fy)
         return
     ex, ey = sub(x2, x1), sub(y2, y1)
     u1 = dot(sub(x, x1), sub(y, y1), ex, ey)
@@ -225,13 +227,13 @@ def collide_puck(s: Any, d: Any, k: int, a: int) -> None:
         px, py = sub(x, cx), sub(y, cy)
         if dot(px, py, px, py) > mul(radius, radius):
             return
-        nx, ny = normal_of(px, py)
-        touch(s, k, nx, ny, cx, cy)
+        nx, ny = normalized(px, py)
+        set_contact_point(s, k, nx, ny, cx, cy)
     elif dot(sub(x, fx), sub(y, fy), nx, ny) <= radius:
-        touch(s, k, nx, ny, fx, fy)
+        set_contact_point(s, k, nx, ny, fx, fy)
 
 
-def touch(s: Any, k: int, nx: float, ny: float, x: float, y: float) -> None:
+def set_contact_point(s: Any, k: int, nx: float, ny: float, x: float, y: float) -> None:
     """One point at the puck's centre."""
     s.points[k] = 1
     s.flipped[k] = False
@@ -239,52 +241,54 @@ def touch(s: Any, k: int, nx: float, ny: float, x: float, y: float) -> None:
     s.face[k, 1] = ny
     s.face[k, 2] = x
     s.face[k, 3] = y
-    s.spot[k, 0, 0] = 0.0
-    s.spot[k, 0, 1] = 0.0
+    s.local_point[k, 0, 0] = 0.0
+    s.local_point[k, 0, 1] = 0.0
     s.feature[k, 0] = 0
 
 
 _CORNER, _FACE = 0, 1  # kinds of features
 
 
-def world(s: Any, body: int, x: float, y: float) -> tuple[float, float]:
+def world_point(s: Any, body: int, x: float, y: float) -> tuple[float, float]:
     """A point of a body, in the world."""
-    px, py = turn(s.sin[body], s.cos[body], x, y)
-    return add(px, s.place[body, 0]), add(py, s.place[body, 1])
+    px, py = rotate(s.sin[body], s.cos[body], x, y)
+    return add(px, s.position[body, 0]), add(py, s.position[body, 1])
 
 
-def corner_of(s: Any, d: Any, body: int, i: int) -> tuple[float, float]:
+def body_vertex(s: Any, d: Any, body: int, i: int) -> tuple[float, float]:
     """A corner of a body, in the world."""
-    return placed(d, body, i, s.sin[body], s.cos[body], s.place[body, 0], s.place[body, 1])
+    return world_vertex(
+        d, body, i, s.sin[body], s.cos[body], s.position[body, 0], s.position[body, 1]
+    )
 
 
 def edge_separation(s: Any, d: Any, a: int, edge: int, b: int) -> float:
     """How far the deepest vertex of b lies before an edge of a."""
-    nx, ny = outward(d, a, edge)
-    nx, ny = turn(s.sin[a], s.cos[a], nx, ny)
-    ox, oy = turn_back(s.sin[b], s.cos[b], nx, ny)
+    nx, ny = edge_normal(d, a, edge)
+    nx, ny = rotate(s.sin[a], s.cos[a], nx, ny)
+    ox, oy = inverse_rotate(s.sin[b], s.cos[b], nx, ny)
     index = 0
-    least = LARGEST
+    least = MAX_FLOAT
     for i in range(int(d.table[b, COUNT])):
-        value = reach(d, b, i, ox, oy)
+        value = vertex_projection(d, b, i, ox, oy)
         if value < least:
             least = value
             index = i
-    x1, y1 = corner_of(s, d, a, edge)
-    x2, y2 = corner_of(s, d, b, index)
+    x1, y1 = body_vertex(s, d, a, edge)
+    x2, y2 = body_vertex(s, d, b, index)
     return dot(sub(x2, x1), sub(y2, y1), nx, ny)
 
 
 def best_edge(s: Any, d: Any, a: int, b: int) -> tuple[float, int]:
     """Separation and edge of a that separates most, found by climbing from the one towards b."""
-    bx, by = world(s, b, d.table[b, CENTROID], d.table[b, CENTROID + 1])
-    ax, ay = world(s, a, d.table[a, CENTROID], d.table[a, CENTROID + 1])
-    dx, dy = turn_back(s.sin[a], s.cos[a], sub(bx, ax), sub(by, ay))
+    bx, by = world_point(s, b, d.table[b, CENTROID], d.table[b, CENTROID + 1])
+    ax, ay = world_point(s, a, d.table[a, CENTROID], d.table[a, CENTROID + 1])
+    dx, dy = inverse_rotate(s.sin[a], s.cos[a], sub(bx, ax), sub(by, ay))
     n = int(d.table[a, COUNT])
     edge = 0
-    most = -LARGEST
+    most = -MAX_FLOAT
     for i in range(n):
-        value = slope(d, a, i, dx, dy)
+        value = normal_projection(d, a, i, dx, dy)
         if value > most:
             most = value
             edge = i
@@ -313,20 +317,20 @@ def best_edge(s: Any, d: Any, a: int, b: int) -> tuple[float, int]:
 
 def incident_edge(s: Any, d: Any, a: int, edge: int, b: int) -> None:
     """Puts into `clip` the edge of b that faces the edge of a most."""
-    nx, ny = outward(d, a, edge)
-    nx, ny = turn(s.sin[a], s.cos[a], nx, ny)
-    nx, ny = turn_back(s.sin[b], s.cos[b], nx, ny)
+    nx, ny = edge_normal(d, a, edge)
+    nx, ny = rotate(s.sin[a], s.cos[a], nx, ny)
+    nx, ny = inverse_rotate(s.sin[b], s.cos[b], nx, ny)
     index = 0
-    least = LARGEST
+    least = MAX_FLOAT
     n = int(d.table[b, COUNT])
     for i in range(n):
-        value = slope(d, b, i, nx, ny)
+        value = normal_projection(d, b, i, nx, ny)
         if value < least:
             least = value
             index = i
     for j in range(2):
         vertex = index + j if index + j < n else 0
-        x, y = corner_of(s, d, b, vertex)
+        x, y = body_vertex(s, d, b, vertex)
         s.clip[j, 0] = x
         s.clip[j, 1] = y
         s.clip_feature[j] = feature(edge, vertex, _FACE, _CORNER)
@@ -337,9 +341,11 @@ def feature(index_a: int, index_b: int, kind_a: int, kind_b: int) -> int:
     return index_a + 256 * index_b + 65536 * kind_a + 131072 * kind_b
 
 
-def flip(of: int) -> int:
+def flip(feature_id: int) -> int:
     """The same feature with the two shapes swapped."""
-    return feature(of // 256 % 256, of % 256, of // 131072, of // 65536 % 2)
+    return feature(
+        feature_id // 256 % 256, feature_id % 256, feature_id // 131072, feature_id // 65536 % 2
+    )
 
 
 def clip_line(s: Any, nx: float, ny: float, offset: float, vertex: int) -> bool:
@@ -375,7 +381,7 @@ def collide_polygons(s: Any, d: Any, k: int, a: int, b: int) -> None:
     apart_b, edge_b = best_edge(s, d, b, a)
     if apart_b > radius:
         return
-    flipped = apart_b > add(mul(RELATIVE, apart_a), ABSOLUTE)
+    flipped = apart_b > add(mul(RELATIVE_TOLERANCE, apart_a), ABSOLUTE_TOLERANCE)
     one = b if flipped else a
     two = a if flipped else b
     edge = edge_b if flipped else edge_a
@@ -388,14 +394,14 @@ def clip_to_face(
 ) -> None:
     """Clips the incident edge of body `two` to a face of body `one`; keeps what is near it."""
     after = edge + 1 if edge + 1 < int(d.table[one, COUNT]) else 0
-    x1, y1 = corner(d, one, edge)
-    x2, y2 = corner(d, one, after)
-    lx, ly = normal_of(sub(x2, x1), sub(y2, y1))
+    x1, y1 = local_vertex(d, one, edge)
+    x2, y2 = local_vertex(d, one, after)
+    lx, ly = normalized(sub(x2, x1), sub(y2, y1))
     middle_x, middle_y = mul(0.5, add(x1, x2)), mul(0.5, add(y1, y2))
-    tx, ty = turn(s.sin[one], s.cos[one], lx, ly)
+    tx, ty = rotate(s.sin[one], s.cos[one], lx, ly)
     nx, ny = ty, -tx
-    wx1, wy1 = world(s, one, x1, y1)
-    wx2, wy2 = world(s, one, x2, y2)
+    wx1, wy1 = world_point(s, one, x1, y1)
+    wx2, wy2 = world_point(s, one, x2, y2)
     front = dot(nx, ny, wx1, wy1)
     side1 = add(-dot(tx, ty, wx1, wy1), radius)
     side2 = add(dot(tx, ty, wx2, wy2), radius)
@@ -412,10 +418,10 @@ def clip_to_face(
     for i in range(2):
         x, y = s.clip[i, 0], s.clip[i, 1]
         if sub(dot(nx, ny, x, y), front) <= radius:
-            px, py = sub(x, s.place[two, 0]), sub(y, s.place[two, 1])
-            px, py = turn_back(s.sin[two], s.cos[two], px, py)
-            s.spot[k, count, 0] = px
-            s.spot[k, count, 1] = py
+            px, py = sub(x, s.position[two, 0]), sub(y, s.position[two, 1])
+            px, py = inverse_rotate(s.sin[two], s.cos[two], px, py)
+            s.local_point[k, count, 0] = px
+            s.local_point[k, count, 1] = py
             known = s.clip_feature[i]
             s.feature[k, count] = flip(known) if flipped else known
             count += 1
@@ -472,7 +478,7 @@ def drop_or_update(s: Any, d: Any, place: int) -> int:
     b = body_b(k)
     if not is_active(s, a, b):
         return 0
-    if not boxes_overlap(s, a, b):
+    if not aabbs_overlap(s, a, b):
         end_contact(s, d, place)
         return -1
     return 1 if update(s, d, k) else 0

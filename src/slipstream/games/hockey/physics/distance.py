@@ -11,27 +11,27 @@ from typing import Any
 from slipstream.games.hockey.physics.bodies import (
     COUNT,
     EPSILON,
-    OVERLAP,
+    LINEAR_SLOP,
+    OVERLAP_TOLERANCE,
     POLYGON_RADIUS,
     PUCK,
     PUCK_RADIUS,
     RACKET_RADIUS,
-    SLOP,
-    TOLERANCE,
+    TOI_TOLERANCE,
 )
 from slipstream.games.hockey.physics.motion import (
-    corner,
     cross,
     dot,
+    inverse_rotate,
     length,
-    normal_of,
-    placed,
+    local_vertex,
+    normalized,
     pose_at,
-    reach,
-    shifted,
-    turn,
-    turn_back,
+    rotate,
+    translated_vertex,
+    vertex_projection,
     whole_turns,
+    world_vertex,
 )
 from slipstream.jit.float32 import add, div, mul, sub
 
@@ -58,7 +58,7 @@ def copy_vertex(s: Any, source: int, target: int) -> None:
     s.support[target, 1] = s.support[source, 1]
 
 
-def solve(s: Any) -> None:
+def solve_simplex(s: Any) -> None:
     """Leaves the vertices that carry the nearest point, with their weights."""
     if s.simplex_size == 2:
         solve_segment(s)
@@ -66,7 +66,7 @@ def solve(s: Any) -> None:
         solve_triangle(s)
 
 
-def one_left(s: Any, which: int) -> None:
+def keep_vertex(s: Any, which: int) -> None:
     """The nearest point is a vertex."""
     s.simplex[which, WEIGHT] = 1.0
     s.simplex_size = 1
@@ -74,7 +74,7 @@ def one_left(s: Any, which: int) -> None:
         copy_vertex(s, which, 0)
 
 
-def two_left(s: Any, first: int, second: int, u: float, v: float) -> None:
+def keep_edge(s: Any, first: int, second: int, u: float, v: float) -> None:
     """The nearest point lies on an edge, in the share u : v."""
     inverse = div(1.0, add(u, v))
     s.simplex[first, WEIGHT] = mul(u, inverse)
@@ -88,13 +88,13 @@ def solve_segment(s: Any) -> None:
     ex, ey = sub(x1, x0), sub(y1, y0)
     v = -dot(x0, y0, ex, ey)
     if v <= 0.0:
-        one_left(s, 0)
+        keep_vertex(s, 0)
         return
     u = dot(x1, y1, ex, ey)
     if u <= 0.0:
-        one_left(s, 1)
+        keep_vertex(s, 1)
         return
-    two_left(s, 0, 1, u, v)
+    keep_edge(s, 0, 1, u, v)
 
 
 def solve_triangle(s: Any) -> None:
@@ -112,18 +112,18 @@ def solve_triangle(s: Any) -> None:
     a1 = mul(area, cross(x2, y2, x0, y0))
     a2 = mul(area, cross(x0, y0, x1, y1))
     if v01 <= 0.0 and v02 <= 0.0:
-        one_left(s, 0)
+        keep_vertex(s, 0)
     elif u01 > 0.0 and v01 > 0.0 and a2 <= 0.0:
-        two_left(s, 0, 1, u01, v01)
+        keep_edge(s, 0, 1, u01, v01)
     elif u02 > 0.0 and v02 > 0.0 and a1 <= 0.0:
-        two_left(s, 0, 2, u02, v02)
+        keep_edge(s, 0, 2, u02, v02)
         copy_vertex(s, 2, 1)
     elif u01 <= 0.0 and v12 <= 0.0:
-        one_left(s, 1)
+        keep_vertex(s, 1)
     elif u02 <= 0.0 and u12 <= 0.0:
-        one_left(s, 2)
+        keep_vertex(s, 2)
     elif u12 > 0.0 and v12 > 0.0 and a0 <= 0.0:
-        two_left(s, 1, 2, u12, v12)
+        keep_edge(s, 1, 2, u12, v12)
         copy_vertex(s, 2, 0)
     else:
         inverse = div(1.0, add(add(a0, a1), a2))
@@ -140,9 +140,9 @@ def support(d: Any, body: int, x: float, y: float) -> int:
     """The vertex of a body that lies farthest in a direction; the puck's centre is its only one."""
     best = 0
     if body != PUCK:
-        most = reach(d, body, 0, x, y)
+        most = vertex_projection(d, body, 0, x, y)
         for i in range(1, int(d.table[body, COUNT])):
-            value = reach(d, body, i, x, y)
+            value = vertex_projection(d, body, i, x, y)
             if value > most:
                 most = value
                 best = i
@@ -154,8 +154,8 @@ def set_vertex(
     ax: float, ay: float, sin: float, cos: float, bx: float, by: float,
 ) -> None:  # fmt: skip
     """Row of the simplex from vertex i of a, which stands at (ax, ay) unturned, and j of b."""
-    wax, way = shifted(d, a, i, ax, ay)
-    wbx, wby = placed(d, b, j, sin, cos, bx, by)
+    wax, way = translated_vertex(d, a, i, ax, ay)
+    wbx, wby = world_vertex(d, b, j, sin, cos, bx, by)
     s.support[row, 0] = i
     s.support[row, 1] = j
     s.simplex[row, A_X] = wax
@@ -201,7 +201,7 @@ def distance(
         i0, j0 = s.support[0, 0], s.support[0, 1]
         i1, j1 = s.support[1, 0], s.support[1, 1]
         i2, j2 = s.support[2, 0], s.support[2, 1]
-        solve(s)
+        solve_simplex(s)
         if s.simplex_size == 3:
             break
         if s.simplex_size == 1:
@@ -216,7 +216,7 @@ def distance(
         if dot(dx, dy, dx, dy) < EPSILON * EPSILON:
             break
         i = support(d, a, -dx, -dy)
-        ox, oy = turn_back(sin, cos, dx, dy)
+        ox, oy = inverse_rotate(sin, cos, dx, dy)
         j = support(d, b, ox, oy)
         set_vertex(s, d, s.simplex_size, a, b, i, j, ax, ay, sin, cos, bx, by)
         known = i == i0 and j == j0
@@ -225,10 +225,10 @@ def distance(
             break
         s.simplex_size = s.simplex_size + 1
     s.metric = metric(s)
-    return between(s)
+    return closest_distance(s)
 
 
-def between(s: Any) -> float:
+def closest_distance(s: Any) -> float:
     """Distance of the points that the weights name."""
     if s.simplex_size == 3:
         return 0.0
@@ -246,11 +246,11 @@ def between(s: Any) -> float:
 def sensor_overlaps(s: Any, d: Any, goal: int) -> bool:
     """Whether the puck overlaps a goal, skins included."""
     s.simplex_size = 0
-    x, y = s.place[PUCK, 0], s.place[PUCK, 1]
-    apart = distance(s, d, goal, PUCK, s.place[goal, 0], s.place[goal, 1], 0.0, 1.0, x, y)
+    x, y = s.position[PUCK, 0], s.position[PUCK, 1]
+    apart = distance(s, d, goal, PUCK, s.position[goal, 0], s.position[goal, 1], 0.0, 1.0, x, y)
     radius = add(POLYGON_RADIUS, PUCK_RADIUS)
     if apart > radius and apart > EPSILON:
-        return sub(apart, radius) < OVERLAP
+        return sub(apart, radius) < OVERLAP_TOLERANCE
     return True
 
 
@@ -258,7 +258,7 @@ _PUSHES, _ROOTS = 16, 50
 _POINTS, _FACE_A, _FACE_B = 0, 1, 2  # what the axis is fixed to
 
 
-def axis_of(
+def separating_axis(
     s: Any, d: Any, a: int, b: int, turns: float, beta: float
 ) -> tuple[int, float, float, float, float]:
     """Separating axis of the cached simplex.
@@ -271,50 +271,50 @@ def axis_of(
     _, _, ax, ay = pose_at(s, d, a, 0.0, beta)
     sin, cos, bx, by = pose_at(s, d, b, turns, beta)
     if s.simplex_size == 1:
-        px, py = placed(d, b, j0, sin, cos, bx, by)
-        qx, qy = shifted(d, a, i0, ax, ay)
-        nx, ny = normal_of(sub(px, qx), sub(py, qy))
+        px, py = world_vertex(d, b, j0, sin, cos, bx, by)
+        qx, qy = translated_vertex(d, a, i0, ax, ay)
+        nx, ny = normalized(sub(px, qx), sub(py, qy))
         return _POINTS, nx, ny, 0.0, 0.0
     if i0 == i1:
-        x0, y0 = corner(d, b, j0)
-        x1, y1 = corner(d, b, j1)
-        nx, ny = normal_of(sub(y1, y0), -sub(x1, x0))
+        x0, y0 = local_vertex(d, b, j0)
+        x1, y1 = local_vertex(d, b, j1)
+        nx, ny = normalized(sub(y1, y0), -sub(x1, x0))
         mx, my = mul(0.5, add(x0, x1)), mul(0.5, add(y0, y1))
-        wx, wy = turn(sin, cos, nx, ny)
-        px, py = turn(sin, cos, mx, my)
+        wx, wy = rotate(sin, cos, nx, ny)
+        px, py = rotate(sin, cos, mx, my)
         px, py = add(px, bx), add(py, by)
-        qx, qy = shifted(d, a, i0, ax, ay)
+        qx, qy = translated_vertex(d, a, i0, ax, ay)
         if dot(sub(qx, px), sub(qy, py), wx, wy) < 0.0:
             nx = -nx
             ny = -ny
         return _FACE_B, nx, ny, mx, my
-    x0, y0 = corner(d, a, i0)
-    x1, y1 = corner(d, a, i1)
-    nx, ny = normal_of(sub(y1, y0), -sub(x1, x0))
+    x0, y0 = local_vertex(d, a, i0)
+    x1, y1 = local_vertex(d, a, i1)
+    nx, ny = normalized(sub(y1, y0), -sub(x1, x0))
     mx, my = mul(0.5, add(x0, x1)), mul(0.5, add(y0, y1))
-    px, py = placed(d, b, j0, sin, cos, bx, by)
+    px, py = world_vertex(d, b, j0, sin, cos, bx, by)
     if dot(sub(px, add(mx, ax)), sub(py, add(my, ay)), nx, ny) < 0.0:
         nx = -nx
         ny = -ny
     return _FACE_A, nx, ny, mx, my
 
 
-def deepest(
+def deepest_vertices(
     s: Any, d: Any, a: int, b: int, turns: float, beta: float, kind: int, nx: float, ny: float
 ) -> tuple[int, int]:
     """Vertices of a and b that lie deepest along the axis; 0 where the axis has a face."""
     sin, cos, _, _ = pose_at(s, d, b, turns, beta)
     if kind == _FACE_B:
-        wx, wy = turn(sin, cos, nx, ny)
+        wx, wy = rotate(sin, cos, nx, ny)
         return support(d, a, -wx, -wy), 0
-    ox, oy = turn_back(sin, cos, -nx, -ny)
+    ox, oy = inverse_rotate(sin, cos, -nx, -ny)
     j = support(d, b, ox, oy)
     if kind == _POINTS:
         return support(d, a, nx, ny), j
     return 0, j
 
 
-def separation(
+def axis_separation(
     s: Any, d: Any, a: int, b: int, turns: float, beta: float,
     kind: int, nx: float, ny: float, mx: float, my: float, i: int, j: int,
 ) -> float:  # fmt: skip
@@ -322,19 +322,19 @@ def separation(
     _, _, ax, ay = pose_at(s, d, a, 0.0, beta)
     sin, cos, bx, by = pose_at(s, d, b, turns, beta)
     if kind == _FACE_B:
-        wx, wy = turn(sin, cos, nx, ny)
-        px, py = turn(sin, cos, mx, my)
-        qx, qy = shifted(d, a, i, ax, ay)
+        wx, wy = rotate(sin, cos, nx, ny)
+        px, py = rotate(sin, cos, mx, my)
+        qx, qy = translated_vertex(d, a, i, ax, ay)
         return dot(sub(qx, add(px, bx)), sub(qy, add(py, by)), wx, wy)
-    px, py = placed(d, b, j, sin, cos, bx, by)
+    px, py = world_vertex(d, b, j, sin, cos, bx, by)
     if kind == _POINTS:
-        qx, qy = shifted(d, a, i, ax, ay)
+        qx, qy = translated_vertex(d, a, i, ax, ay)
     else:
         qx, qy = add(mx, ax), add(my, ay)
     return dot(sub(px, qx), sub(py, qy), nx, ny)
 
 
-def push_back(
+def advance_along_axis(
     s: Any, d: Any, a: int, b: int, turns: float, begin: float, target: float,
     kind: int, nx: float, ny: float, mx: float, my: float,
 ) -> tuple[int, float]:  # fmt: skip
@@ -345,16 +345,16 @@ def push_back(
     """
     end = 1.0
     for _ in range(_PUSHES):
-        i, j = deepest(s, d, a, b, turns, end, kind, nx, ny)
-        s2 = separation(s, d, a, b, turns, end, kind, nx, ny, mx, my, i, j)
-        if s2 > add(target, TOLERANCE):
+        i, j = deepest_vertices(s, d, a, b, turns, end, kind, nx, ny)
+        s2 = axis_separation(s, d, a, b, turns, end, kind, nx, ny, mx, my, i, j)
+        if s2 > add(target, TOI_TOLERANCE):
             return -1, 1.0
-        if s2 > sub(target, TOLERANCE):
+        if s2 > sub(target, TOI_TOLERANCE):
             return 0, end
-        s1 = separation(s, d, a, b, turns, begin, kind, nx, ny, mx, my, i, j)
-        if s1 < sub(target, TOLERANCE):
+        s1 = axis_separation(s, d, a, b, turns, begin, kind, nx, ny, mx, my, i, j)
+        if s1 < sub(target, TOI_TOLERANCE):
             return -1, begin
-        if s1 <= add(target, TOLERANCE):
+        if s1 <= add(target, TOI_TOLERANCE):
             return 1, begin
         a1 = begin
         a2 = end
@@ -363,8 +363,8 @@ def push_back(
                 t = add(a1, div(mul(sub(target, s1), sub(a2, a1)), sub(s2, s1)))
             else:
                 t = mul(0.5, add(a1, a2))
-            value = separation(s, d, a, b, turns, t, kind, nx, ny, mx, my, i, j)
-            if abs(sub(value, target)) < TOLERANCE:
+            value = axis_separation(s, d, a, b, turns, t, kind, nx, ny, mx, my, i, j)
+            if abs(sub(value, target)) < TOI_TOLERANCE:
                 end = t
                 break
             if value > target:
@@ -383,7 +383,7 @@ def time_of_impact(s: Any, d: Any, a: int, b: int) -> float:
     if b != PUCK:
         turns = whole_turns(s.angle0[b])
         radius = RACKET_RADIUS
-    target = max(SLOP, sub(add(POLYGON_RADIUS, radius), mul(3.0, SLOP)))
+    target = max(LINEAR_SLOP, sub(add(POLYGON_RADIUS, radius), mul(3.0, LINEAR_SLOP)))
     begin = 0.0
     s.simplex_size = 0
     for _ in range(_ROUNDS):
@@ -392,10 +392,10 @@ def time_of_impact(s: Any, d: Any, a: int, b: int) -> float:
         apart = distance(s, d, a, b, ax, ay, sin, cos, bx, by)
         if apart <= 0.0:
             return -1.0
-        if apart < add(target, TOLERANCE):
+        if apart < add(target, TOI_TOLERANCE):
             return begin
-        kind, nx, ny, mx, my = axis_of(s, d, a, b, turns, begin)
-        state, begin = push_back(s, d, a, b, turns, begin, target, kind, nx, ny, mx, my)
+        kind, nx, ny, mx, my = separating_axis(s, d, a, b, turns, begin)
+        state, begin = advance_along_axis(s, d, a, b, turns, begin, target, kind, nx, ny, mx, my)
         if state != 0:
             return begin if state > 0 else -1.0
     return -1.0

@@ -10,18 +10,18 @@ import math
 from typing import Any
 
 from slipstream.games.hockey.physics.bodies import (
+    AABB_EXTENSION,
     BOX,
+    EDGE_NORMAL,
     EPSILON,
-    EXTENSION,
-    MIDDLE,
-    OUTWARD,
+    LOCAL_CENTER,
+    MAX_ROTATION,
+    MAX_ROTATION_SQUARED,
+    MAX_TRANSLATION,
+    MAX_TRANSLATION_SQUARED,
     POLYGON_RADIUS,
     PUCK,
     PUCK_RADIUS,
-    ROTATION,
-    ROTATION_SQUARE,
-    TRANSLATION,
-    TRANSLATION_SQUARE,
     TWO_PI,
     VERTEX,
 )
@@ -40,7 +40,7 @@ def length(x: float, y: float) -> float:
     return root(dot(x, y, x, y))
 
 
-def normal_of(x: float, y: float) -> tuple[float, float]:
+def normalized(x: float, y: float) -> tuple[float, float]:
     """The vector of length 1; one that is shorter than EPSILON stays as it is."""
     size = length(x, y)
     if size < EPSILON:
@@ -49,50 +49,52 @@ def normal_of(x: float, y: float) -> tuple[float, float]:
     return mul(x, scale), mul(y, scale)
 
 
-def turn(sin: float, cos: float, x: float, y: float) -> tuple[float, float]:
+def rotate(sin: float, cos: float, x: float, y: float) -> tuple[float, float]:
     """From a body's axes to the world's."""
     return sub(mul(cos, x), mul(sin, y)), add(mul(sin, x), mul(cos, y))
 
 
-def turn_back(sin: float, cos: float, x: float, y: float) -> tuple[float, float]:
+def inverse_rotate(sin: float, cos: float, x: float, y: float) -> tuple[float, float]:
     """From the world's axes to a body's."""
     return add(mul(cos, x), mul(sin, y)), add(mul(-sin, x), mul(cos, y))
 
 
-def corner(d: Any, body: int, i: int) -> tuple[float, float]:
+def local_vertex(d: Any, body: int, i: int) -> tuple[float, float]:
     """In the body's axes."""
     return single(d.table[body, VERTEX + 2 * i]), single(d.table[body, VERTEX + 2 * i + 1])
 
 
-def outward(d: Any, body: int, i: int) -> tuple[float, float]:
+def edge_normal(d: Any, body: int, i: int) -> tuple[float, float]:
     """Normal of the edge that begins at corner i, in the body's axes."""
-    return single(d.table[body, OUTWARD + 2 * i]), single(d.table[body, OUTWARD + 2 * i + 1])
+    return single(d.table[body, EDGE_NORMAL + 2 * i]), single(
+        d.table[body, EDGE_NORMAL + 2 * i + 1]
+    )
 
 
-def reach(d: Any, body: int, i: int, x: float, y: float) -> float:
+def vertex_projection(d: Any, body: int, i: int, x: float, y: float) -> float:
     """How far corner i lies in a direction of the body's axes."""
-    px, py = corner(d, body, i)
+    px, py = local_vertex(d, body, i)
     return dot(px, py, x, y)
 
 
-def slope(d: Any, body: int, i: int, x: float, y: float) -> float:
+def normal_projection(d: Any, body: int, i: int, x: float, y: float) -> float:
     """How much the normal of edge i points in a direction of the body's axes."""
-    nx, ny = outward(d, body, i)
+    nx, ny = edge_normal(d, body, i)
     return dot(nx, ny, x, y)
 
 
-def placed(
+def world_vertex(
     d: Any, body: int, i: int, sin: float, cos: float, x: float, y: float
 ) -> tuple[float, float]:
     """Corner i in the world, of a body that stands turned at (x, y)."""
-    px, py = corner(d, body, i)
-    px, py = turn(sin, cos, px, py)
+    px, py = local_vertex(d, body, i)
+    px, py = rotate(sin, cos, px, py)
     return add(px, x), add(py, y)
 
 
-def shifted(d: Any, body: int, i: int, x: float, y: float) -> tuple[float, float]:
+def translated_vertex(d: Any, body: int, i: int, x: float, y: float) -> tuple[float, float]:
     """Corner i in the world, of a static body, which is not turned, at (x, y)."""
-    px, py = corner(d, body, i)
+    px, py = local_vertex(d, body, i)
     return add(px, x), add(py, y)
 
 
@@ -106,13 +108,13 @@ def set_pose(s: Any, d: Any, body: int) -> None:
     if body < PUCK:
         sin = sine(s.angle[body])
         cos = cosine(s.angle[body])
-        mx, my = turn(sin, cos, d.table[body, MIDDLE], d.table[body, MIDDLE + 1])
+        mx, my = rotate(sin, cos, d.table[body, LOCAL_CENTER], d.table[body, LOCAL_CENTER + 1])
         x = sub(x, mx)
         y = sub(y, my)
         s.sin[body] = sin
         s.cos[body] = cos
-    s.place[body, 0] = x
-    s.place[body, 1] = y
+    s.position[body, 0] = x
+    s.position[body, 1] = y
 
 
 def advance_sweep(s: Any, body: int, alpha: float) -> None:
@@ -124,7 +126,7 @@ def advance_sweep(s: Any, body: int, alpha: float) -> None:
     s.alpha[body] = alpha
 
 
-def stop_at(s: Any, d: Any, body: int, alpha: float) -> None:
+def advance_body(s: Any, d: Any, body: int, alpha: float) -> None:
     """Puts the body where it is at that share of the step."""
     advance_sweep(s, body, alpha)
     s.center[body, 0] = s.center0[body, 0]
@@ -133,19 +135,19 @@ def stop_at(s: Any, d: Any, body: int, alpha: float) -> None:
     set_pose(s, d, body)
 
 
-def begin_here(s: Any, body: int) -> None:
+def reset_sweep(s: Any, body: int) -> None:
     """Begins the sweep where the body's centre is."""
     s.center0[body, 0] = s.center[body, 0]
     s.center0[body, 1] = s.center[body, 1]
 
 
-def way_of(s: Any, body: int) -> tuple[float, float, float, float, float, float, float]:
-    """Both ends of the body's sweep and the share at which it begins, for `go_back`."""
+def save_sweep(s: Any, body: int) -> tuple[float, float, float, float, float, float, float]:
+    """Both ends of the body's sweep and the share at which it begins, for `restore_sweep`."""
     x, y, x0, y0 = s.center[body, 0], s.center[body, 1], s.center0[body, 0], s.center0[body, 1]
     return x, y, x0, y0, s.angle[body], s.angle0[body], s.alpha[body]
 
 
-def go_back(s: Any, d: Any, body: int, way: tuple[float, ...]) -> None:
+def restore_sweep(s: Any, d: Any, body: int, way: tuple[float, ...]) -> None:
     """Puts the body back on the way that it was on."""
     s.center[body, 0] = way[0]
     s.center[body, 1] = way[1]
@@ -177,29 +179,33 @@ def pose_at(
     angle = blend(beta, sub(s.angle0[body], turns), sub(s.angle[body], turns))
     sin = sine(angle)
     cos = cosine(angle)
-    mx, my = turn(sin, cos, d.table[body, MIDDLE], d.table[body, MIDDLE + 1])
+    mx, my = rotate(sin, cos, d.table[body, LOCAL_CENTER], d.table[body, LOCAL_CENTER + 1])
     return sin, cos, sub(x, mx), sub(y, my)
 
 
-def integrate(s: Any, body: int, h: float) -> None:
+def integrate_position(s: Any, body: int, h: float) -> None:
     """Moves centre and angle by velocity and spin, which are cut where a step would be too far."""
-    vx, vy, w = single(s.velocity[body, 0]), single(s.velocity[body, 1]), single(s.spin[body])
+    vx, vy, w = (
+        single(s.linear_velocity[body, 0]),
+        single(s.linear_velocity[body, 1]),
+        single(s.angular_velocity[body]),
+    )
     tx, ty = mul(h, vx), mul(h, vy)
     square = add(mul(tx, tx), mul(ty, ty))
-    if square > TRANSLATION_SQUARE:
-        ratio = div(TRANSLATION, single(math.sqrt(square)))
+    if square > MAX_TRANSLATION_SQUARED:
+        ratio = div(MAX_TRANSLATION, single(math.sqrt(square)))
         vx = mul(vx, ratio)
         vy = mul(vy, ratio)
     rotation = mul(h, w)
-    if mul(rotation, rotation) > ROTATION_SQUARE:
-        w = mul(w, div(ROTATION, abs(rotation)))
+    if mul(rotation, rotation) > MAX_ROTATION_SQUARED:
+        w = mul(w, div(MAX_ROTATION, abs(rotation)))
     s.center[body, 0] = add(s.center[body, 0], mul(h, vx))
     s.center[body, 1] = add(s.center[body, 1], mul(h, vy))
     if body < PUCK:
         s.angle[body] = add(s.angle[body], mul(h, w))
-    s.velocity[body, 0] = vx
-    s.velocity[body, 1] = vy
-    s.spin[body] = w
+    s.linear_velocity[body, 0] = vx
+    s.linear_velocity[body, 1] = vy
+    s.angular_velocity[body] = w
 
 
 _MARGIN = 1e-4
@@ -208,7 +214,7 @@ _ROUND = 0.46  # m, a racket's farthest corner from its centre of mass
 _SMALL = 0.5  # rad, turned within a step, for which a series of few terms will do
 
 
-def farthest(u: float, w: float) -> float:
+def racket_extent(u: float, w: float) -> float:
     """How far a racket reaches from its centre of mass in a direction with the parts u forwards and
     w sideways, w >= 0: the farthest of its corners, which lie in pairs on both sides.
     """
@@ -220,7 +226,7 @@ def farthest(u: float, w: float) -> float:
     )
 
 
-def swept(s: Any, body: int) -> tuple[float, float, float, float]:
+def swept_aabb(s: Any, body: int) -> tuple[float, float, float, float]:
     """Left, bottom, right, top of a moving body on its way from the sweep's begin to its place."""
     x, y, x0, y0 = s.center[body, 0], s.center[body, 1], s.center0[body, 0], s.center0[body, 1]
     r = PUCK_RADIUS + _MARGIN
@@ -239,25 +245,25 @@ def swept(s: Any, body: int) -> tuple[float, float, float, float]:
     large = 1.0 - 0.5 * square
     sin0, cos0 = sin * large - cos * small, cos * large + sin * small
     up, up0, across, across0 = abs(cos), abs(cos0), abs(sin), abs(sin0)
-    left = min(x - farthest(-cos, across), x0 - farthest(-cos0, across0)) - r
-    bottom = min(y - farthest(-sin, up), y0 - farthest(-sin0, up0)) - r
-    right = max(x + farthest(cos, across), x0 + farthest(cos0, across0)) + r
-    top = max(y + farthest(sin, up), y0 + farthest(sin0, up0)) + r
+    left = min(x - racket_extent(-cos, across), x0 - racket_extent(-cos0, across0)) - r
+    bottom = min(y - racket_extent(-sin, up), y0 - racket_extent(-sin0, up0)) - r
+    right = max(x + racket_extent(cos, across), x0 + racket_extent(cos0, across0)) + r
+    top = max(y + racket_extent(sin, up), y0 + racket_extent(sin0, up0)) + r
     return left, bottom, right, top
 
 
 def is_far(s: Any, d: Any, still: int, body: int) -> bool:
     """Whether a moving body stays away from a static one during the whole step."""
-    left, bottom, right, top = swept(s, body)
+    left, bottom, right, top = swept_aabb(s, body)
     # The table's boxes are widened by EXTENSION.
-    near = _NEAR - EXTENSION
+    near = _NEAR - AABB_EXTENSION
     if left - d.table[still, BOX + 2] > near or d.table[still, BOX] - right > near:
         return True
     return bottom - d.table[still, BOX + 3] > near or d.table[still, BOX + 1] - top > near
 
 
-def within_fat(s: Any, body: int) -> bool:
+def fat_aabb_contains(s: Any, body: int) -> bool:
     """Whether the widened box holds the body on its whole way."""
-    left, bottom, right, top = swept(s, body)
-    inside = s.fat[body, 0] <= left and s.fat[body, 1] <= bottom
-    return inside and right <= s.fat[body, 2] and top <= s.fat[body, 3]
+    left, bottom, right, top = swept_aabb(s, body)
+    inside = s.fat_aabb[body, 0] <= left and s.fat_aabb[body, 1] <= bottom
+    return inside and right <= s.fat_aabb[body, 2] and top <= s.fat_aabb[body, 3]

@@ -9,23 +9,23 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.games.hockey.physics.bodies import (
-    CONDITION,
     INVERSE_INERTIA,
     INVERSE_MASS,
-    LARGEST_CORRECTION,
+    LINEAR_SLOP,
+    MAX_CONDITION_NUMBER,
+    MAX_LINEAR_CORRECTION,
     MOVING,
     POLYGON_RADIUS,
     PUCK,
     PUCK_RADIUS,
-    RESTITUTION_SPEED,
-    SLOP,
+    VELOCITY_THRESHOLD,
     body_a,
     body_b,
-    bounce,
     friction,
+    restitution,
 )
-from slipstream.games.hockey.physics.contacts import world
-from slipstream.games.hockey.physics.motion import cross, dot, set_pose, turn
+from slipstream.games.hockey.physics.contacts import world_point
+from slipstream.games.hockey.physics.motion import cross, dot, rotate, set_pose
 from slipstream.jit.float32 import add, div, mul, single, sub
 
 # Columns of STATE.constraint: of the contact, then of its first and of its second point.
@@ -36,7 +36,7 @@ ARM_AX, ARM_AY, ARM_BX, ARM_BY, NORMAL_MASS, TANGENT_MASS, BIAS, ALONG, ACROSS =
 CONSTRAINT = POINT + 2 * POINT_NUMBERS
 
 
-def masses(d: Any, a: int, b: int) -> tuple[float, float, float, float]:
+def inverse_masses(d: Any, a: int, b: int) -> tuple[float, float, float, float]:
     """Inverse masses and inverse moments of inertia of both bodies, 0 for a static one."""
     ma = 0.0
     ia = 0.0
@@ -46,7 +46,7 @@ def masses(d: Any, a: int, b: int) -> tuple[float, float, float, float]:
     return ma, ia, single(d.table[b, INVERSE_MASS]), single(d.table[b, INVERSE_INERTIA])
 
 
-def point_radius(d: Any, body: int) -> float:
+def skin_radius(d: Any, body: int) -> float:
     return PUCK_RADIUS if body == PUCK else POLYGON_RADIUS
 
 
@@ -66,21 +66,21 @@ def contact_point(
     """
     one = b if s.flipped[k] else a
     two = a if s.flipped[k] else b
-    planex, planey = world(s, one, s.face[k, 2], s.face[k, 3])
-    x, y = world(s, two, s.spot[k, j, 0], s.spot[k, j, 1])
+    planex, planey = world_point(s, one, s.face[k, 2], s.face[k, 3])
+    x, y = world_point(s, two, s.local_point[k, j, 0], s.local_point[k, j, 1])
     depth = sub(ra, dot(sub(x, planex), sub(y, planey), nx, ny))
     facex, facey = add(x, mul(depth, nx)), add(y, mul(depth, ny))
     skinx, skiny = sub(x, mul(rb, nx)), sub(y, mul(rb, ny))
     return mul(0.5, add(facex, skinx)), mul(0.5, add(facey, skiny))
 
 
-def prepare(s: Any, d: Any, i: int, warm: bool) -> None:
+def init_constraint(s: Any, d: Any, i: int, warm: bool) -> None:
     """Fills constraint i from the pair's points and the bodies' poses and velocities."""
     k = s.island[i]
     a, b = body_a(k), body_b(k)
     one = b if s.flipped[k] else a
-    nx, ny = turn(single(s.sin[one]), single(s.cos[one]), s.face[k, 0], s.face[k, 1])
-    ra, rb = point_radius(d, a), point_radius(d, b)
+    nx, ny = rotate(single(s.sin[one]), single(s.cos[one]), s.face[k, 0], s.face[k, 1])
+    ra, rb = skin_radius(d, a), skin_radius(d, b)
     if s.flipped[k]:
         ra = rb
         rb = POLYGON_RADIUS
@@ -99,17 +99,17 @@ def prepare(s: Any, d: Any, i: int, warm: bool) -> None:
     s.constraint[i, NORMAL_X] = nx
     s.constraint[i, NORMAL_Y] = ny
     s.constraint[i, FRICTION] = friction(a, b)
-    s.constraint[i, RESTITUTION] = bounce(b)
+    s.constraint[i, RESTITUTION] = restitution(b)
     s.solved[i] = s.points[k]
     for j in range(s.points[k]):
-        prepare_point(s, d, i, POINT + POINT_NUMBERS * j, a, b)
+        init_constraint_point(s, d, i, POINT + POINT_NUMBERS * j, a, b)
     if s.points[k] == 2:
-        prepare_block(s, d, i, a, b)
+        init_block(s, d, i, a, b)
 
 
-def prepare_point(s: Any, d: Any, i: int, at: int, a: int, b: int) -> None:
+def init_constraint_point(s: Any, d: Any, i: int, at: int, a: int, b: int) -> None:
     """Effective masses of a point, and the speed that it shall leave with."""
-    ma, ia, mb, ib = masses(d, a, b)
+    ma, ia, mb, ib = inverse_masses(d, a, b)
     nx, ny = single(s.constraint[i, NORMAL_X]), single(s.constraint[i, NORMAL_Y])
     ax, ay = single(s.constraint[i, at + ARM_AX]), single(s.constraint[i, at + ARM_AY])
     bx, by = single(s.constraint[i, at + ARM_BX]), single(s.constraint[i, at + ARM_BY])
@@ -121,7 +121,7 @@ def prepare_point(s: Any, d: Any, i: int, at: int, a: int, b: int) -> None:
     vx, vy = point_velocity(s, i, at, a, b)
     speed = dot(nx, ny, vx, vy)
     s.constraint[i, at + BIAS] = 0.0
-    if speed < -RESTITUTION_SPEED:
+    if speed < -VELOCITY_THRESHOLD:
         s.constraint[i, at + BIAS] = mul(-s.constraint[i, RESTITUTION], speed)
 
 
@@ -129,17 +129,17 @@ def point_velocity(s: Any, i: int, at: int, a: int, b: int) -> tuple[float, floa
     """Velocity of b at a point less that of a."""
     ax, ay = single(s.constraint[i, at + ARM_AX]), single(s.constraint[i, at + ARM_AY])
     bx, by = single(s.constraint[i, at + ARM_BX]), single(s.constraint[i, at + ARM_BY])
-    wa, wb = single(s.spin[a]), single(s.spin[b])
-    x = add(single(s.velocity[b, 0]), mul(-wb, by))
-    y = add(single(s.velocity[b, 1]), mul(wb, bx))
-    x = sub(sub(x, single(s.velocity[a, 0])), mul(-wa, ay))
-    y = sub(sub(y, single(s.velocity[a, 1])), mul(wa, ax))
+    wa, wb = single(s.angular_velocity[a]), single(s.angular_velocity[b])
+    x = add(single(s.linear_velocity[b, 0]), mul(-wb, by))
+    y = add(single(s.linear_velocity[b, 1]), mul(wb, bx))
+    x = sub(sub(x, single(s.linear_velocity[a, 0])), mul(-wa, ay))
+    y = sub(sub(y, single(s.linear_velocity[a, 1])), mul(wa, ax))
     return x, y
 
 
-def prepare_block(s: Any, d: Any, i: int, a: int, b: int) -> None:
+def init_block(s: Any, d: Any, i: int, a: int, b: int) -> None:
     """The matrix of two points that are solved at once; nearly equal points become one."""
-    ma, ia, mb, ib = masses(d, a, b)
+    ma, ia, mb, ib = inverse_masses(d, a, b)
     nx, ny = s.constraint[i, NORMAL_X], s.constraint[i, NORMAL_Y]
     p, q = POINT, POINT + POINT_NUMBERS
     r1a = cross(s.constraint[i, p + ARM_AX], s.constraint[i, p + ARM_AY], nx, ny)
@@ -150,7 +150,7 @@ def prepare_block(s: Any, d: Any, i: int, a: int, b: int) -> None:
     k22 = inverse_effective(ma, ia, mb, ib, r2a, r2b)
     k12 = add(add(add(ma, mb), mul(mul(ia, r1a), r2a)), mul(mul(ib, r1b), r2b))
     determinant = sub(mul(k11, k22), mul(k12, k12))
-    if mul(k11, k11) >= mul(CONDITION, determinant):
+    if mul(k11, k11) >= mul(MAX_CONDITION_NUMBER, determinant):
         s.solved[i] = 1
         return
     s.constraint[i, K_11] = k11
@@ -159,17 +159,17 @@ def prepare_block(s: Any, d: Any, i: int, a: int, b: int) -> None:
     s.constraint[i, DETERMINANT] = div(1.0, determinant) if determinant != 0.0 else 0.0
 
 
-def apply(s: Any, d: Any, i: int, at: int, a: int, b: int, px: float, py: float) -> None:
+def apply_impulse(s: Any, d: Any, i: int, at: int, a: int, b: int, px: float, py: float) -> None:
     """Lets an impulse act at a point: on b, and its opposite on a."""
-    ma, ia, mb, ib = masses(d, a, b)
+    ma, ia, mb, ib = inverse_masses(d, a, b)
     arm = cross(s.constraint[i, at + ARM_AX], s.constraint[i, at + ARM_AY], px, py)
-    s.velocity[a, 0] = sub(s.velocity[a, 0], mul(ma, px))
-    s.velocity[a, 1] = sub(s.velocity[a, 1], mul(ma, py))
-    s.spin[a] = sub(s.spin[a], mul(ia, arm))
+    s.linear_velocity[a, 0] = sub(s.linear_velocity[a, 0], mul(ma, px))
+    s.linear_velocity[a, 1] = sub(s.linear_velocity[a, 1], mul(ma, py))
+    s.angular_velocity[a] = sub(s.angular_velocity[a], mul(ia, arm))
     arm = cross(s.constraint[i, at + ARM_BX], s.constraint[i, at + ARM_BY], px, py)
-    s.velocity[b, 0] = add(s.velocity[b, 0], mul(mb, px))
-    s.velocity[b, 1] = add(s.velocity[b, 1], mul(mb, py))
-    s.spin[b] = add(s.spin[b], mul(ib, arm))
+    s.linear_velocity[b, 0] = add(s.linear_velocity[b, 0], mul(mb, px))
+    s.linear_velocity[b, 1] = add(s.linear_velocity[b, 1], mul(mb, py))
+    s.angular_velocity[b] = add(s.angular_velocity[b], mul(ib, arm))
 
 
 def warm_start(s: Any, d: Any, i: int) -> None:
@@ -181,10 +181,10 @@ def warm_start(s: Any, d: Any, i: int) -> None:
         along, across = s.constraint[i, at + ALONG], s.constraint[i, at + ACROSS]
         px = add(mul(along, nx), mul(across, ny))
         py = add(mul(along, ny), mul(across, -nx))
-        apply(s, d, i, at, body_a(k), body_b(k), px, py)
+        apply_impulse(s, d, i, at, body_a(k), body_b(k), px, py)
 
 
-def sweep(s: Any, d: Any, i: int) -> bool:
+def solve_contact(s: Any, d: Any, i: int) -> bool:
     """Solves contact i once; False where nothing changed."""
     k = s.island[i]
     a, b = body_a(k), body_b(k)
@@ -201,9 +201,9 @@ def sweep(s: Any, d: Any, i: int) -> bool:
             changed = True
             step = sub(new, old)
             s.constraint[i, at + ACROSS] = new
-            apply(s, d, i, at, a, b, mul(step, ny), mul(step, -nx))
+            apply_impulse(s, d, i, at, a, b, mul(step, ny), mul(step, -nx))
     if s.solved[i] == 2:
-        return sweep_block(s, d, i, a, b) or changed
+        return solve_block(s, d, i, a, b) or changed
     vx, vy = point_velocity(s, i, POINT, a, b)
     speed = sub(dot(vx, vy, nx, ny), s.constraint[i, POINT + BIAS])
     old = single(s.constraint[i, POINT + ALONG])
@@ -212,11 +212,11 @@ def sweep(s: Any, d: Any, i: int) -> bool:
         changed = True
         step = sub(new, old)
         s.constraint[i, POINT + ALONG] = new
-        apply(s, d, i, POINT, a, b, mul(step, nx), mul(step, ny))
+        apply_impulse(s, d, i, POINT, a, b, mul(step, nx), mul(step, ny))
     return changed
 
 
-def sweep_block(s: Any, d: Any, i: int, a: int, b: int) -> bool:
+def solve_block(s: Any, d: Any, i: int, a: int, b: int) -> bool:
     """Both points' normal impulses at once: the first of four cases that holds."""
     nx, ny = single(s.constraint[i, NORMAL_X]), single(s.constraint[i, NORMAL_Y])
     p, q = POINT, POINT + POINT_NUMBERS
@@ -247,13 +247,13 @@ def sweep_block(s: Any, d: Any, i: int, a: int, b: int) -> bool:
     s.constraint[i, q + ALONG] = x2
     if d1 == 0.0 and d2 == 0.0:
         return False
-    push_both(s, d, i, a, b, d1, d2)
+    apply_block_impulse(s, d, i, a, b, d1, d2)
     return True
 
 
-def push_both(s: Any, d: Any, i: int, a: int, b: int, d1: float, d2: float) -> None:
+def apply_block_impulse(s: Any, d: Any, i: int, a: int, b: int, d1: float, d2: float) -> None:
     """Lets impulses along the normal act at both points."""
-    ma, ia, mb, ib = masses(d, a, b)
+    ma, ia, mb, ib = inverse_masses(d, a, b)
     nx, ny = single(s.constraint[i, NORMAL_X]), single(s.constraint[i, NORMAL_Y])
     p, q = POINT, POINT + POINT_NUMBERS
     p1x, p1y, p2x, p2y = mul(d1, nx), mul(d1, ny), mul(d2, nx), mul(d2, ny)
@@ -261,38 +261,52 @@ def push_both(s: Any, d: Any, i: int, a: int, b: int, d1: float, d2: float) -> N
         cross(s.constraint[i, p + ARM_AX], s.constraint[i, p + ARM_AY], p1x, p1y),
         cross(s.constraint[i, q + ARM_AX], s.constraint[i, q + ARM_AY], p2x, p2y),
     )
-    s.velocity[a, 0] = sub(s.velocity[a, 0], mul(ma, add(p1x, p2x)))
-    s.velocity[a, 1] = sub(s.velocity[a, 1], mul(ma, add(p1y, p2y)))
-    s.spin[a] = sub(s.spin[a], mul(ia, arm))
+    s.linear_velocity[a, 0] = sub(s.linear_velocity[a, 0], mul(ma, add(p1x, p2x)))
+    s.linear_velocity[a, 1] = sub(s.linear_velocity[a, 1], mul(ma, add(p1y, p2y)))
+    s.angular_velocity[a] = sub(s.angular_velocity[a], mul(ia, arm))
     arm = add(
         cross(s.constraint[i, p + ARM_BX], s.constraint[i, p + ARM_BY], p1x, p1y),
         cross(s.constraint[i, q + ARM_BX], s.constraint[i, q + ARM_BY], p2x, p2y),
     )
-    s.velocity[b, 0] = add(s.velocity[b, 0], mul(mb, add(p1x, p2x)))
-    s.velocity[b, 1] = add(s.velocity[b, 1], mul(mb, add(p1y, p2y)))
-    s.spin[b] = add(s.spin[b], mul(ib, arm))
+    s.linear_velocity[b, 0] = add(s.linear_velocity[b, 0], mul(mb, add(p1x, p2x)))
+    s.linear_velocity[b, 1] = add(s.linear_velocity[b, 1], mul(mb, add(p1y, p2y)))
+    s.angular_velocity[b] = add(s.angular_velocity[b], mul(ib, arm))
 
 
-def number(s: Any, column: int) -> float:
+def single_constraint_value(s: Any, column: int) -> float:
     """Of the only constraint."""
     return single(s.constraint[0, column])
 
 
-def sweep_alone(s: Any, d: Any, rounds: int) -> None:
+def solve_single_contact(s: Any, d: Any, rounds: int) -> None:
     """All sweeps of an island of one contact with one point, which most are.
 
-    The same operations in the same order as `sweep`, on local variables, until nothing changes.
+    Same operations in the same order as `solve_contact`, on local variables, until nothing changes.
     """
     a, b = body_a(s.island[0]), body_b(s.island[0])
-    ma, ia, mb, ib = masses(d, a, b)
-    nx, ny = number(s, NORMAL_X), number(s, NORMAL_Y)
-    ax, ay = number(s, POINT + ARM_AX), number(s, POINT + ARM_AY)
-    bx, by = number(s, POINT + ARM_BX), number(s, POINT + ARM_BY)
-    rub, bias = number(s, FRICTION), number(s, POINT + BIAS)
-    mass, mass_across = number(s, POINT + NORMAL_MASS), number(s, POINT + TANGENT_MASS)
-    along, across = number(s, POINT + ALONG), number(s, POINT + ACROSS)
-    vax, vay, wa = single(s.velocity[a, 0]), single(s.velocity[a, 1]), single(s.spin[a])
-    vbx, vby, wb = single(s.velocity[b, 0]), single(s.velocity[b, 1]), single(s.spin[b])
+    ma, ia, mb, ib = inverse_masses(d, a, b)
+    nx, ny = single_constraint_value(s, NORMAL_X), single_constraint_value(s, NORMAL_Y)
+    ax, ay = single_constraint_value(s, POINT + ARM_AX), single_constraint_value(s, POINT + ARM_AY)
+    bx, by = single_constraint_value(s, POINT + ARM_BX), single_constraint_value(s, POINT + ARM_BY)
+    rub, bias = single_constraint_value(s, FRICTION), single_constraint_value(s, POINT + BIAS)
+    mass, mass_across = (
+        single_constraint_value(s, POINT + NORMAL_MASS),
+        single_constraint_value(s, POINT + TANGENT_MASS),
+    )
+    along, across = (
+        single_constraint_value(s, POINT + ALONG),
+        single_constraint_value(s, POINT + ACROSS),
+    )
+    vax, vay, wa = (
+        single(s.linear_velocity[a, 0]),
+        single(s.linear_velocity[a, 1]),
+        single(s.angular_velocity[a]),
+    )
+    vbx, vby, wb = (
+        single(s.linear_velocity[b, 0]),
+        single(s.linear_velocity[b, 1]),
+        single(s.angular_velocity[b]),
+    )
     # Rounding may lead the sweeps round a circle. Where a marked state comes back, only what is
     # left after whole circles need be done (Brent 1980).
     left, since, until = rounds, 0, 1
@@ -332,30 +346,30 @@ def sweep_alone(s: Any, d: Any, rounds: int) -> None:
             m_vbx, m_vby, m_wb = vbx, vby, wb
     s.constraint[0, POINT + ALONG] = along
     s.constraint[0, POINT + ACROSS] = across
-    s.velocity[a, 0] = vax
-    s.velocity[a, 1] = vay
-    s.spin[a] = wa
-    s.velocity[b, 0] = vbx
-    s.velocity[b, 1] = vby
-    s.spin[b] = wb
+    s.linear_velocity[a, 0] = vax
+    s.linear_velocity[a, 1] = vay
+    s.angular_velocity[a] = wa
+    s.linear_velocity[b, 0] = vbx
+    s.linear_velocity[b, 1] = vby
+    s.angular_velocity[b] = wb
 
 
-def push_apart(s: Any, d: Any, k: int, share: float) -> float:
+def solve_position(s: Any, d: Any, k: int, share: float) -> float:
     """Moves both bodies of a pair by a share of their overlap, point by point; statics stay.
 
     Returns:
         The least separation found, 0 or less.
     """
     a, b = body_a(k), body_b(k)
-    ma, ia, mb, ib = masses(d, a, b)
-    ra, rb = point_radius(d, a), point_radius(d, b)
+    ma, ia, mb, ib = inverse_masses(d, a, b)
+    ra, rb = skin_radius(d, a), skin_radius(d, b)
     one = b if s.flipped[k] else a
     two = a if s.flipped[k] else b
     least = 0.0
     for j in range(s.points[k]):
-        nx, ny = turn(s.sin[one], s.cos[one], s.face[k, 0], s.face[k, 1])
-        planex, planey = world(s, one, s.face[k, 2], s.face[k, 3])
-        x, y = world(s, two, s.spot[k, j, 0], s.spot[k, j, 1])
+        nx, ny = rotate(s.sin[one], s.cos[one], s.face[k, 0], s.face[k, 1])
+        planex, planey = world_point(s, one, s.face[k, 2], s.face[k, 3])
+        x, y = world_point(s, two, s.local_point[k, j, 0], s.local_point[k, j, 1])
         apart = sub(sub(dot(sub(x, planex), sub(y, planey), nx, ny), ra), rb)
         if s.flipped[k]:
             nx = -nx
@@ -363,17 +377,17 @@ def push_apart(s: Any, d: Any, k: int, share: float) -> float:
         rax, ray = sub(x, s.center[a, 0]), sub(y, s.center[a, 1])
         rbx, rby = sub(x, s.center[b, 0]), sub(y, s.center[b, 1])
         least = min(least, apart)
-        error = max(-LARGEST_CORRECTION, min(mul(share, add(apart, SLOP)), 0.0))
+        error = max(-MAX_LINEAR_CORRECTION, min(mul(share, add(apart, LINEAR_SLOP)), 0.0))
         k_n = inverse_effective(ma, ia, mb, ib, cross(rax, ray, nx, ny), cross(rbx, rby, nx, ny))
         impulse = div(-error, k_n) if k_n > 0.0 else 0.0
         px, py = mul(impulse, nx), mul(impulse, ny)
         if a < MOVING:
-            move(s, d, a, -mul(ma, px), -mul(ma, py), -mul(ia, cross(rax, ray, px, py)))
-        move(s, d, b, mul(mb, px), mul(mb, py), mul(ib, cross(rbx, rby, px, py)))
+            move_body(s, d, a, -mul(ma, px), -mul(ma, py), -mul(ia, cross(rax, ray, px, py)))
+        move_body(s, d, b, mul(mb, px), mul(mb, py), mul(ib, cross(rbx, rby, px, py)))
     return least
 
 
-def move(s: Any, d: Any, body: int, dx: float, dy: float, turned: float) -> None:
+def move_body(s: Any, d: Any, body: int, dx: float, dy: float, turned: float) -> None:
     s.center[body, 0] = add(s.center[body, 0], dx)
     s.center[body, 1] = add(s.center[body, 1], dy)
     s.angle[body] = add(s.angle[body], turned)

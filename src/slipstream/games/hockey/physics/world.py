@@ -9,26 +9,26 @@ from __future__ import annotations
 from typing import Any
 
 from slipstream.games.hockey.physics.bodies import (
+    ANGULAR_SLEEP_TOLERANCE_SQUARED,
+    BAUMGARTE,
     BODIES,
-    CORRECTION,
     INVERSE_INERTIA,
     INVERSE_MASS,
-    LARGEST,
-    LAST_TOI,
-    MOST,
+    LINEAR_SLEEP_TOLERANCE_SQUARED,
+    MAX_FLOAT,
+    MAX_ISLAND_CONTACTS,
+    MAX_SUB_STEPS,
+    MAX_TOI,
     MOVING,
-    POSITION_SWEEPS,
+    POSITION_ITERATIONS,
     PUCK,
-    SLEEP_SPEED_SQUARE,
-    SLEEP_SPIN_SQUARE,
-    SLEEP_TIME,
-    SOLVED,
+    SEPARATION_TOLERANCE,
     STEP,
-    SUB_STEPS,
-    TOI_CORRECTION,
-    TOI_POSITION_SWEEPS,
-    TOI_SOLVED,
-    VELOCITY_SWEEPS,
+    TIME_TO_SLEEP,
+    TOI_BAUMGARTE,
+    TOI_POSITION_ITERATIONS,
+    TOI_SEPARATION_TOLERANCE,
+    VELOCITY_ITERATIONS,
     body_a,
     body_b,
 )
@@ -41,31 +41,31 @@ from slipstream.games.hockey.physics.contacts import (
 )
 from slipstream.games.hockey.physics.distance import time_of_impact
 from slipstream.games.hockey.physics.motion import (
+    advance_body,
     advance_sweep,
-    begin_here,
     dot,
-    go_back,
-    integrate,
+    integrate_position,
     is_far,
+    reset_sweep,
+    restore_sweep,
+    save_sweep,
     set_pose,
-    stop_at,
-    way_of,
 )
 from slipstream.games.hockey.physics.solver import (
     ACROSS,
     ALONG,
     POINT,
     POINT_NUMBERS,
-    prepare,
-    push_apart,
-    sweep,
-    sweep_alone,
+    init_constraint,
+    solve_contact,
+    solve_position,
+    solve_single_contact,
     warm_start,
 )
 from slipstream.jit.float32 import add, mul, single, sub
 
 
-def gather(s: Any, d: Any, seed: int) -> int:
+def build_island(s: Any, d: Any, seed: int) -> int:
     """Collects the contacts that hang together with a body, depth first, the newest first.
 
     A racket that the puck reaches is looked at after it, the last one found first; two rackets are
@@ -78,80 +78,80 @@ def gather(s: Any, d: Any, seed: int) -> int:
     first = seed
     second = -1
     third = -1
-    s.flagged[seed] = True
+    s.islanded[seed] = True
     for _ in range(MOVING):
         body = first  # the top of the stack
         if body < 0:
             break
         first, second, third = second, third, -1
         wake(s, body)
-        s.member[body] = True
+        s.in_island[body] = True
         for place in range(s.contacts):
             k = s.order[place]
             a, b = body_a(k), body_b(k)
             if (a != body and b != body) or s.taken[k] or is_sensor(k):
                 continue
-            if not (s.enabled[k] and s.touching[k]) or count == MOST:
+            if not (s.enabled[k] and s.touching[k]) or count == MAX_ISLAND_CONTACTS:
                 continue
             s.island[count] = k
             s.taken[k] = True
             count += 1
             other = b if a == body else a
             if other >= MOVING:
-                begin_here(s, other)
-            elif not s.flagged[other]:
-                s.flagged[other] = True
+                reset_sweep(s, other)
+            elif not s.islanded[other]:
+                s.islanded[other] = True
                 first, second, third = other, first, second
     return count
 
 
-def accelerate(s: Any, d: Any, body: int) -> None:
+def integrate_velocity(s: Any, d: Any, body: int) -> None:
     """Forces, then damping: v (1 - h c), not v / (1 + h c)."""
-    begin_here(s, body)
+    reset_sweep(s, body)
     s.angle0[body] = s.angle[body]
     inverse = single(d.table[body, INVERSE_MASS])
-    factor = max(0.0, min(sub(1.0, mul(STEP, s.damping[body])), 1.0))
+    factor = max(0.0, min(sub(1.0, mul(STEP, s.linear_damping[body])), 1.0))
     for axis in range(2):
         gain = mul(STEP, mul(inverse, s.force[body, axis]))
-        s.velocity[body, axis] = mul(add(s.velocity[body, axis], gain), factor)
+        s.linear_velocity[body, axis] = mul(add(s.linear_velocity[body, axis], gain), factor)
     gain = mul(mul(STEP, d.table[body, INVERSE_INERTIA]), s.torque[body])
-    factor = max(0.0, min(sub(1.0, mul(STEP, s.spin_damping[body])), 1.0))
-    s.spin[body] = mul(add(s.spin[body], gain), factor)
+    factor = max(0.0, min(sub(1.0, mul(STEP, s.angular_damping[body])), 1.0))
+    s.angular_velocity[body] = mul(add(s.angular_velocity[body], gain), factor)
 
 
 def solve_velocities(s: Any, d: Any, count: int, warm: bool) -> None:
     """Sweeps until nothing changes any more, which further sweeps would not alter."""
     for i in range(count):
-        prepare(s, d, i, warm)
+        init_constraint(s, d, i, warm)
     if warm:
         for i in range(count):
             warm_start(s, d, i)
     if count == 1 and s.solved[0] == 1:
-        sweep_alone(s, d, VELOCITY_SWEEPS)
+        solve_single_contact(s, d, VELOCITY_ITERATIONS)
         return
-    left, since, until = VELOCITY_SWEEPS, 0, 1
-    mark(s, count)
+    left, since, until = VELOCITY_ITERATIONS, 0, 1
+    save_motion(s, count)
     while left > 0:
         left -= 1
         changed = False
         for i in range(count):
-            changed = sweep(s, d, i) or changed
+            changed = solve_contact(s, d, i) or changed
         if not changed:
             break
         since += 1
-        if is_marked(s, count):  # a circle, as in `sweep_alone`
+        if is_repeated(s, count):  # a circle, as in `solve_single_contact`
             left = left % since
         elif since == until:
             since, until = 0, 2 * until
-            mark(s, count)
+            save_motion(s, count)
 
 
-def mark(s: Any, count: int) -> None:
+def save_motion(s: Any, count: int) -> None:
     """Notes the velocities and the impulses of the island's contacts."""
     for body in range(MOVING):
-        s.marked_motion[body, 0] = s.velocity[body, 0]
-        s.marked_motion[body, 1] = s.velocity[body, 1]
-        s.marked_motion[body, 2] = s.spin[body]
+        s.marked_motion[body, 0] = s.linear_velocity[body, 0]
+        s.marked_motion[body, 1] = s.linear_velocity[body, 1]
+        s.marked_motion[body, 2] = s.angular_velocity[body]
     for i in range(count):
         for j in range(2):
             at = POINT + POINT_NUMBERS * j
@@ -159,14 +159,14 @@ def mark(s: Any, count: int) -> None:
             s.marked_impulse[i, j, 1] = s.constraint[i, at + ACROSS]
 
 
-def is_marked(s: Any, count: int) -> bool:
+def is_repeated(s: Any, count: int) -> bool:
     """Whether they are those that were noted."""
     for body in range(MOVING):
-        if s.spin[body] != s.marked_motion[body, 2]:
+        if s.angular_velocity[body] != s.marked_motion[body, 2]:
             return False
-        if s.velocity[body, 0] != s.marked_motion[body, 0]:
+        if s.linear_velocity[body, 0] != s.marked_motion[body, 0]:
             return False
-        if s.velocity[body, 1] != s.marked_motion[body, 1]:
+        if s.linear_velocity[body, 1] != s.marked_motion[body, 1]:
             return False
     for i in range(count):
         for j in range(s.solved[i]):
@@ -178,7 +178,7 @@ def is_marked(s: Any, count: int) -> bool:
     return True
 
 
-def keep_impulses(s: Any, count: int) -> None:
+def store_impulses(s: Any, count: int) -> None:
     """For the next step's warm start."""
     for i in range(count):
         k = s.island[i]
@@ -193,78 +193,81 @@ def solve_positions(s: Any, d: Any, count: int, sweeps: int, share: float, solve
     for _ in range(sweeps):
         least = 0.0
         for i in range(count):
-            least = min(least, push_apart(s, d, s.island[i], share))
+            least = min(least, solve_position(s, d, s.island[i], share))
         if least >= solved:
             return True
     return False
 
 
 def solve_island(s: Any, d: Any, count: int) -> None:
-    """Moves the members and the contacts of `gather` through the step."""
+    """Moves the members and the contacts of `build_island` through the step."""
     for body in range(MOVING):
-        if s.member[body]:
-            accelerate(s, d, body)
+        if s.in_island[body]:
+            integrate_velocity(s, d, body)
     solve_velocities(s, d, count, True)
-    keep_impulses(s, count)
+    store_impulses(s, count)
     for body in range(MOVING):
-        if s.member[body]:
-            integrate(s, body, STEP)
+        if s.in_island[body]:
+            integrate_position(s, body, STEP)
             set_pose(s, d, body)
-    solved = solve_positions(s, d, count, POSITION_SWEEPS, CORRECTION, SOLVED)
-    rested = LARGEST
+    solved = solve_positions(s, d, count, POSITION_ITERATIONS, BAUMGARTE, SEPARATION_TOLERANCE)
+    rested = MAX_FLOAT
     for body in range(MOVING):
-        if s.member[body]:
-            rested = min(rested, rest(s, body))
-    if rested >= SLEEP_TIME and solved:
+        if s.in_island[body]:
+            rested = min(rested, update_sleep_time(s, body))
+    if rested >= TIME_TO_SLEEP and solved:
         for body in range(MOVING):
-            if s.member[body]:
-                fall_asleep(s, body)
+            if s.in_island[body]:
+                put_to_sleep(s, body)
 
 
-def rest(s: Any, body: int) -> float:
+def update_sleep_time(s: Any, body: int) -> float:
     """Seconds that a body has hardly moved."""
-    vx, vy, w = s.velocity[body, 0], s.velocity[body, 1], s.spin[body]
-    if mul(w, w) > SLEEP_SPIN_SQUARE or dot(vx, vy, vx, vy) > SLEEP_SPEED_SQUARE:
-        s.still[body] = 0.0
+    vx, vy, w = s.linear_velocity[body, 0], s.linear_velocity[body, 1], s.angular_velocity[body]
+    if (
+        mul(w, w) > ANGULAR_SLEEP_TOLERANCE_SQUARED
+        or dot(vx, vy, vx, vy) > LINEAR_SLEEP_TOLERANCE_SQUARED
+    ):
+        s.sleep_time[body] = 0.0
     else:
-        s.still[body] = add(s.still[body], STEP)
-    return float(s.still[body])
+        s.sleep_time[body] = add(s.sleep_time[body], STEP)
+    return float(s.sleep_time[body])
 
 
-def fall_asleep(s: Any, body: int) -> None:
+def put_to_sleep(s: Any, body: int) -> None:
     s.awake[body] = False
-    s.still[body] = 0.0
-    s.velocity[body, 0] = 0.0
-    s.velocity[body, 1] = 0.0
-    s.spin[body] = 0.0
+    s.sleep_time[body] = 0.0
+    s.linear_velocity[body, 0] = 0.0
+    s.linear_velocity[body, 1] = 0.0
+    s.angular_velocity[body] = 0.0
 
 
 def solve_islands(s: Any, d: Any) -> None:
     """One island after another, from the newest body on."""
     for body in range(MOVING):
-        s.flagged[body] = False
+        s.islanded[body] = False
     for place in range(s.contacts):
         s.taken[s.order[place]] = False
     for seed in range(PUCK, -1, -1):
-        if s.flagged[seed] or not s.awake[seed]:
+        if s.islanded[seed] or not s.awake[seed]:
             continue
         for body in range(MOVING):
-            s.member[body] = False
-        solve_island(s, d, gather(s, d, seed))
+            s.in_island[body] = False
+        solve_island(s, d, build_island(s, d, seed))
 
 
 _STOPS = 1000  # more than SUB_STEPS of each pair
 
 
-def may_impact(s: Any, d: Any, k: int) -> bool:
+def can_impact(s: Any, d: Any, k: int) -> bool:
     """Only a static body and an awake one that moves, and not in a sensor."""
     a, b = body_a(k), body_b(k)
     if a < MOVING or is_sensor(k) or not s.awake[b]:
         return False
-    return s.enabled[k] and s.toi_count[k] <= SUB_STEPS
+    return s.enabled[k] and s.toi_count[k] <= MAX_SUB_STEPS
 
 
-def impact_share(s: Any, d: Any, k: int) -> float:
+def compute_toi(s: Any, d: Any, k: int) -> float:
     """Share of the step at which a pair touches, 1 where it does not."""
     a, b = body_a(k), body_b(k)
     begin = s.alpha[a]
@@ -282,16 +285,16 @@ def impact_share(s: Any, d: Any, k: int) -> float:
     return min(add(begin, mul(sub(1.0, begin), beta)), 1.0)
 
 
-def first_impact(s: Any, d: Any) -> tuple[int, float]:
+def first_toi(s: Any, d: Any) -> tuple[int, float]:
     """The pair that touches first, and when; -1 where none does."""
     first = -1
     earliest = 1.0
     for place in range(s.contacts):
         k = s.order[place]
-        if not may_impact(s, d, k):
+        if not can_impact(s, d, k):
             continue
         if not s.toi_known[k]:
-            s.toi[k] = impact_share(s, d, k)
+            s.toi[k] = compute_toi(s, d, k)
             s.toi_known[k] = True
         if s.toi[k] < earliest:
             first = k
@@ -299,7 +302,7 @@ def first_impact(s: Any, d: Any) -> tuple[int, float]:
     return first, earliest
 
 
-def solve_impacts(s: Any, d: Any) -> None:
+def solve_continuous(s: Any, d: Any) -> None:
     """Stops at one impact after another, each solved with what the body touches there."""
     for body in range(BODIES):
         s.alpha[body] = 0.0
@@ -307,59 +310,59 @@ def solve_impacts(s: Any, d: Any) -> None:
         s.toi_known[s.order[place]] = False
         s.toi_count[s.order[place]] = 0
     for _ in range(_STOPS):
-        k, share = first_impact(s, d)
-        if k < 0 or share > LAST_TOI:
+        k, share = first_toi(s, d)
+        if k < 0 or share > MAX_TOI:
             return
-        stop(s, d, k, share)
+        solve_toi(s, d, k, share)
 
 
-def stop(s: Any, d: Any, k: int, share: float) -> None:
+def solve_toi(s: Any, d: Any, k: int, share: float) -> None:
     """Takes both bodies of a pair to the impact; back again where they do not touch there."""
     a, b = body_a(k), body_b(k)
-    way_a, way_b = way_of(s, a), way_of(s, b)
-    stop_at(s, d, a, share)
-    stop_at(s, d, b, share)
+    way_a, way_b = save_sweep(s, a), save_sweep(s, b)
+    advance_body(s, d, a, share)
+    advance_body(s, d, b, share)
     update(s, d, k)
     s.toi_known[k] = False
     s.toi_count[k] = s.toi_count[k] + 1
     if not s.touching[k]:
         s.enabled[k] = False
-        go_back(s, d, a, way_a)
-        go_back(s, d, b, way_b)
+        restore_sweep(s, d, a, way_a)
+        restore_sweep(s, d, b, way_b)
         return
     wake(s, b)
-    count = gather_at(s, d, k, a, b, share)
-    solve_at(s, d, a, b, count, mul(sub(1.0, share), STEP))
+    count = build_toi_island(s, d, k, a, b, share)
+    solve_toi_island(s, d, a, b, count, mul(sub(1.0, share), STEP))
 
 
-def gather_at(s: Any, d: Any, k: int, a: int, b: int, share: float) -> int:
+def build_toi_island(s: Any, d: Any, k: int, a: int, b: int, share: float) -> int:
     """The pair, and what else its moving body touches there; static bodies are taken along."""
     count = 1
     s.island[0] = k
     for place in range(s.contacts):
         j = s.order[place]
         c = body_a(j)
-        if body_b(j) != b or j == k or c < MOVING or is_sensor(j) or count == MOST:
+        if body_b(j) != b or j == k or c < MOVING or is_sensor(j) or count == MAX_ISLAND_CONTACTS:
             continue
-        way = way_of(s, c)
-        stop_at(s, d, c, share)
+        way = save_sweep(s, c)
+        advance_body(s, d, c, share)
         update(s, d, j)
         if not s.touching[j]:
-            go_back(s, d, c, way)
+            restore_sweep(s, d, c, way)
             continue
         s.island[count] = j
         count += 1
     return count
 
 
-def solve_at(s: Any, d: Any, a: int, b: int, count: int, h: float) -> None:
+def solve_toi_island(s: Any, d: Any, a: int, b: int, count: int, h: float) -> None:
     """Solves positions, then velocities without warm start, and moves on for the time left."""
-    solve_positions(s, d, count, TOI_POSITION_SWEEPS, TOI_CORRECTION, TOI_SOLVED)
-    begin_here(s, a)
-    begin_here(s, b)
+    solve_positions(s, d, count, TOI_POSITION_ITERATIONS, TOI_BAUMGARTE, TOI_SEPARATION_TOLERANCE)
+    reset_sweep(s, a)
+    reset_sweep(s, b)
     s.angle0[b] = s.angle[b]
     solve_velocities(s, d, count, False)
-    integrate(s, b, h)
+    integrate_position(s, b, h)
     set_pose(s, d, b)
     synchronize(s, d, b)
     for place in range(s.contacts):
@@ -371,22 +374,22 @@ def solve_at(s: Any, d: Any, a: int, b: int, count: int, h: float) -> None:
 
 def begin_step(s: Any, d: Any) -> None:
     """New bodies look for contacts."""
-    if s.fresh:
+    if s.is_new:
         find_contacts(s, d)
 
 
 def finish_step(s: Any, d: Any) -> None:
     """Moves everything; the contacts have been refreshed."""
-    if s.fresh:  # the solver's poses follow from centres of mass, which have been rounded
+    if s.is_new:  # the solver's poses follow from centres of mass, which have been rounded
         set_pose(s, d, 0)
         set_pose(s, d, 1)
-        s.fresh = False
+        s.is_new = False
     solve_islands(s, d)
     for body in range(PUCK, -1, -1):
-        if s.flagged[body]:
+        if s.islanded[body]:
             synchronize(s, d, body)
     find_contacts(s, d)
-    solve_impacts(s, d)
+    solve_continuous(s, d)
     for body in range(MOVING):
         s.force[body, 0] = 0.0
         s.force[body, 1] = 0.0
