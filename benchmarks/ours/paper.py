@@ -10,9 +10,9 @@ import numpy as np
 
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
-from slipstream.markets.live.account import PaperAccount
+from slipstream.markets.live.bar_store import Shape, moments_of
 from slipstream.markets.live.feed import Told
-from slipstream.markets.live.store import Shape, moments_of
+from slipstream.markets.live.paper_account import PaperAccount
 from slipstream.markets.synthetic import PlantedForex
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import pack, unpack

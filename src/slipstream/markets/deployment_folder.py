@@ -18,12 +18,12 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.database import ChangedError
 from slipstream.core.storage.status_file import AUDIT, CURRENT, DEPLOYMENT
 from slipstream.core.storage.updates import MALFORMED, MOST_BYTES, POINTS, News, inside, small
-from slipstream.markets.live.account import JOURNAL
-from slipstream.markets.live.comparison import RERUN
+from slipstream.markets.live.account_comparison import RERUN
+from slipstream.markets.live.auto_promotion import watch_folder
 from slipstream.markets.live.deployment import ACCOUNTS, KILL, Deployment, kill, killed
 from slipstream.markets.live.journal import Decision, Journal
-from slipstream.markets.live.paper import paper
-from slipstream.markets.live.successor import watch_folder
+from slipstream.markets.live.paper_account import JOURNAL
+from slipstream.markets.live.paper_trading import paper
 from slipstream.training.runs.policies import forced_gate_warnings
 
 NAME = DEPLOYMENT

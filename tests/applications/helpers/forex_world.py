@@ -11,7 +11,7 @@ from slipstream.kernels.kernel import KernelData, params_table
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.forex import kernel as forex
-from slipstream.markets.forex.record import FLAT, NIGHT, ROLL, records_of
+from slipstream.markets.forex.forex_state import FLAT, NIGHT, ROLL, records_of
 
 BAR = 900
 KERNEL = load_kernel("forex")

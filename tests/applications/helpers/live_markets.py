@@ -14,13 +14,13 @@ import slipstream
 from slipstream.core.storage import checkpoint, yaml_file
 from slipstream.core.storage.atomic_io import write_json, write_text
 from slipstream.markets.data.calendar import in_weekend
-from slipstream.markets.live import deploy as deploying
-from slipstream.markets.live.account import JOURNAL
-from slipstream.markets.live.comparison import compare
-from slipstream.markets.live.deploy import deploy
+from slipstream.markets.live import deployment_gates as deploying
+from slipstream.markets.live.account_comparison import compare
 from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.deployment_gates import deploy
 from slipstream.markets.live.feed import PriceFeed, Told
 from slipstream.markets.live.journal import Journal
+from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.rl.nets.policy import Policy
 from slipstream.rl.nets.policy_file import _weights, pack
 from slipstream.training.environments.factory import make_environment

@@ -14,8 +14,8 @@ from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.panel import Panel
 from slipstream.markets.features.panel import PanelFeatures
 from slipstream.markets.portfolio import kernel as portfolio
-from slipstream.markets.portfolio.load import PanelTable, arrays_of
-from slipstream.markets.portfolio.record import records_of, state_dtype
+from slipstream.markets.portfolio.portfolio_loader import PanelTable, arrays_of
+from slipstream.markets.portfolio.portfolio_state import records_of, state_dtype
 from slipstream.markets.shared_rules import Segments
 
 BAR = 300

@@ -23,10 +23,10 @@ from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status_file import DEPLOYMENT, Status
 from slipstream.dashboard.overview import Places, id_of
 from slipstream.dashboard.server import PageFeed, guarded
-from slipstream.markets.live.account import JOURNAL
-from slipstream.markets.live.comparison import RERUN
+from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.journal import Decision, Journal
+from slipstream.markets.live.paper_account import JOURNAL
 
 SCRIPT = "<img src=x onerror=alert(1)>"
 FASTER = 20  # than seconds: how often files are looked at

@@ -15,9 +15,9 @@ from PIL import Image
 
 from benchmarks.ours.watched import add_rows, add_trial, rows_of, write_run, write_study_folder
 from slipstream.dashboard.overview import id_of
-from slipstream.markets.live.account import JOURNAL
-from slipstream.markets.live.comparison import RERUN
+from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.deployment import KILL, killed
+from slipstream.markets.live.paper_account import JOURNAL
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright (extra dev) is missing")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)

@@ -20,10 +20,10 @@ from slipstream.core.storage.updates import News, news_of
 from slipstream.core.text import log_time
 from slipstream.dashboard.pages import run_news
 from slipstream.dashboard.server import PageFeed
-from slipstream.markets.live.account import JOURNAL
-from slipstream.markets.live.comparison import RERUN
+from slipstream.markets.live.account_comparison import RERUN
 from slipstream.markets.live.deployment import KILL, Deployment, killed
 from slipstream.markets.live.journal import Journal
+from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.studies.record.ledger import Ledger, outcomes_in
 
 ENDLESS = "WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n) SELECT k{} FROM n"

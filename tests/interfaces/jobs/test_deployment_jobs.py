@@ -13,8 +13,8 @@ from live_markets import Make, table, week, write
 from slipstream.cli import main
 from slipstream.core.storage.signals import ask_to_stop
 from slipstream.jobs.queue import own_queue
+from slipstream.markets.live.auto_promotion import KEPT
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.successor import KEPT
 
 Told = Callable[..., str]
 

@@ -16,8 +16,8 @@ from slipstream.jobs.process import last_words
 from slipstream.kernels.kernel_registry import import_file
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
+from slipstream.markets.live.bar_store import Shape, Store
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.store import Shape, Store
 from slipstream.training.population.member_state import LiveStates, PolicyStore
 
 HUGE = 5 << 30

@@ -44,9 +44,9 @@ def deploy(
     over where every gate holds, none can be forced, and it beats the policy in force on bars that
     no opening saw and neither was trained on.
     """
-    from slipstream.markets.live import successor
-    from slipstream.markets.live.deploy import deploy as put_in_force
+    from slipstream.markets.live import auto_promotion
     from slipstream.markets.live.deployment import Deployment
+    from slipstream.markets.live.deployment_gates import deploy as put_in_force
 
     alone = (once or background or log) and not watch
     if (source is None) == (watch is None) or (watch and (force or trust)) or alone:
@@ -56,9 +56,9 @@ def deploy(
         )
     if watch is not None:
         found = Deployment.of(name)
-        if context.obj(context, successor.watch_folder(found), name=found.path):
+        if context.obj(context, auto_promotion.watch_folder(found), name=found.path):
             return
-        successor.watch(watch, name, once=once, say=tell)
+        auto_promotion.watch(watch, name, once=once, say=tell)
         return
     assert source is not None
     if force and not reason.strip():
@@ -131,9 +131,9 @@ def paper(
     """
     from slipstream.core.text import moment
     from slipstream.markets.live.deployment import Deployment
-    from slipstream.markets.live.orders import Limits
-    from slipstream.markets.live.paper import paper as lead
-    from slipstream.markets.live.paper import stop
+    from slipstream.markets.live.order_manager import Limits
+    from slipstream.markets.live.paper_trading import paper as lead
+    from slipstream.markets.live.paper_trading import stop
 
     if words[0] == "report" and len(words) == 2 and feed is None:
         _report(words[1], trust)
@@ -173,7 +173,7 @@ def paper(
 def _report(name: str, trust: bool) -> None:
     """Gates, then each pass beside `evaluate`; exit code 1 where a bit differs."""
     from slipstream.core.text import stamp
-    from slipstream.markets.live.comparison import compare
+    from slipstream.markets.live.account_comparison import compare
     from slipstream.markets.live.deployment import Deployment
 
     found = Deployment.open(name)

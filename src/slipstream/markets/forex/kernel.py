@@ -22,8 +22,14 @@ from slipstream.jit.alignment import prefetch_element, prefetch_record
 from slipstream.kernels.spec import EnvSpec, MarketSpec, Metric
 from slipstream.markets.backtest_spec import SymbolBacktestSpec
 from slipstream.markets.forex.config import Config
-from slipstream.markets.forex.load import load, load_folds, load_window, timeline, with_params
-from slipstream.markets.forex.record import (
+from slipstream.markets.forex.forex_loader import (
+    load,
+    load_folds,
+    load_window,
+    timeline,
+    with_params,
+)
+from slipstream.markets.forex.forex_state import (
     ATR,
     ATR_MULTIPLES,
     CLOSE,

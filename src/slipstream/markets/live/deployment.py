@@ -33,8 +33,8 @@ from slipstream.core.storage.status_file import (
     version_in_force,
 )
 from slipstream.core.text import printable
-from slipstream.markets.live.account import BARS, JOURNAL
 from slipstream.markets.live.journal import Journal
+from slipstream.markets.live.paper_account import BARS, JOURNAL
 from slipstream.studies.record.status import VERSIONS
 from slipstream.training.runs.policies import DeployedPolicy
 

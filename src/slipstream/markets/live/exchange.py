@@ -19,8 +19,8 @@ from slipstream.core.extras import require
 from slipstream.core.text import did_you_mean
 from slipstream.markets.data.bars import timeframe_name
 from slipstream.markets.data.symbols import parse
+from slipstream.markets.live.bar_store import Shape
 from slipstream.markets.live.journal import OPEN
-from slipstream.markets.live.store import Shape
 
 KEYS = ("APCA_API_KEY_ID", "APCA_API_SECRET_KEY")  # Alpaca's own names of them
 ALPACA = "alpaca"

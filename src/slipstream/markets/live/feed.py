@@ -25,8 +25,8 @@ from slipstream.core.timeline import validate_zone
 from slipstream.markets.data.bars import Bars, timeframe_name
 from slipstream.markets.data.finding import ACCEPTABLE
 from slipstream.markets.data.symbols import pip
+from slipstream.markets.live.bar_store import Moment, Shape, moments_of
 from slipstream.markets.live.exchange import Exchange
-from slipstream.markets.live.store import Moment, Shape, moments_of
 from slipstream.training.runs.policies import DeployedPolicy
 
 REPLAY, TAIL, CCXT = "replay", "tail", "ccxt"

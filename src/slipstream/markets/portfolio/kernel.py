@@ -19,7 +19,6 @@ from slipstream.jit.alignment import prefetch_element
 from slipstream.kernels.spec import EnvSpec, Metric
 from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.portfolio.config import Config
-from slipstream.markets.portfolio.load import load, load_folds, load_window, timeline, with_params
 from slipstream.markets.portfolio.orders import (
     book_step,
     fee_rate,
@@ -28,7 +27,14 @@ from slipstream.markets.portfolio.orders import (
     trade_to_weights,
     trade_units,
 )
-from slipstream.markets.portfolio.record import (
+from slipstream.markets.portfolio.portfolio_loader import (
+    load,
+    load_folds,
+    load_window,
+    timeline,
+    with_params,
+)
+from slipstream.markets.portfolio.portfolio_state import (
     CHANGE,
     EXCESS_LOG_RETURN,
     LOG_RETURN,

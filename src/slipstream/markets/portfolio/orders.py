@@ -9,7 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from slipstream.markets.portfolio.record import CHANGE, MIN_QUANTITY, SOFTMAX, STEP, VOLUME_DAYS
+from slipstream.markets.portfolio.portfolio_state import (
+    CHANGE,
+    MIN_QUANTITY,
+    SOFTMAX,
+    STEP,
+    VOLUME_DAYS,
+)
 from slipstream.markets.shared_rules import whole_steps
 
 _ROUNDS = 8  # of the value after costs: its error shrinks by the cost's share in each

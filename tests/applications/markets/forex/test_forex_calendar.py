@@ -13,8 +13,8 @@ from forex_folder import grid
 from slipstream.core.errors import ConfigError
 from slipstream.core.timeline import NEW_YORK_ROLL, UTC_ROLL
 from slipstream.kernels.kernel_registry import load_kernel
-from slipstream.markets.forex.load import calendar_bits, clock_columns
-from slipstream.markets.forex.record import FLAT, NIGHT, ROLL
+from slipstream.markets.forex.forex_loader import calendar_bits, clock_columns
+from slipstream.markets.forex.forex_state import FLAT, NIGHT, ROLL
 
 NEW_YORK = ZoneInfo("America/New_York")
 TIMES = grid(96 * 5 * 40)  # forty weeks from February: both changes of the clock

@@ -14,8 +14,8 @@ from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.features.registry import warm_up_rows
 from slipstream.markets.forex import kernel as forex
-from slipstream.markets.forex.load import load_window
-from slipstream.markets.forex.record import (
+from slipstream.markets.forex.forex_loader import load_window
+from slipstream.markets.forex.forex_state import (
     CLOSE,
     INVERSE,
     OPEN,

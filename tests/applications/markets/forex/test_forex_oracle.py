@@ -10,7 +10,7 @@ import pytest
 from forex_oracle import ForexOracle
 from forex_world import Bar, World, random_bars
 
-from slipstream.markets.forex.record import FLAT, NIGHT, ROLL, VARIANCE
+from slipstream.markets.forex.forex_state import FLAT, NIGHT, ROLL, VARIANCE
 
 
 def random_settings(draw: np.random.Generator) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import StepOut, member_indices
-from slipstream.markets.forex.record import CLOSE, OPEN
+from slipstream.markets.forex.forex_state import CLOSE, OPEN
 from slipstream.markets.synthetic import PlantedForex
 
 

@@ -8,7 +8,7 @@ from forex_world import World, flat_bar, random_bars
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstream.markets.forex.record import CLOSE, OPEN, RATE_CLOSE
+from slipstream.markets.forex.forex_state import CLOSE, OPEN, RATE_CLOSE
 
 FILLS = ("next_open", "next_close", "compat_same_close")
 modes = st.fixed_dictionaries(

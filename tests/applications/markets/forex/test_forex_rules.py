@@ -7,7 +7,7 @@ import math
 import pytest
 from forex_world import Bar, World, flat_bar
 
-from slipstream.markets.forex.record import FLAT, NIGHT, ROLL
+from slipstream.markets.forex.forex_state import FLAT, NIGHT, ROLL
 
 SHORT, FLAT_ACTION, LONG = 0, 1, 2
 E0 = 100_000.0

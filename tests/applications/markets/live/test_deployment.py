@@ -18,9 +18,9 @@ from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.storage import checkpoint
 from slipstream.core.timeline import HOLDOUT
 from slipstream.markets.evaluation.backtest import replay
-from slipstream.markets.live import deploy as deploying
-from slipstream.markets.live.deploy import Gate, _figure, _holdout, deploy
+from slipstream.markets.live import deployment_gates as deploying
 from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.deployment_gates import Gate, _figure, _holdout, deploy
 from slipstream.markets.live.price_replay import Pass
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.environments.evaluator import Evaluator

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from live_markets import table, week
 
+from slipstream.markets.live.bar_store import Moment, Shape
 from slipstream.markets.live.feed import PriceFeed, Told
-from slipstream.markets.live.store import Moment, Shape
 
 BARS = 700
 TIME = week(BARS)

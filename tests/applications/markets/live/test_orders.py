@@ -28,15 +28,21 @@ from slipstream.cli import main
 from slipstream.core.errors import ConfigError, DataError, ResourceError
 from slipstream.core.extras import require
 from slipstream.markets.live import exchange
-from slipstream.markets.live.account import JOURNAL, Wanted
-from slipstream.markets.live.comparison import compare
-from slipstream.markets.live.deploy import deploy
+from slipstream.markets.live.account_comparison import compare
 from slipstream.markets.live.deployment import Deployment, kill
+from slipstream.markets.live.deployment_gates import deploy
 from slipstream.markets.live.drift import Outside, Ranges
 from slipstream.markets.live.exchange import FILLED, AlpacaPaper, Lot, Order
 from slipstream.markets.live.journal import Journal
-from slipstream.markets.live.orders import Limits, Orders, Situation, forbidden, forbidden_orders
-from slipstream.markets.live.paper import paper
+from slipstream.markets.live.order_manager import (
+    Limits,
+    Orders,
+    Situation,
+    forbidden,
+    forbidden_orders,
+)
+from slipstream.markets.live.paper_account import JOURNAL, Wanted
+from slipstream.markets.live.paper_trading import paper
 
 SIZE = 28_800
 BEGIN = 1_741_219_200  # 2025-03-06 00:00 UTC; New York's clock changes on the 9th
@@ -89,7 +95,7 @@ def served(
     for name in exchange.KEYS:
         monkeypatch.setenv(name, "secret-of-this-test")
     # An order that stays open all bar long is asked for 50 times, not 1,000.
-    monkeypatch.setattr("slipstream.markets.live.paper._LONGEST_LOOK", 600.0)
+    monkeypatch.setattr("slipstream.markets.live.paper_trading._LONGEST_LOOK", 600.0)
 
     def serve(
         week: Week | None = None,

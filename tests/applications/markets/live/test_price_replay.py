@@ -12,13 +12,13 @@ from live_markets import Make, table, week, write
 
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.features.indicators import HistoryError, IndicatorStreams, outputs
-from slipstream.markets.live import account
-from slipstream.markets.live.account import PaperAccount
+from slipstream.markets.live import paper_account
+from slipstream.markets.live.bar_store import Moment, Shape, moments_of
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.feed import Told
 from slipstream.markets.live.journal import Decision
+from slipstream.markets.live.paper_account import PaperAccount
 from slipstream.markets.live.price_replay import PriceReplay
-from slipstream.markets.live.store import Moment, Shape, moments_of
 
 COINS = 1_641_081_000 + 300 * np.arange(1_760)
 # What TA-Lib sums or averages since the first bar, and windows of NumPy.
@@ -110,7 +110,7 @@ def led(
         return made
 
     monkeypatch.setattr(PriceReplay, "advance", advance)
-    monkeypatch.setattr(account, "ROOM", 70)  # less than the bars that come: it is used up
+    monkeypatch.setattr(paper_account, "ROOM", 70)  # less than the bars that come: it is used up
     one, two = (Lead(found, tmp_path / name, start) for name in ("continued", "replayed"))
     moments = moments_of(one.shape.read({"folder": str(tmp_path / "prices")}), one.shape)
     place = sum(one.time <= start for one in moments)

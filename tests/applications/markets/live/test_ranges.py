@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from live_markets import Make, table, week, write
 
-from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.drift import Ranges
 from slipstream.markets.live.journal import Journal
-from slipstream.markets.live.paper import paper
+from slipstream.markets.live.paper_account import JOURNAL
+from slipstream.markets.live.paper_trading import paper
 from slipstream.training.environments.evaluator import Seen, episode_names, run_episodes
 from slipstream.training.environments.factory import DataWindow, load_window
 

@@ -12,7 +12,7 @@ from live_markets import Make, table, week, write
 from slipstream.core.errors import DataError
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.live.drift import KEPT, TrainingPrices, compare
-from slipstream.markets.live.paper import paper
+from slipstream.markets.live.paper_trading import paper
 
 FEATURES = ["log_return_1", "rsi_14"]
 TIME, SPREAD = week(420), 2e-4

@@ -9,7 +9,7 @@ import pytest
 from portfolio_world import COINS, World, random_panel
 from unit_orders_oracle import NumpyUnitOrders
 
-from slipstream.markets.portfolio.load import ALPACA_LIMITS
+from slipstream.markets.portfolio.portfolio_loader import ALPACA_LIMITS
 
 ORIGINAL = {
     "orders": "units",

@@ -28,9 +28,9 @@ from slipstream.core.text import log_time
 from slipstream.core.timeline import DAY
 from slipstream.markets.evaluation.backtest import MarketBacktest
 from slipstream.markets.evaluation.holdout_register import opened_days, price_series
-from slipstream.markets.live.account import BARS
-from slipstream.markets.live.deploy import deploy
 from slipstream.markets.live.deployment import Deployment
+from slipstream.markets.live.deployment_gates import deploy
+from slipstream.markets.live.paper_account import BARS
 from slipstream.report.statistics import Floats, Ints
 from slipstream.report.study.view import daily_returns
 from slipstream.studies.record.folder import STUDIES

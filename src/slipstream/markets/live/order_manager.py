@@ -1,11 +1,12 @@
-"""Orders: brings a broker's positions to the units that the rules want after a bar.
+"""Order manager: moves a broker's positions to the units that the trading rules target.
 
-What is wanted comes from a trial step of the kernel on a flat bar ahead (`store.py`), so that no
-rule is written here. An order is kept on the disk before it is sent, with the client's id, a hash
-of (deployment, bar, symbol, number). The number lies in what is kept, and rises only after the
-broker has shown the order before it as ended: one that it does not show may arrive yet. Whatever
-happened, the broker is first asked what became of the orders that are kept; only the difference to
-what it holds is sent, within the account's `Limits`.
+Target units come from a trial step of the kernel on a flat bar after the newest one (see
+`bar_store.py`), so this module contains no trading rules. Each order is written to disk before it
+is sent. Its client id is a hash of (deployment, bar, symbol, number). The number is taken from the
+stored orders and increases only after the broker has reported a final state for the previous
+order: an order that the broker does not list yet may still arrive. After any interruption, the
+broker is first asked for the state of the stored orders. Then only the difference between target
+and holdings is sent, within the account's `Limits`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from slipstream.core.config import Config, validate
 from slipstream.core.errors import ConfigError
 from slipstream.core.text import stamp
 from slipstream.core.timeline import DAY
-from slipstream.markets.live.account import Wanted
 from slipstream.markets.live.drift import Outside
 from slipstream.markets.live.exchange import FILLED, REFUSED, AlpacaPaper
 from slipstream.markets.live.journal import OPEN, OVERTAKEN, Intent, Journal
+from slipstream.markets.live.paper_account import Wanted
 
 NEVER_SENT = "never sent"
 _TRIES = 3  # orders of one bar and symbol

@@ -24,7 +24,13 @@ from slipstream.markets.features.panel import PanelFeatures, panel_features, ref
 from slipstream.markets.features.registry import longest_memory, parameters_of, refuse_endless
 from slipstream.markets.folds import RUNWAY, Range, fold_facts, make_folds
 from slipstream.markets.portfolio.config import Config
-from slipstream.markets.portfolio.record import Data, Params, Picked, records_of, state_dtype
+from slipstream.markets.portfolio.portfolio_state import (
+    Data,
+    Params,
+    Picked,
+    records_of,
+    state_dtype,
+)
 from slipstream.markets.shared_rules import (
     Segments,
     cache_lines,

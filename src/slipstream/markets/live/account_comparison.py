@@ -13,9 +13,9 @@ from slipstream.core.errors import CheckpointError
 from slipstream.core.storage.atomic_io import plain, write_json
 from slipstream.markets.backtest_spec import PortfolioBacktestSpec
 from slipstream.markets.data.bars import IntArray
-from slipstream.markets.live.account import JOURNAL
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.journal import Decision, Intent, Journal, Traded
+from slipstream.markets.live.paper_account import JOURNAL
 from slipstream.training.environments.kernel_environment import KernelEnvironment
 from slipstream.training.episode_result import EpisodeResult
 from slipstream.training.runs.policies import DeployedPolicy

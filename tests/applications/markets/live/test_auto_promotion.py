@@ -16,11 +16,11 @@ from slipstream.core.storage.atomic_io import make_folder, write_sealed
 from slipstream.core.storage.signals import Interrupted, ask_to_stop
 from slipstream.core.storage.status_file import LOG, read_status
 from slipstream.markets.evaluation.holdout_register import open_days, price_series
-from slipstream.markets.live import deploy as deploying
-from slipstream.markets.live import deployment, successor
-from slipstream.markets.live.deploy import Gate
+from slipstream.markets.live import auto_promotion, deployment
+from slipstream.markets.live import deployment_gates as deploying
 from slipstream.markets.live.deployment import Deployment
-from slipstream.markets.live.paper import paper
+from slipstream.markets.live.deployment_gates import Gate
+from slipstream.markets.live.paper_trading import paper
 
 HOUR, BARS = 3_600, 2_000
 TIMES = week(BARS, HOUR)
@@ -69,12 +69,12 @@ def new_study(
 
 
 def look(said: list[str] | None = None) -> Deployment:
-    successor.watch("night*", "demo", once=True, say=(said if said is not None else []).append)
+    auto_promotion.watch("night*", "demo", once=True, say=(said if said is not None else []).append)
     return Deployment.open("demo")
 
 
 def lines(found: Deployment) -> list[str]:
-    return [one["why"] for one in found.audit() if one["event"] == successor.KEPT]
+    return [one["why"] for one in found.audit() if one["event"] == auto_promotion.KEPT]
 
 
 @pytest.mark.long
@@ -108,7 +108,7 @@ def test_each_look_names_every_study_and_why(
     """Before any deployment too, and what has no policy or is not complete."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(deploying, "CUTS", 1)
-    successor.watch("night*", "new", once=True)
+    auto_promotion.watch("night*", "new", once=True)
     found = Deployment.of("new")
     assert not found.exists and lines(found) == ["no study is called night*"]
     new_study(tmp_path, prices, follows=1.0, pbo=0.3)
@@ -117,7 +117,7 @@ def test_each_look_names_every_study_and_why(
         folder.mkdir()
         (folder / "ledger.db").touch()
         (folder / left).touch()
-    successor.watch("night*", "new", once=True)
+    auto_promotion.watch("night*", "new", once=True)
     assert not found.exists
     (line,) = lines(found)[1:]
     assert "night-2: pbo: 0.300, at most 0.2" in line
@@ -198,7 +198,7 @@ def test_the_first_one_needs_its_gates_alone(
 ) -> None:
     study = new_study(tmp_path, prices, follows=1.0, pbo=0.3)
     said: list[str] = []
-    successor.watch(f"{study.parent}/night*", "other", once=True, say=said.append)
+    auto_promotion.watch(f"{study.parent}/night*", "other", once=True, say=said.append)
     assert not Deployment.of("other").exists and "pbo: 0.300" in said[0]
     new_study(tmp_path, prices, follows=1.0)
     with pytest.raises(SystemExit) as left:
@@ -218,9 +218,9 @@ def test_what_deploy_is_not_given_together(words: list[str]) -> None:
 def test_what_a_watch_logs_is_its_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A leftover request to stop is not followed, and minutes without news leave no line."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(successor, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(auto_promotion, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(logbook, "_LOG_SECONDS", 0.0)
-    rounds, folder = list[int](), successor.watch_folder(Deployment.of("new"))
+    rounds, folder = list[int](), auto_promotion.watch_folder(Deployment.of("new"))
     make_folder(folder)
     ask_to_stop(folder)
 
@@ -233,10 +233,10 @@ def test_what_a_watch_logs_is_its_news(tmp_path: Path, monkeypatch: pytest.Monke
     def busy(*_: Any) -> None:
         raise ConfigError("Another process deploys new: wait for it.")
 
-    monkeypatch.setattr(successor, "_complete", complete)
-    monkeypatch.setattr(successor, "look", busy)
+    monkeypatch.setattr(auto_promotion, "_complete", complete)
+    monkeypatch.setattr(auto_promotion, "look", busy)
     with pytest.raises(Interrupted, match="slipstream deploy --as new --watch 'night"):
-        successor.watch("night*", "new")
+        auto_promotion.watch("night*", "new")
     log = (folder / LOG).read_text().splitlines()
     assert len(rounds) == 5 and len(log) == 3  # begun, one refusal, stopped
     status = read_status(folder)

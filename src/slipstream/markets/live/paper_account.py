@@ -22,11 +22,11 @@ from slipstream.core.storage.atomic_io import make_folder, take_lock
 from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.features.indicators import HistoryError
+from slipstream.markets.live.bar_store import Moment, Shape, Store
 from slipstream.markets.live.drift import FeedComparison, Outside, TrainingPrices
 from slipstream.markets.live.feed import Told
 from slipstream.markets.live.journal import Decision, Journal
 from slipstream.markets.live.price_replay import LONGEST_GAP, Kept, Pass, PriceReplay
-from slipstream.markets.live.store import Moment, Shape, Store
 from slipstream.training.runs.policies import DeployedPolicy
 
 BARS, JOURNAL = "bars", "journal.db"

@@ -23,14 +23,14 @@ from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.signals import Interrupted, Interruption
 from slipstream.core.storage.status_file import DEPLOYMENT, Status
 from slipstream.core.text import printable, stamp
-from slipstream.markets.live.account import JOURNAL, PaperAccount
+from slipstream.markets.live.bar_store import Shape
 from slipstream.markets.live.deployment import ACCOUNTS, FLAT, KILL, Deployment, kill, killed
 from slipstream.markets.live.exchange import ALPACA_PAPER, AlpacaPaper, broker_of
 from slipstream.markets.live.feed import CCXT, BarFeed, feed_of, kind_of_feed
 from slipstream.markets.live.journal import Journal
-from slipstream.markets.live.orders import Limits, Orders
+from slipstream.markets.live.order_manager import Limits, Orders
+from slipstream.markets.live.paper_account import JOURNAL, PaperAccount
 from slipstream.markets.live.price_replay import LONGEST_GAP
-from slipstream.markets.live.store import Shape
 from slipstream.training.runs.policies import DeployedPolicy, forced_gate_warnings
 
 ACCOUNT, NO_BROKER = "account.json", "none"

@@ -54,7 +54,7 @@ from slipstream.markets.features.registry import (
 )
 from slipstream.markets.folds import RUNWAY, FoldSplit, Range, fold_facts, make_folds, split_times
 from slipstream.markets.forex.config import Config, clock_minutes
-from slipstream.markets.forex.record import (
+from slipstream.markets.forex.forex_state import (
     CLOSE,
     FLAT,
     NIGHT,
@@ -618,7 +618,7 @@ def _table(bars: Bars, market: Market, days: Calendar, config: Config) -> tuple[
 def calendar_bits(
     time: NDArray[np.int64], bar_seconds: int, roll: DayRoll, config: Config
 ) -> NDArray[np.int64]:
-    """Rolls, forced-flat fills and swap nights of each bar, int64 [n]; bits in `record`."""
+    """Rolls, forced-flat fills and swap nights of each bar, int64 [n]; bits in `forex_state`."""
     day = day_number(time, roll)
     rolled = np.diff(day, prepend=day[:1]) != 0
     flat = _flat(time, bar_seconds, roll, config)
