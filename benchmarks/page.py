@@ -15,7 +15,7 @@ from matplotlib.ticker import NullFormatter
 
 from benchmarks import measurements
 from benchmarks.row import cells, markdown
-from slipstream.report import canvas
+from slipstream.report import plot_style
 
 # <!-- benchmarks/results/env.json --> ... <!-- end -->: what is between is replaced, by all
 # cases of the file or by named ones: <!-- benchmarks/results/agents.json dqn_vs_sb3 -->.
@@ -60,14 +60,14 @@ _FIGURE = re.compile(
     re.DOTALL,
 )
 _COLOURS = {
-    "slipstream auto": canvas.BLUE,
-    "slipstream serial": canvas.SKY,
-    "slipstream process": canvas.GREEN,
-    "Gymnasium SyncVectorEnv": canvas.GREY,
-    "Gymnasium AsyncVectorEnv (shared memory)": canvas.INK,
-    "SB3 DummyVecEnv": canvas.ORANGE,
-    "SB3 SubprocVecEnv": canvas.VERMILION,
-    "EnvPool": canvas.PURPLE,
+    "slipstream auto": plot_style.BLUE,
+    "slipstream serial": plot_style.SKY,
+    "slipstream process": plot_style.GREEN,
+    "Gymnasium SyncVectorEnv": plot_style.GREY,
+    "Gymnasium AsyncVectorEnv (shared memory)": plot_style.INK,
+    "SB3 DummyVecEnv": plot_style.ORANGE,
+    "SB3 SubprocVecEnv": plot_style.VERMILION,
+    "EnvPool": plot_style.PURPLE,
 }
 
 
@@ -151,7 +151,7 @@ def illustrate(page: str, files: Path, folder: Path) -> str:
         if figure is not None:
             name = f"{match['file']}-throughput.png"
             folder.mkdir(exist_ok=True)
-            (folder / name).write_bytes(canvas.png(figure))
+            (folder / name).write_bytes(plot_style.png(figure))
             words = "Steps per second of vector layers by number of copies"
             body = f"![{words}]({folder.name}/{name})"
         return f"{match[1]}\n{body}\n\n{match[3]}"
@@ -169,7 +169,7 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     if not kinds:
         return None
     height = 0.9 + 2.6 * len(kinds)
-    figure, panels = canvas.canvas("Steps per second by copies", height, [1.0] * len(kinds))
+    figure, panels = plot_style.canvas("Steps per second by copies", height, [1.0] * len(kinds))
     for axes, (kind, mine) in zip(panels, kinds.items(), strict=True):
         for system in dict.fromkeys(cell["system"] for cell in mine):
             line = [cell for cell in mine if cell["system"] == system]
@@ -177,7 +177,7 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
             axes.plot(
                 [cell["copies"] for cell in line],
                 [cell["steps_per_second"] for cell in line],
-                color=_COLOURS.get(system, canvas.GREY),
+                color=_COLOURS.get(system, plot_style.GREY),
                 linewidth=1.8 if ours else 1.1,
                 linestyle="-" if ours else "--",
                 marker="o",
@@ -187,11 +187,11 @@ def throughput(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(sorted({cell["copies"] for cell in mine}))
-        canvas.count_axis(axes)
-        canvas.count_axis(axes, "y")
+        plot_style.count_axis(axes)
+        plot_style.count_axis(axes, "y")
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_ylabel(f"{kind}:\nsteps/s")
-    canvas.legend(panels[0], 2)
+    plot_style.legend(panels[0], 2)
     panels[-1].set_xlabel("copies")
     return figure
 

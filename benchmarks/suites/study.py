@@ -19,7 +19,7 @@ from benchmarks.row import Ratio, Row
 from benchmarks.suite import SuiteOptions, specs_of
 from benchmarks.worker import WorkerError, rate, run_worker
 from slipstream.core.extras import install
-from slipstream.markets.features.registry import FEATURE_SETS
+from slipstream.markets.features.feature_registry import FEATURE_SETS
 from slipstream.markets.synthetic import PlantedCrypto
 
 BARS = 125_000  # of five minutes; the hold-out leaves some 100,000 to develop on

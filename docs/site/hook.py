@@ -50,8 +50,8 @@ BESIDE = {
         "slipstream.markets.folds.make_folds",
         "slipstream.markets.folds.fold_facts",
         "slipstream.markets.synthetic.PlantedCrypto",
-        "slipstream.markets.features.registry.Feature",
-        "slipstream.markets.features.registry.window_rows",
+        "slipstream.markets.features.feature_registry.Feature",
+        "slipstream.markets.features.feature_registry.window_rows",
     ),
     "A package that plugs in": ("slipstream.report.page", "slipstream.report.run_page"),
     "An agent of your own": (

@@ -172,7 +172,7 @@ def write_card(
     Returns:
         Path of the card.
     """
-    from slipstream.report import card  # Matplotlib: only where it is needed
+    from slipstream.report import model_card
 
     found = _opened(run if isinstance(run, Run) else folder_of(run), trust)
     if isinstance(found, DeployedPolicy) and not is_there(found.path.parent / LEDGER):
@@ -180,7 +180,7 @@ def write_card(
             f"{run} is a policy by itself: a card is written of a run or a study, and this one "
             "was handed on or deployed from it."
         )
-    return card.write_card(found, None if out is None else Path(out), licence)
+    return model_card.write_card(found, None if out is None else Path(out), licence)
 
 
 def _opened(path: str | Path | Run, trust: bool) -> Run | DeployedPolicy:

@@ -136,7 +136,9 @@ def report_study(
     from slipstream.studies.record.folder import StudyFolder
 
     folder = name if isinstance(name, StudyFolder) else StudyFolder.open(str(name), trust=trust)
-    from slipstream.report.study.page import write_study_page  # Matplotlib: only where it is needed
+    from slipstream.report.study.study_page import (
+        write_study_page,  # Matplotlib: only where it is needed
+    )
 
     return write_study_page(folder, say)
 

@@ -35,7 +35,7 @@ from slipstream.kernels.vector_env import member_indices
 from slipstream.markets.data.bars import timeframe_seconds
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.panel import Panel
-from slipstream.markets.features.panel import PanelFeatures
+from slipstream.markets.features.panel_features import PanelFeatures
 from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.portfolio_loader import PanelTable, arrays_of
 from slipstream.markets.portfolio.portfolio_state import records_of, state_dtype

@@ -12,11 +12,19 @@ from matplotlib.figure import Figure
 
 from slipstream.core.storage.csv_table import Columns
 from slipstream.games.self_play.opponents import SnapshotPool
-from slipstream.report.canvas import BLUE, GREY, VERMILION, canvas, count_axis, legend, percent_axis
 from slipstream.report.history import numbers_of
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.numbers import share
+from slipstream.report.number_format import share
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture
+from slipstream.report.plot_style import (
+    BLUE,
+    GREY,
+    VERMILION,
+    canvas,
+    count_axis,
+    legend,
+    percent_axis,
+)
 from slipstream.report.run_page import run_page
 from slipstream.report.statistics import Floats
 from slipstream.training.environments.environment import Environment

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 commands = {
     "data": "slipstream.markets.commands.data",
-    "paper": "slipstream.markets.commands.paper",
+    "paper": "slipstream.markets.commands.paper_trading",
 }
 folders = {"current": "slipstream.markets.deployment_folder"}
 kernels = {
@@ -23,7 +23,7 @@ kernels = {
 def part(kind: type[Part], environment: Environment) -> Part | None:
     """Return what reports compare the decisions in a market with, or its register of hold-outs."""
     if kind.__name__ == "Backtest":
-        from slipstream.markets.evaluation.backtest import MarketBacktest
+        from slipstream.markets.evaluation.market_backtest import MarketBacktest
 
         return MarketBacktest.of(environment)
     if kind.__name__ == "HoldoutRegister" and environment.spec.market is not None:
@@ -45,6 +45,6 @@ def pages(environment: Environment | None, evaluation: RunEvaluation) -> Page | 
 
 def init(environment: str, folder: str | None) -> tuple[dict[str, Any], list[str]] | None:
     """Return a config to start from for a folder of prices."""
-    from slipstream.markets.init import start
+    from slipstream.markets.starter_config import start
 
     return start(environment, folder)

@@ -23,7 +23,7 @@ from slipstream.core.errors import DataError
 from slipstream.core.safe_io import UnreadableError, content, resolve_folder
 from slipstream.core.storage.atomic_io import sha256
 from slipstream.markets.data.bars import Bars, FloatArray, IntArray
-from slipstream.markets.data.source import SUFFIXES
+from slipstream.markets.data.file_discovery import SUFFIXES
 
 if TYPE_CHECKING:  # whoever asks whether files are planted loads no panel
     from slipstream.markets.data.panel import Panel

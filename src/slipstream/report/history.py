@@ -18,7 +18,9 @@ from slipstream.core.storage.provenance import commit_words
 from slipstream.core.storage.resource_monitor import COLUMNS, WALL
 from slipstream.core.text import listed
 from slipstream.kernels.spec import EnvSpec
-from slipstream.report.canvas import (
+from slipstream.report.inputs import Curve, RunEvaluation
+from slipstream.report.page import Picture, Section, Table, picture
+from slipstream.report.plot_style import (
     BLUE,
     GREY,
     ORANGE,
@@ -30,8 +32,6 @@ from slipstream.report.canvas import (
     legend,
     percent_axis,
 )
-from slipstream.report.inputs import Curve, RunEvaluation
-from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.statistics import Floats
 from slipstream.training.callbacks.events import PREFIX
 from slipstream.training.runs.run import Run

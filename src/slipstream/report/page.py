@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from slipstream.core.storage.atomic_io import disk_errors, write_bytes, write_text
 from slipstream.core.storage.csv_table import Row, csv_text
-from slipstream.report.canvas import png
+from slipstream.report.plot_style import png
 
 _TEMPLATES = Environment(
     loader=PackageLoader("slipstream.report", "."),

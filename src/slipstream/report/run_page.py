@@ -15,7 +15,7 @@ from slipstream.core.plugins import PluginError, offered
 from slipstream.core.text import NOTHING
 from slipstream.report.history import closing, episode_returns, learning
 from slipstream.report.inputs import Chosen, Game, RunEvaluation, Window
-from slipstream.report.numbers import Measured, interval_text, number, range_and_median
+from slipstream.report.number_format import Measured, interval_text, number, range_and_median
 from slipstream.report.page import KeyFigure, Page, Section, Table, picture, write
 from slipstream.report.run_evaluation import evaluate_deployed, evaluate_run
 from slipstream.report.statistics import Floats

@@ -8,7 +8,7 @@ import numpy as np
 
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.panel import load_panel
-from slipstream.markets.features.registry import FEATURE_SETS
+from slipstream.markets.features.feature_registry import FEATURE_SETS
 from slipstream.markets.synthetic import BASIS_POINT, PlantedCrypto, PlantedMarket, PlantedReversion
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment

@@ -12,7 +12,7 @@ from slipstream.kernels.kernel import KernelData, params_table
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.data.calendar import calendar
 from slipstream.markets.data.panel import Panel
-from slipstream.markets.features.panel import PanelFeatures
+from slipstream.markets.features.panel_features import PanelFeatures
 from slipstream.markets.portfolio import kernel as portfolio
 from slipstream.markets.portfolio.portfolio_loader import PanelTable, arrays_of
 from slipstream.markets.portfolio.portfolio_state import records_of, state_dtype

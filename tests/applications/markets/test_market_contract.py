@@ -31,7 +31,10 @@ def test_every_file_of_a_built_in_kernel():
         "markets.data.clean",
     ):
         assert f"slipstream.{name}" in hashes, name
-    assert "slipstream.markets.features.registry" in hashes and "slipstream.core.random" in hashes
+    assert (
+        "slipstream.markets.features.feature_registry" in hashes
+        and "slipstream.core.random" in hashes
+    )
     foreign = [name for name in hashes if not name.startswith("slipstream.")]
     assert not foreign, "libraries are told apart by their versions"
     assert not [name for name in hashes if ".training" in name or ".gym" in name]

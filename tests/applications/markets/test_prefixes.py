@@ -23,7 +23,7 @@ from slipstream.markets.data.bars import NUMBERS, Bars
 from slipstream.markets.data.calendar import in_weekend
 from slipstream.markets.data.market import Market, market_of
 from slipstream.markets.data.symbols import MarketKind
-from slipstream.markets.features.registry import FEATURES
+from slipstream.markets.features.feature_registry import FEATURES
 
 # What says where an episode ends, and rows counted over all symbols that lie end to end.
 PLACES = ("bar", "long_blocked_to", "short_blocked_to", "reduce_only_to")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from slipstream.report import canvas, page
+from slipstream.report import page, plot_style
 
 
 @pytest.fixture(autouse=True, scope="session")
 def small_pictures():
     """Pictures are drawn at a third of their size: drawing is most of a report's time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(canvas, "DPI", 50)
+        patch.setattr(plot_style, "DPI", 50)
         yield
 
 

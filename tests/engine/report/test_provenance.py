@@ -13,8 +13,8 @@ from slipstream.report import canvas
 from slipstream.report.history import machine_columns, machine_pictures
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import build_page
-from slipstream.report.study.page import study_page
-from slipstream.report.study.view import read_view
+from slipstream.report.study.study_page import study_page
+from slipstream.report.study.study_view import read_view
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from slipstream.core.text import span
-from slipstream.report import wording as wo
-from slipstream.report.numbers import number
+from slipstream.report import summary_text as wo
+from slipstream.report.number_format import number
 from slipstream.report.statistics import Interval
 
 LOUD = ("profitable", "outperforms")

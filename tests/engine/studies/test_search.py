@@ -17,7 +17,7 @@ import pytest
 from fake_pool import FakePool, HalfJudge, plan
 
 from slipstream.core.errors import ConfigError, ResourceError, VersionError
-from slipstream.report.study.tables import failed
+from slipstream.report.study.study_tables import failed
 from slipstream.studies.record.ledger import Ledger, best_trials, counts_of
 from slipstream.studies.record.storage import Mirror, begun_trial, open_storage, storage_url
 from slipstream.studies.search import asker

@@ -7,7 +7,7 @@ import pytest
 from slipstream.cli.commands.config_template import annotated
 from slipstream.core.storage import yaml_file
 from slipstream.kernels.kernel_registry import load_kernel
-from slipstream.markets.init import start
+from slipstream.markets.starter_config import start
 from slipstream.training.settings.config import resolve
 
 LENGTHS = {"5m": (300, 1500), "1h": (3600, 3000), "days": (86_400, 1200), "weeks": (604_800, 1400)}

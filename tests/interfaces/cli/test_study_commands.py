@@ -23,7 +23,7 @@ from slipstream.core.child_process import JOB_VARIABLE
 from slipstream.core.storage.logbook import Logbook
 from slipstream.core.storage.status_file import LOG, progress_parts, read_events, read_status
 from slipstream.jobs.queue import STOPPED, JobQueue
-from slipstream.report.study import page as page_module
+from slipstream.report.study import study_page as page_module
 from slipstream.rl.agents.ppo.ppo import PPO
 from slipstream.rl.nets.policy_file import pack
 from slipstream.studies import start

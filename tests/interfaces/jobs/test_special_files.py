@@ -123,7 +123,7 @@ def test_bars_of_an_account_that_cannot_be_read_are_refused(tmp_path: Path, make
 def test_prices_that_do_not_fit_into_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipstream.markets.data.table.free_memory", lambda: 8 << 30)
+    monkeypatch.setattr("slipstream.markets.data.raw_table.free_memory", lambda: 8 << 30)
     path = tmp_path / "EURUSD.csv"
     path.write_text("time,open,high,low,close\n2025-01-06 00:00:00,1.1,1.1,1.1,1.1\n" * 2000)
     os.truncate(path, HUGE)

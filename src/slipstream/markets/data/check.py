@@ -19,9 +19,9 @@ from slipstream.core.errors import DataError, SlipstreamError
 from slipstream.core.safe_io import resolve_folder
 from slipstream.core.text import did_you_mean, plural, printable, stamp
 from slipstream.markets.data.bars import Bars, timeframe_name, timeframe_seconds
-from slipstream.markets.data.clean import Inspected, clean, kind_of
+from slipstream.markets.data.cleaning import Inspected, clean, kind_of
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.finding import (
+from slipstream.markets.data.data_issue import (
     ALL,
     CATALOGUE,
     Finding,
@@ -30,10 +30,10 @@ from slipstream.markets.data.finding import (
     advice,
     joined,
 )
+from slipstream.markets.data.file_discovery import find_files, price_files
 from slipstream.markets.data.quality import hole_findings, quality_findings
-from slipstream.markets.data.source import find_files, price_files
-from slipstream.markets.data.table import RawTable, read
-from slipstream.markets.data.week import Proof, among_others, prove, week_findings
+from slipstream.markets.data.raw_table import RawTable, read
+from slipstream.markets.data.timezone_inference import Proof, among_others, prove, week_findings
 
 _BY_SYMBOL = ("price_scale", "point")  # keys of `data` that hold one value, or one by symbol
 

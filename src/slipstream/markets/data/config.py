@@ -15,7 +15,7 @@ from slipstream.core.text import did_you_mean
 from slipstream.core.timeline import validate_zone
 from slipstream.markets.data import symbols as names
 from slipstream.markets.data.bars import timeframe_seconds
-from slipstream.markets.data.finding import ACCEPTABLE, CATALOGUE
+from slipstream.markets.data.data_issue import ACCEPTABLE, CATALOGUE
 
 Point = Annotated[float, Field(ge=1e-12, le=1e6)]
 

@@ -13,9 +13,9 @@ from slipstream.core.text import did_you_mean, plural, printable
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.check import Check, check
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.finding import CATALOGUE, advice, joined
+from slipstream.markets.data.data_issue import CATALOGUE, advice, joined
+from slipstream.markets.data.raw_table import RawTable
 from slipstream.markets.data.symbols import MarketKind, pip
-from slipstream.markets.data.table import RawTable
 
 _TOLD = 5  # errors that a refusal names
 _SAID = ("calendar", "broker_time", "bid_only", "ask_only")  # warnings told in full when loading
@@ -61,9 +61,9 @@ class Market:
 def load_market(config: DataConfig) -> Market:
     """Loads the prices that `config` names, after the whole data check.
 
-    `check` reads each file by `read` (`markets/data/table.py`) and cleans it by `clean`
-    (`markets/data/clean.py`), whose header lists what happens to each kind of bad data.
-    `CATALOGUE` (`markets/data/finding.py`) names what stops loading.
+    `check` reads each file by `read` (`markets/data/raw_table.py`) and cleans it by `clean`
+    (`markets/data/cleaning.py`), whose header lists what happens to each kind of bad data.
+    `CATALOGUE` (`markets/data/data_issue.py`) names what stops loading.
 
     Raises:
         DataError: everything that stops it, and what to write so that it does not.

@@ -14,7 +14,7 @@ from slipstream.core.timeline import DAY, NEW_YORK, local_time
 from slipstream.markets.data import symbols
 from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.markets.data.calendar import calendar, calendar_warning, closed_seconds
-from slipstream.markets.data.finding import Finding, Severity, first_times, pasted
+from slipstream.markets.data.data_issue import Finding, Severity, first_times, pasted
 from slipstream.markets.data.symbols import MarketKind
 
 _KEPT_SIZES = 8

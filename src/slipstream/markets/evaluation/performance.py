@@ -15,7 +15,7 @@ import numpy as np
 from slipstream.core.timeline import DayRoll, day_closes, day_number
 from slipstream.kernels.spec import MarketSpec
 from slipstream.markets.data.calendar import day_weekday
-from slipstream.markets.evaluation.backtest import percentile
+from slipstream.markets.evaluation.market_backtest import percentile
 from slipstream.report import inputs
 from slipstream.report import statistics as st
 from slipstream.report.inputs import Comparison, Prices, RunEvaluation

@@ -20,7 +20,7 @@ from slipstream.core.bounds import (
     SomeBars,
 )
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.features.registry import DEFAULT_FEATURES
+from slipstream.markets.features.feature_registry import DEFAULT_FEATURES
 from slipstream.markets.folds import SplitConfig
 
 # Stops: pips, multiples of ATR, or a fraction of the price.

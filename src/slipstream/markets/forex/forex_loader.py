@@ -42,10 +42,10 @@ from slipstream.markets.data.calendar import (
     swap_nights,
 )
 from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.file_discovery import chosen_data, find_files
 from slipstream.markets.data.market import Market, load_market
-from slipstream.markets.data.source import chosen_data, find_files
 from slipstream.markets.data.symbols import parse, pip
-from slipstream.markets.features.registry import (
+from slipstream.markets.features.feature_registry import (
     compute,
     longest_memory,
     never_changes,

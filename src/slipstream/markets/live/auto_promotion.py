@@ -26,13 +26,12 @@ from slipstream.core.storage.signals import Interrupted, Interruption, forget_st
 from slipstream.core.storage.status_file import DEPLOYMENT, LEDGER, LOG, Status, resume_command
 from slipstream.core.text import log_time
 from slipstream.core.timeline import DAY
-from slipstream.markets.evaluation.backtest import MarketBacktest
 from slipstream.markets.evaluation.holdout_register import opened_days, price_series
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.deployment_gates import deploy
 from slipstream.markets.live.paper_account import BARS
 from slipstream.report.statistics import Floats, Ints
-from slipstream.report.study.view import daily_returns
+from slipstream.report.study.study_view import daily_returns
 from slipstream.studies.record.folder import STUDIES
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS, LEVEL, lower_bounds
 from slipstream.training.runs.policies import DeployedPolicy

@@ -24,7 +24,7 @@ from slipstream.core.text import plural, stamp
 from slipstream.markets.data.bars import NUMBERS, Bars, FloatArray, IntArray
 from slipstream.markets.data.calendar import in_weekend
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.finding import ACCEPTABLE
+from slipstream.markets.data.data_issue import ACCEPTABLE
 from slipstream.markets.data.market import Market, load_market, market_of
 from slipstream.markets.data.symbols import MarketKind
 

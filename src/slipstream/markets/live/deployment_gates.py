@@ -23,13 +23,13 @@ from slipstream.core.timeline import DAY, HOLDOUT
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
-from slipstream.markets.evaluation.backtest import MarketBacktest, replay
+from slipstream.markets.evaluation.market_backtest import MarketBacktest, replay
 from slipstream.markets.live.bar_store import Shape
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.drift import Ranges, TrainingPrices
 from slipstream.markets.live.paper_account import BARS
 from slipstream.markets.live.price_replay import passes_over
-from slipstream.report.study.view import daily_returns, study_environment
+from slipstream.report.study.study_view import daily_returns, study_environment
 from slipstream.rl.nets.policy_file import unpack
 from slipstream.studies.outcome.sentences import promotion
 from slipstream.studies.record.folder import StudyFolder

@@ -23,7 +23,7 @@ from slipstream.core.errors import ConfigError, DataError, SlipstreamError
 from slipstream.core.safe_io import UnreadableError, content
 from slipstream.core.timeline import validate_zone
 from slipstream.markets.data.bars import Bars, timeframe_name
-from slipstream.markets.data.finding import ACCEPTABLE
+from slipstream.markets.data.data_issue import ACCEPTABLE
 from slipstream.markets.data.symbols import pip
 from slipstream.markets.live.bar_store import Moment, Shape, moments_of
 from slipstream.markets.live.exchange import Exchange

@@ -16,12 +16,20 @@ from slipstream.core.timeline import DEVELOPMENT, EVERYTHING, FoldPlan, train_sp
 from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.spec import TrainingContext
 from slipstream.markets.data.calendar import calendar
+from slipstream.markets.data.file_discovery import chosen_data
 from slipstream.markets.data.market import Market
 from slipstream.markets.data.panel import Panel, load_panel, panel_of
-from slipstream.markets.data.source import chosen_data
 from slipstream.markets.data.symbols import parse
-from slipstream.markets.features.panel import PanelFeatures, panel_features, refuse_constant
-from slipstream.markets.features.registry import longest_memory, parameters_of, refuse_endless
+from slipstream.markets.features.feature_registry import (
+    longest_memory,
+    parameters_of,
+    refuse_endless,
+)
+from slipstream.markets.features.panel_features import (
+    PanelFeatures,
+    panel_features,
+    refuse_constant,
+)
 from slipstream.markets.folds import RUNWAY, Range, fold_facts, make_folds
 from slipstream.markets.portfolio.config import Config
 from slipstream.markets.portfolio.portfolio_state import (

@@ -13,10 +13,10 @@ import numpy as np
 from slipstream.core.text import NOTHING, percent, span
 from slipstream.markets.evaluation.performance import SplitView, total
 from slipstream.markets.report import market_sections as sections
-from slipstream.report import wording
+from slipstream.report import summary_text
 from slipstream.report.history import closing
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.numbers import band, number, range_and_median, share
+from slipstream.report.number_format import band, number, range_and_median, share
 from slipstream.report.page import KeyFigure, Page, Section
 from slipstream.report.statistics import sharpe, sharpe_interval
 from slipstream.studies.outcome import sentences
@@ -35,7 +35,7 @@ def market_page(run: RunEvaluation) -> Page:
     terms = sections.round_trips({t.symbol: (t.pips, t.basis_points) for t in run.round_trips})
     if not run.financing:
         terms.append("Swaps are 0: financing not modelled.")
-    timing = wording.random_traders(held.place, len(held.draws))
+    timing = summary_text.random_traders(held.place, len(held.draws))
     middle = [
         sections.against(held),
         sections.trades(held),
@@ -55,7 +55,7 @@ def page_of(splits: Sequence[SplitView], opening: list[str], middle: Sequence[Se
     """What every page of prices has in common, around its own sentences and sections."""
     held = splits[0]
     run, found, yearly = held.run, held.found, held.market.days_per_year
-    in_full = wording.headline(
+    in_full = summary_text.headline(
         run.holdout,
         found.sharpe,
         found.interval,
@@ -88,7 +88,9 @@ def verdict(held: SplitView) -> str:
     beside = ""
     if held.market_line is not None:
         name, account = held.market_line
-        gain, other = wording.against(found.total_return, account.total_return).split(" against ")
+        gain, other = summary_text.against(found.total_return, account.total_return).split(
+            " against "
+        )
         beside = f"; {name} made {other}"
     if found.total_return <= RUINED:
         return f"The account is ruined: {gain} {bars}{beside}."
@@ -106,12 +108,12 @@ def verdict(held: SplitView) -> str:
 def _doubt(held: SplitView) -> str:
     """The first reason not to call a gain skill; a run's page never goes beyond luck."""
     found, yearly = held.found, held.market.days_per_year
-    if not wording.excludes_zero(found.interval):
+    if not summary_text.excludes_zero(found.interval):
         return ", within what luck explains"
     smallest = smallest_confirmable(found.days, yearly)
     if found.sharpe is None or smallest is None or found.sharpe <= smallest:
         return f" too small for {span(found.days, yearly)} to confirm"
-    if held.place is not None and held.place < wording.BETTER_THAN_RANDOM:
+    if held.place is not None and held.place < summary_text.BETTER_THAN_RANDOM:
         return ", but random timing does as well"
     return " beyond what luck easily explains"
 
@@ -122,7 +124,7 @@ def figures(held: SplitView) -> list[KeyFigure]:
     looked = f", read {run.holdout_reads} times" if run.holdout_reads > 1 else ""
     bars = f"{held.name}, {span(found.days, yearly)}{looked}"
     shown = [KeyFigure("Return after costs", percent(found.total_return), bars)]
-    shown += wording.sharpe_figures(found.sharpe, found.interval, found.days, yearly)
+    shown += summary_text.sharpe_figures(found.sharpe, found.interval, found.days, yearly)
     if held.place is not None:
         idle = never_traded(held)
         alike = "its decisions, shuffled" if run.is_portfolio else "the same holding times"
@@ -144,8 +146,8 @@ def caveats(held: SplitView) -> list[str]:
             f"The {run.holdout} split has been evaluated {run.holdout_reads} times: choices made "
             "between these looks make its figures too good."
         )
-    lines += wording.few_days(found.days, held.market.days_per_year)
-    lines += wording.rare_losses(held.agent.daily_returns)
+    lines += summary_text.few_days(found.days, held.market.days_per_year)
+    lines += summary_text.rare_losses(held.agent.daily_returns)
     lines += _foresight(held)
     if found.total_return <= RUINED:
         lines.append(
@@ -199,10 +201,10 @@ def opening(
         name: sharpe_interval(mine.daily_returns - rival.daily_returns, yearly)
         for name, rival in held.rivals.items()
     }
-    compared = wording.comparisons(
+    compared = summary_text.comparisons(
         mine.total_return, returns, bounds, differences, unseen=run.unseen
     )
-    verdict = wording.verdict(held.name, mine.total_return, bounds, run.unseen)
+    verdict = summary_text.verdict(held.name, mine.total_return, bounds, run.unseen)
     return [verdict, *trading, *compared, *timing, *last]
 
 

@@ -30,8 +30,11 @@ from slipstream.markets.evaluation.performance import (
     performance,
     total,
 )
-from slipstream.report import history, wording
-from slipstream.report.canvas import (
+from slipstream.report import history, summary_text
+from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, Prices, RunEvaluation, Stress
+from slipstream.report.number_format import interval_text, number, share
+from slipstream.report.page import Picture, Section, Table, picture
+from slipstream.report.plot_style import (
     BLUE,
     DASHES,
     GREEN,
@@ -53,9 +56,6 @@ from slipstream.report.canvas import (
     thin,
     time_axis,
 )
-from slipstream.report.inputs import MATCHED_RANDOM, ORACLE, Prices, RunEvaluation, Stress
-from slipstream.report.numbers import interval_text, number, share
-from slipstream.report.page import Picture, Section, Table, picture
 from slipstream.report.statistics import (
     Drawdown,
     Floats,
@@ -66,7 +66,7 @@ from slipstream.report.statistics import (
     rolling_sharpe,
     worst_drawdowns,
 )
-from slipstream.report.wording import methods
+from slipstream.report.summary_text import methods
 from slipstream.training.episode_result import EpisodeResult
 
 DEEPEST = "Deepest drawdown, of daily closes"
@@ -128,9 +128,7 @@ def _members(held: SplitView) -> Table:
         cells = [number(size, 2) for size in sizes]
         rows.append([f"member {run.number(index)}", *_result(p), *cells])
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "exposure", "net", "follows")
-    note = (
-        f"{wording.DRAWDOWN} Exposure: mean of its size. Net: mean with its sign, shorts below 0."
-    )
+    note = f"{summary_text.DRAWDOWN} Exposure: mean of its size. Net: mean with its sign, shorts below 0."
     intervals = {f"member {run.number(k)}": p.interval for k, p in enumerate(of)}
     if market is not None:
         name, account = market
@@ -244,7 +242,7 @@ def _baselines(held: SplitView) -> Table:
     rows += [each[name] for name in held.bound]
     money = f"costs, {held.market.account_currency}"
     columns = ("", "return", "Sharpe", "95 % interval", "drawdown", "fills", money)
-    note = f"{wording.DRAWDOWN} {methods({name: one.interval for name, one in found.items()})}"
+    note = f"{summary_text.DRAWDOWN} {methods({name: one.interval for name, one in found.items()})}"
     return Table("Same bars, same costs", columns, rows, emphasis=0, note=note)
 
 

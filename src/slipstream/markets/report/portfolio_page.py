@@ -16,11 +16,11 @@ from slipstream.core.text import percent
 from slipstream.markets.evaluation.performance import SplitView, bars, total
 from slipstream.markets.report import market_sections as sections
 from slipstream.markets.report.market_page import opening, page_of, views
-from slipstream.report import wording
-from slipstream.report.canvas import PALE, canvas, dates, legend, percent_axis, time_axis
+from slipstream.report import summary_text
 from slipstream.report.inputs import Prices, RoundTrip, RunEvaluation
-from slipstream.report.numbers import number, share
+from slipstream.report.number_format import number, share
 from slipstream.report.page import Page, Section, Table, picture
+from slipstream.report.plot_style import PALE, canvas, dates, legend, percent_axis, time_axis
 from slipstream.report.statistics import Floats, Ints
 from slipstream.studies.statistics.returns import LEAST_EXPOSURE, LEAST_FILLS
 from slipstream.training.episode_result import EpisodeResult
@@ -59,7 +59,7 @@ def _timing(held: SplitView) -> list[str]:
         f"{len(held.assets) - better} do not."
     ]
     if held.place is not None:
-        late = held.place < wording.BETTER_THAN_RANDOM
+        late = held.place < summary_text.BETTER_THAN_RANDOM
         timing.append(
             f"Its return is at percentile {number(held.place, 0)} of {len(held.draws)} draws of "
             "its own decisions begun at another time and dealt to other assets"

@@ -9,7 +9,7 @@ import pytest
 from slipstream.core.errors import DataError
 from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.init import describe_folder
+from slipstream.markets.starter_config import describe_folder
 
 PRICES = ("open", "high", "low", "close")
 

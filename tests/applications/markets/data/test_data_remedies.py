@@ -12,10 +12,10 @@ from vendors import load, remedies, units
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.finding import ACCEPTABLE, CATALOGUE
+from slipstream.markets.data.data_issue import ACCEPTABLE, CATALOGUE
+from slipstream.markets.data.file_discovery import chosen_data
 from slipstream.markets.data.market import load_market
-from slipstream.markets.data.source import chosen_data
-from slipstream.markets.init import describe_folder, propose
+from slipstream.markets.starter_config import describe_folder, propose
 
 PRICES = ("open", "high", "low", "close")
 ROOT = Path(__file__).parents[4]

@@ -12,7 +12,7 @@ from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market
 from slipstream.markets.data.symbols import market_kind
-from slipstream.markets.init import describe_folder, propose
+from slipstream.markets.starter_config import describe_folder, propose
 
 
 def test_a_folder_of_named_pairs(folder, frame):

@@ -12,14 +12,14 @@ from vendors import HOUR, Truth, binance_months, second, truth, units
 
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.timeline import DAY, NEW_YORK, local_time
-from slipstream.markets.data import table
+from slipstream.markets.data import raw_table
 from slipstream.markets.data.check import check, render
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.dialect import sniff
+from slipstream.markets.data.file_discovery import price_files
 from slipstream.markets.data.market import load_market
-from slipstream.markets.data.source import price_files
-from slipstream.markets.data.table import read
-from slipstream.markets.init import describe_folder, propose
+from slipstream.markets.data.raw_table import read
+from slipstream.markets.starter_config import describe_folder, propose
 
 PRICES = "1.10,1.12,1.09,1.11"
 JAN3 = 1577999700  # 2020-01-02 21:15 UTC
@@ -431,11 +431,11 @@ def test_rows_that_do_not_fit_into_memory_are_refused_before_they_are_read(
         {"time": range(1000), **dict.fromkeys(("open", "high", "low", "close"), 1.0)}
     )
     prices.write_parquet(path) if ending == "parquet" else prices.write_ipc(path)
-    monkeypatch.setattr(table, "free_memory", lambda: 8 * 1000 * 28)
+    monkeypatch.setattr(raw_table, "free_memory", lambda: 8 * 1000 * 28)
     for name in ("read_parquet", "read_ipc"):
-        monkeypatch.setattr(table.pl, name, lambda *_, **__: pytest.fail("its rows were read"))
+        monkeypatch.setattr(raw_table.pl, name, lambda *_, **__: pytest.fail("its rows were read"))
     with pytest.raises(ResourceError, match=r"EURUSD.*has 1,000 rows.*fewer"):
-        table.read("EURUSD", path, DataConfig(folder=str(tmp_path)))
+        raw_table.read("EURUSD", path, DataConfig(folder=str(tmp_path)))
 
 
 def test_a_row_that_is_cut_off_does_not_decide_the_order_of_prices():

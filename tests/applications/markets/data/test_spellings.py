@@ -20,7 +20,7 @@ from slipstream.core.timeline import DAY
 from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market
-from slipstream.markets.init import describe_folder, propose
+from slipstream.markets.starter_config import describe_folder, propose
 
 PRICES = ("open", "high", "low", "close")
 SPREAD = 0.00012

@@ -37,7 +37,7 @@ from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import Market
 from slipstream.markets.data.symbols import pip
-from slipstream.markets.init import describe_folder, propose
+from slipstream.markets.starter_config import describe_folder, propose
 
 FX = [name for name, vendor in VENDORS.items() if "fx" in vendor.markets]
 

@@ -11,9 +11,13 @@ from slipstream.core.errors import ConfigError, DataError
 from slipstream.markets.data.bars import Bars
 from slipstream.markets.data.market import market_of
 from slipstream.markets.data.panel import Panel, panel_of
-from slipstream.markets.features.panel import PanelFeatures, panel_features, refuse_constant
+from slipstream.markets.features.feature_registry import FEATURE_SETS, compute, expand, warm_up_rows
+from slipstream.markets.features.panel_features import (
+    PanelFeatures,
+    panel_features,
+    refuse_constant,
+)
 from slipstream.markets.features.prices import last_score
-from slipstream.markets.features.registry import FEATURE_SETS, compute, expand, warm_up_rows
 
 BAR = 300
 # As `portfolio`, with a volume window that fits short tables.

@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.markets.data.bars import Bars
-from slipstream.markets.features.registry import (
+from slipstream.markets.features.feature_registry import (
     DEFAULT_FEATURES,
     FEATURES,
     compute,

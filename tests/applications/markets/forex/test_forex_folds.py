@@ -16,7 +16,7 @@ from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.kernels.kernel_vector_env import KernelVectorEnv
 from slipstream.kernels.vector_env import StepOut
-from slipstream.markets.evaluation.backtest import replay
+from slipstream.markets.evaluation.market_backtest import replay
 from slipstream.markets.forex import kernel as forex
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind
 

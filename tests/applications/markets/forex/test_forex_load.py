@@ -12,7 +12,7 @@ from forex_folder import write_symbol
 from slipstream.core.errors import ConfigError, DataError
 from slipstream.kernels.kernel import KernelData
 from slipstream.kernels.kernel_registry import load_kernel
-from slipstream.markets.features.registry import warm_up_rows
+from slipstream.markets.features.feature_registry import warm_up_rows
 from slipstream.markets.forex import kernel as forex
 from slipstream.markets.forex.forex_loader import load_window
 from slipstream.markets.forex.forex_state import (

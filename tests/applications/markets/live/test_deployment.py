@@ -17,7 +17,7 @@ from slipstream.cli import main
 from slipstream.core.errors import CheckpointError, ConfigError
 from slipstream.core.storage import checkpoint
 from slipstream.core.timeline import HOLDOUT
-from slipstream.markets.evaluation.backtest import replay
+from slipstream.markets.evaluation.market_backtest import replay
 from slipstream.markets.live import deployment_gates as deploying
 from slipstream.markets.live.deployment import Deployment
 from slipstream.markets.live.deployment_gates import Gate, _figure, _holdout, deploy

@@ -6,7 +6,7 @@ import pytest
 from pictures import blank_pictures as blank_pictures
 from pictures import small_pictures as small_pictures
 
-from slipstream.markets.evaluation.backtest import Passes
+from slipstream.markets.evaluation.market_backtest import Passes
 from slipstream.training.environments.factory import resolve_environment
 
 HOUR = 3_600

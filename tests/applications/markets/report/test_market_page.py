@@ -12,13 +12,13 @@ from slipstream.markets.evaluation import performance as accounts
 from slipstream.markets.evaluation.performance import Account
 from slipstream.markets.report.market_page import market_page, verdict, views
 from slipstream.markets.report.market_sections import rolling
-from slipstream.report.canvas import png
 from slipstream.report.inputs import ORACLE, Curve, RunEvaluation
 from slipstream.report.page import write
+from slipstream.report.plot_style import png
 from slipstream.report.run_evaluation import gather
 from slipstream.report.run_page import build_page
 from slipstream.report.statistics import Interval, sharpe_interval
-from slipstream.report.wording import methods
+from slipstream.report.summary_text import methods
 from slipstream.training.environments.factory import resolve_environment
 
 EVIL = "<script>alert('x')</script> & co"

@@ -10,8 +10,8 @@ from slipstream.core.storage import folder_registry
 from slipstream.markets.evaluation import holdout_register
 from slipstream.markets.evaluation.holdout_register import PriceRegister, PriceSeries
 from slipstream.report.page import render
-from slipstream.report.study.page import study_page
-from slipstream.report.study.view import read_view
+from slipstream.report.study.study_page import study_page
+from slipstream.report.study.study_view import read_view
 
 
 class GivenPrices(PriceRegister):

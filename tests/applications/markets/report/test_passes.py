@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.markets.evaluation import backtest
-from slipstream.markets.evaluation.backtest import (
+from slipstream.markets.evaluation import market_backtest
+from slipstream.markets.evaluation.market_backtest import (
     break_even,
     ema,
     ema_cross,
@@ -175,7 +175,7 @@ def test_random_returns_are_reproducible(passes, some_agent):
 def test_random_returns_do_not_depend_on_the_batch(passes, monkeypatch, some_agent):
     agent = some_agent(passes)
     together = random_returns(passes, agent, 3)
-    monkeypatch.setattr(backtest, "_MOST_ACTIONS", 1)
+    monkeypatch.setattr(market_backtest, "_MOST_ACTIONS", 1)
     assert random_returns(passes, agent, 3).tolist() == together.tolist()
 
 

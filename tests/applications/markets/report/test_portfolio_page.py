@@ -8,7 +8,7 @@ import numpy as np
 import portfolio_world as pw
 import pytest
 
-from slipstream.markets.evaluation.backtest import MarketBacktest, PortfolioPasses
+from slipstream.markets.evaluation.market_backtest import MarketBacktest, PortfolioPasses
 from slipstream.markets.evaluation.oracle import best_weights
 from slipstream.markets.evaluation.performance import chained
 from slipstream.markets.report.portfolio_page import by_asset, gains

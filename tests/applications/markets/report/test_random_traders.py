@@ -9,14 +9,14 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import CheckpointError
-from slipstream.markets.evaluation.backtest import (
+from slipstream.markets.evaluation.market_backtest import (
     Passes,
     PortfolioPasses,
     percentile,
     random_returns,
 )
-from slipstream.report.study import view as study_view
-from slipstream.report.study.view import daily_returns, random_traders
+from slipstream.report.study import study_view as study_view
+from slipstream.report.study.study_view import daily_returns, random_traders
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.environments.evaluator import Evaluator
 from slipstream.training.environments.kernel_environment import KernelEnvironment, KernelKind

@@ -10,10 +10,10 @@ import portfolio_world as pw
 import pytest
 
 from slipstream.core.errors import DataError
-from slipstream.markets.evaluation.backtest import PortfolioPasses
+from slipstream.markets.evaluation.market_backtest import PortfolioPasses
 from slipstream.report.inputs import EQUAL_WEIGHT
-from slipstream.report.study import view as study_view
-from slipstream.report.study.view import daily_returns, rebalanced_returns
+from slipstream.report.study import study_view as study_view
+from slipstream.report.study.study_view import daily_returns, rebalanced_returns
 from slipstream.studies.config import StudyConfig
 from slipstream.training.environments.environment import Environment
 from slipstream.training.environments.factory import resolve_environment

@@ -11,7 +11,7 @@ from slipstream.markets.data.check import check
 from slipstream.markets.data.config import DataConfig
 from slipstream.markets.data.market import load_market, market_of
 from slipstream.markets.data.panel import load_panel, panel_of
-from slipstream.markets.features.panel import panel_features
+from slipstream.markets.features.panel_features import panel_features
 from slipstream.markets.synthetic import PlantedCrypto
 
 BP = 1e-4

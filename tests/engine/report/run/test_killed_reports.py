@@ -76,7 +76,7 @@ def in_a_killed_process(prepare, work):
 
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
-    monkeypatch.setattr(canvas, "DPI", 40)
+    monkeypatch.setattr(plot_style, "DPI", 40)
 
 
 def curve(run):

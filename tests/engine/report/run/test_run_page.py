@@ -11,7 +11,7 @@ import slipstream
 from slipstream.core.errors import CheckpointError
 from slipstream.report.history import numbers_of
 from slipstream.report.inputs import Chosen, Curve, Game, RunEvaluation
-from slipstream.report.numbers import Measured
+from slipstream.report.number_format import Measured
 from slipstream.report.page import write
 from slipstream.report.run_evaluation import evaluate_run, gather, random_policy
 from slipstream.report.run_page import build_page, has_collapsed, run_page, verdict

@@ -12,13 +12,13 @@ import study_world
 from fake_pool import MARKET
 
 from slipstream.core.errors import CheckpointError
-from slipstream.report import canvas
+from slipstream.report import plot_style
 from slipstream.report.page import render
-from slipstream.report.study import figures as study_figures
-from slipstream.report.study import tables as study_tables
-from slipstream.report.study import wording as study_wording
-from slipstream.report.study.page import study_page, write_study_page
-from slipstream.report.study.view import Axis, RandomTraders, read_view
+from slipstream.report.study import study_figures as study_figures
+from slipstream.report.study import study_summary as study_wording
+from slipstream.report.study import study_tables as study_tables
+from slipstream.report.study.study_page import study_page, write_study_page
+from slipstream.report.study.study_view import Axis, RandomTraders, read_view
 from slipstream.studies.outcome.sentences import (
     NO_CASH_WINNER,
     NO_GAME_WINNER,
@@ -35,9 +35,9 @@ from slipstream.studies.statistics.returns import daily_mix
 @pytest.fixture(scope="module", autouse=True)
 def coarse():
     """Pictures at a quarter of their size: their looks are not tested here."""
-    before, canvas.DPI = canvas.DPI, 40
+    before, plot_style.DPI = plot_style.DPI, 40
     yield
-    canvas.DPI = before
+    plot_style.DPI = before
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_the_table_of_trials_fits_the_page(view):
 def test_settings_on_a_logarithmic_axis_are_numbers(view):
     axes = [axis for axis in view.axes if axis.log]
     figure = study_figures.slices(view.complete, axes)
-    canvas.png(figure)
+    plot_style.png(figure)
     texts = [text.get_text() for panel in figure.axes for text in panel.get_xticklabels()]
     assert texts and not any("$" in text or "mathdefault" in text for text in texts)
 

@@ -21,11 +21,11 @@ from slipstream.core.timeline import DAY, NEW_YORK, clock, day_number, local_tim
 from slipstream.markets.data import symbols
 from slipstream.markets.data.bars import Bars, IntArray
 from slipstream.markets.data.calendar import in_weekend
-from slipstream.markets.data.clean import kind_of
+from slipstream.markets.data.cleaning import kind_of
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.finding import Finding, Remedy
-from slipstream.markets.data.stamps import MISSING, Readings, bar_length
-from slipstream.markets.data.table import RawTable
+from slipstream.markets.data.data_issue import Finding, Remedy
+from slipstream.markets.data.raw_table import RawTable
+from slipstream.markets.data.timestamps import MISSING, Readings, bar_length
 
 HOUR = 3600
 LONGEST_BAR = 4 * HOUR  # longer bars do not show when a week begins

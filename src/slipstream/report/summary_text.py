@@ -1,8 +1,8 @@
 """Sentences on daily returns in reports. Nothing is claimed without proof.
 
-The words "profitable" and "outperforms" are written only for a study's hold-out that proves them;
-see `slipstream.report.study.wording.lacking`. A run's page never says them: its bars may be looked
-at as often as somebody likes.
+The words "profitable" and "outperforms" are written only for a study's hold-out that proves
+them; see `slipstream.report.study.study_summary.missing_evidence`. The page of a run never uses
+them, because its bars may be evaluated any number of times.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from slipstream.core.text import percent, span
-from slipstream.report.numbers import interval_text, number, share
+from slipstream.report.number_format import interval_text, number, share
 from slipstream.report.page import KeyFigure
 from slipstream.report.statistics import LARGE_LOSS, Floats, Interval, rare_losses_unknown
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS

@@ -14,12 +14,12 @@ from slipstream.core.storage import checkpoint
 from slipstream.core.storage.atomic_io import write_text
 from slipstream.core.text import printable
 from slipstream.report.inputs import RunEvaluation
-from slipstream.report.numbers import Measured, interval_text, student_quantile
+from slipstream.report.number_format import Measured, interval_text, student_quantile
 from slipstream.report.page import Page
 from slipstream.report.run_evaluation import evaluate_run
 from slipstream.report.run_page import build_page
-from slipstream.report.study.page import study_page
-from slipstream.report.study.view import read_view
+from slipstream.report.study.study_page import study_page
+from slipstream.report.study.study_view import read_view
 from slipstream.studies.record.folder import StudyFolder
 from slipstream.training.runs.policies import DeployedPolicy, forced_gate_warnings, policy_metadata
 from slipstream.training.runs.run import Run

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from slipstream.core.timeline import DAY
-from slipstream.report.canvas import (
+from slipstream.report.plot_style import (
     BLUE,
     DASHES,
     GREY,
@@ -30,7 +30,7 @@ from slipstream.report.canvas import (
     time_axis,
 )
 from slipstream.report.statistics import Floats
-from slipstream.report.study.view import Axis, Lines
+from slipstream.report.study.study_view import Axis, Lines
 from slipstream.studies.record.ledger import Trial
 
 _COLOURS = "viridis"

@@ -33,11 +33,11 @@ from slipstream.markets.data import symbols
 from slipstream.markets.data.bars import Bars, BoolArray, FloatArray, IntArray, timeframe_name
 from slipstream.markets.data.calendar import in_weekend
 from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.data_issue import Finding, Remedy, first_times
 from slipstream.markets.data.dialect import PRICES, rename
-from slipstream.markets.data.finding import Finding, Remedy, first_times
-from slipstream.markets.data.source import parts_of
-from slipstream.markets.data.stamps import bar_length, latest, many_share, row_spacing
-from slipstream.markets.data.table import RawTable, Spread
+from slipstream.markets.data.file_discovery import parts_of
+from slipstream.markets.data.raw_table import RawTable, Spread
+from slipstream.markets.data.timestamps import bar_length, latest, many_share, row_spacing
 
 _LARGEST, _SMALLEST_PRICE = 1e100, 1e-20  # beyond: a sentinel of somebody's database
 _ROUNDING = 1e-9  # relative: files written with float32 or scaled prices

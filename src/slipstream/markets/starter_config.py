@@ -20,12 +20,12 @@ from slipstream.kernels.kernel_registry import load_kernel
 from slipstream.markets.data.bars import timeframe_name
 from slipstream.markets.data.check import check, complete, merged
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.finding import Finding, Remedy, RemedyError, advice, joined, pasted
-from slipstream.markets.data.source import SUFFIXES, no_files, parts_of, price_files
-from slipstream.markets.data.stamps import MISSING, bar_length
+from slipstream.markets.data.data_issue import Finding, Remedy, RemedyError, advice, joined, pasted
+from slipstream.markets.data.file_discovery import SUFFIXES, no_files, parts_of, price_files
+from slipstream.markets.data.raw_table import RawTable, bare_names, read, read_frame
 from slipstream.markets.data.symbols import FIAT, MarketKind, find_pair, market_kind, parse
-from slipstream.markets.data.table import RawTable, bare_names, read, read_frame
-from slipstream.markets.features.registry import expand, warm_up_rows
+from slipstream.markets.data.timestamps import MISSING, bar_length
+from slipstream.markets.features.feature_registry import expand, warm_up_rows
 from slipstream.training.environments.factory import kind_of
 
 _MANY = 20_000  # bars of which any split holds what an observation remembers

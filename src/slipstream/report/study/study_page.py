@@ -12,13 +12,13 @@ from typing import Any
 
 from slipstream.core.text import percent, span
 from slipstream.report.history import notes
-from slipstream.report.numbers import interval_text, number, share
+from slipstream.report.number_format import interval_text, number, share
 from slipstream.report.page import KeyFigure, Page, Picture, Section, Table, picture, write
 from slipstream.report.statistics import growth, sharpe, sharpe_interval
-from slipstream.report.study import figures, tables, wording
-from slipstream.report.study.tables import requirements
-from slipstream.report.study.view import Axis, Lines, StudyView, read_view
-from slipstream.report.wording import sharpe_figures
+from slipstream.report.study import study_figures, study_summary, study_tables
+from slipstream.report.study.study_tables import requirements
+from slipstream.report.study.study_view import Axis, Lines, StudyView, read_view
+from slipstream.report.summary_text import sharpe_figures
 from slipstream.studies.outcome.sentences import chance_sentence
 from slipstream.studies.record.folder import StudyFolder
 
@@ -49,7 +49,7 @@ def study_page(view: StudyView) -> Page:
     Its first picture is the hold-out's equity; where it was not opened, the confirmation, or else
     the trials.
     """
-    headline, *sentences = wording.opening(view)
+    headline, *sentences = study_summary.opening(view)
     sections = [
         *_holdout(view),
         _confirmation(view),
@@ -63,7 +63,7 @@ def study_page(view: StudyView) -> Page:
             view.notes,
             view.provenance,
             view.machine,
-            [tables.time(view.result)],
+            [study_tables.time(view.result)],
         ),
     ]
     pictures = {shown.name: shown for section in sections for shown in section.pictures}
@@ -73,7 +73,7 @@ def study_page(view: StudyView) -> Page:
         headline=headline,
         figures=_figures(view),
         picture=first,
-        warnings=wording.warnings(view),
+        warnings=study_summary.warnings(view),
         sentences=sentences,
         sections=[
             replace(section, pictures=[one for one in section.pictures if one is not first])
@@ -130,7 +130,7 @@ def _search_figures(view: StudyView) -> list[KeyFigure]:
     pbo = evidence.get("pbo") or {}
     if "value" in pbo:
         note = "of the search (PBO)"
-        if wording.ranked_losers(pbo):
+        if study_summary.ranked_losers(pbo):
             note = f"(PBO); the best loses in {share(pbo['loses'])} of halves"
         shown.append(KeyFigure("Overfitting probability", number(pbo["value"], 2), note))
     deflated = (evidence.get("deflated_sharpe") or {}).get("value")
@@ -156,9 +156,9 @@ def _holdout(view: StudyView) -> list[Section]:
         episodes = Table("Fresh episodes", ("", "mean return"), rows)
         return [Section("Final training", (), [episodes])]
     label = "first seed, deployable"
-    drawn = figures.equity("Hold-out, after costs", view.holdout, "other seeds", label)
+    drawn = study_figures.equity("Hold-out, after costs", view.holdout, "other seeds", label)
     shown = picture("holdout", f"Return of all seeds on the hold-out beside {view.rivals}", drawn)
-    table = tables.holdout(view.holdout, told["seeds"])
+    table = study_tables.holdout(view.holdout, told["seeds"])
     return [Section("Hold-out", (), [table], [shown])]
 
 
@@ -173,40 +173,40 @@ def _confirmation(view: StudyView) -> Section:
             rivals = {"equal weight": 0.0, "cash, lower bound": told["cash"]}
         elif view.market:
             what, rivals = "annual Sharpe ratio", {"cash": 0.0}
-        drawn = figures.confirmation(sorted(fine, key=lambda one: -one["lcb"]), what, rivals)
+        drawn = study_figures.confirmation(sorted(fine, key=lambda one: -one["lcb"]), what, rivals)
         pictures.append(picture("confirmation", "Lower bounds of the best trials", drawn))
     sentences = ["The best trials of the search were trained again on seeds that it never saw."]
     sentences += chance_sentence(view.result)
     if told["reason"]:
         sentences.append(f"No winner: {told['reason']}.")
-    return Section("Confirmation", sentences, [tables.candidates(view)], pictures)
+    return Section("Confirmation", sentences, [study_tables.candidates(view)], pictures)
 
 
 def _evidence(view: StudyView) -> list[Section]:
     if not view.market:
         return []
     title = "How far to trust the search"
-    return [Section(title, wording.chance(view), [tables.evidence(view)])]
+    return [Section(title, study_summary.chance(view), [study_tables.evidence(view)])]
 
 
 def _search(view: StudyView) -> Section:
     result, ranked = view.result, view.complete
-    shown = [tables.counts(result["trials"])]
+    shown = [study_tables.counts(result["trials"])]
     if result["rungs"]:
-        shown.append(tables.rungs(result["rungs"]))
+        shown.append(study_tables.rungs(result["rungs"]))
     if view.shown is not None:
-        shown.append(tables.folds(view.trial(view.shown), view.market, view.benchmark))
-    shown.append(tables.trials(ranked, _by_importance(view), view.trials, _MOST_SETTINGS))
-    shown += tables.failed(view.trials)
+        shown.append(study_tables.folds(view.trial(view.shown), view.market, view.benchmark))
+    shown.append(study_tables.trials(ranked, _by_importance(view), view.trials, _MOST_SETTINGS))
+    shown += study_tables.failed(view.trials)
     pictures = []
     if any(trial.score is not None for trial in view.trials):
-        drawn = figures.history(view.trials)
+        drawn = study_figures.history(view.trials)
         pictures.append(picture("trials", "Score of every trial", drawn))
     whole = [trial for trial in ranked[:_MOST_COLUMNS] if trial.last.folds]
     if whole:
-        drawn = figures.folds(whole, view.market)
+        drawn = study_figures.folds(whole, view.market)
         pictures.append(picture("folds", "Fold scores of the best trials", drawn))
-    return Section("Search", wording.search(view), shown, pictures)
+    return Section("Search", study_summary.search(view), shown, pictures)
 
 
 def _by_importance(view: StudyView) -> list[Axis]:
@@ -225,12 +225,12 @@ def _settings(view: StudyView) -> Section:
             "Importance counts trials that were stopped early, with their last scores; the other "
             "pictures show finished trials only."
         )
-        drawn = figures.importance(dict(list(view.importance.items())[:_MOST_SHARES]))
+        drawn = study_figures.importance(dict(list(view.importance.items())[:_MOST_SHARES]))
         pictures.append(picture("importance", "Importance of the settings", drawn))
-    drawn = figures.slices(ranked, axes[:_MOST_SLICES])
+    drawn = study_figures.slices(ranked, axes[:_MOST_SLICES])
     pictures.append(picture("slices", "Score against each setting", drawn))
     if len(axes) > 1:
-        drawn = figures.parallel(ranked, axes[:_MOST_AXES])
+        drawn = study_figures.parallel(ranked, axes[:_MOST_AXES])
         pictures.append(picture("parallel", "Settings of all finished trials", drawn))
     return Section("Settings", (sentence,), (), pictures)
 
@@ -243,7 +243,7 @@ def _development(view: StudyView) -> list[Section]:
         ("paths", view.development, f"Backtest paths of the search, {name}", "one path"),
     ):
         if lines is not None:
-            drawn = figures.equity(title, lines, each)
+            drawn = study_figures.equity(title, lines, each)
             pictures.append(picture(key, f"{title}, beside {view.rivals}", drawn))
     sentence = (
         "Every bar here was tested by policies that had not trained on it, but the trial was "

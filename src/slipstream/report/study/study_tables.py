@@ -11,10 +11,10 @@ import numpy as np
 from slipstream.core.text import NOTHING, percent, plural
 from slipstream.report import statistics
 from slipstream.report.inputs import BUY_AND_HOLD, REBALANCED
-from slipstream.report.numbers import interval_text, number, share
+from slipstream.report.number_format import interval_text, number, share
 from slipstream.report.page import Section, Table
-from slipstream.report.study.view import Axis, Lines, StudyView
-from slipstream.report.wording import DRAWDOWN, methods
+from slipstream.report.study.study_view import Axis, Lines, StudyView
+from slipstream.report.summary_text import DRAWDOWN, methods
 from slipstream.studies.record.ledger import Trial
 from slipstream.studies.search.judge import rung_at
 from slipstream.studies.statistics.bootstrap import FEWEST_DAYS

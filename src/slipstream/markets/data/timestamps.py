@@ -12,7 +12,7 @@ import polars as pl
 from slipstream.core.errors import DataError
 from slipstream.core.timeline import DAY, clock
 from slipstream.markets.data.bars import BoolArray, IntArray
-from slipstream.markets.data.finding import RemedyError
+from slipstream.markets.data.data_issue import RemedyError
 
 _DATES = ("%Y-%m-%d", "%Y.%m.%d", "%Y/%m/%d", "%Y%m%d", "%d.%m.%Y")
 _CLOCKS = (

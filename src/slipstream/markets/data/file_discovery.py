@@ -20,7 +20,7 @@ from slipstream.core.errors import DataError
 from slipstream.core.safe_io import resolve_folder
 from slipstream.core.text import did_you_mean
 from slipstream.markets.data.config import DataConfig
-from slipstream.markets.data.finding import RemedyError
+from slipstream.markets.data.data_issue import RemedyError
 from slipstream.markets.data.symbols import find_pair
 
 SUFFIXES = (".parquet", ".csv", ".feather")

@@ -17,9 +17,10 @@ from slipstream.core.capacity import free_memory
 from slipstream.core.errors import DataError, ResourceError
 from slipstream.core.safe_io import UnreadableError, open_regular, regular_file
 from slipstream.core.text import refuse_path
-from slipstream.markets.data import stamps, symbols
+from slipstream.markets.data import symbols, timestamps
 from slipstream.markets.data.bars import BoolArray, FloatArray, IntArray, timeframe_seconds
 from slipstream.markets.data.config import DataConfig
+from slipstream.markets.data.data_issue import RemedyError
 from slipstream.markets.data.dialect import (
     PRICES,
     SYMBOL_NAMES,
@@ -31,8 +32,7 @@ from slipstream.markets.data.dialect import (
     sniff,
     with_header,
 )
-from slipstream.markets.data.finding import RemedyError
-from slipstream.markets.data.source import parts_of, side_of
+from slipstream.markets.data.file_discovery import parts_of, side_of
 
 SPREADS = ("spread", "spread_points", "spread_pips")
 _CORE = {"time", "date", *PRICES, "volume", *SPREADS}
@@ -99,7 +99,7 @@ class RawTable:
     symbol: str
     path: Path
     dialect: Dialect
-    readings: stamps.Readings
+    readings: timestamps.Readings
     zone: str | None
     columns: dict[str, FloatArray]
     quoted: FloatArray
@@ -134,9 +134,9 @@ class RawTable:
         return "none" if self.spread is None else self.spread.source
 
     @cached_property
-    def stamps(self) -> stamps.Stamps:
+    def stamps(self) -> timestamps.Stamps:
         """Moments of the rows, before `time_is` is applied; as if in UTC where no zone is known."""
-        return stamps.placed(self.readings, self.zone or "UTC")
+        return timestamps.placed(self.readings, self.zone or "UTC")
 
     @property
     def silent(self) -> BoolArray:
@@ -186,10 +186,10 @@ def read(symbol: str, path: Path, config: DataConfig) -> RawTable:
         for name in frame.columns
         if name not in _CORE and is_numeric(frame[name])
     }
-    readings = stamps.parse(frame["time"], config.time_format, label)
+    readings = timestamps.parse(frame["time"], config.time_format, label)
     shown = readings.seconds
-    if config.row_spacing and stamps.many_share(len(shown) - len(np.unique(shown)), len(shown)):
-        rebuilt = stamps.rebuild(readings, timeframe_seconds(config.row_spacing))
+    if config.row_spacing and timestamps.many_share(len(shown) - len(np.unique(shown)), len(shown)):
+        rebuilt = timestamps.rebuild(readings, timeframe_seconds(config.row_spacing))
         if rebuilt is None:
             raise DataError(
                 f"{label}: `row_spacing: {config.row_spacing}` does not fit: no single start puts "
@@ -231,9 +231,9 @@ def _both_sides(
     bid: pl.DataFrame, ask: pl.DataFrame, config: DataConfig, label: str
 ) -> tuple[pl.DataFrame, int]:
     """Return mid prices and spread of a bid and an ask file, and how many rows have no partner."""
-    first, second = (stamps.parse(one["time"], config.time_format, label) for one in (bid, ask))
+    first, second = (timestamps.parse(one["time"], config.time_format, label) for one in (bid, ask))
     shared, own, other = np.intersect1d(first.seconds, second.seconds, return_indices=True)
-    shown = shared != stamps.MISSING
+    shown = shared != timestamps.MISSING
     if not shown.any():
         raise DataError(
             f"{label} stands for a file of bids and one of asks that have no time stamp in common: "
@@ -260,7 +260,7 @@ def _part(symbol: str, path: Path, config: DataConfig) -> tuple[Dialect, pl.Data
         )
     if "date" in frame.columns and is_clock(frame["time"]):
         date = frame["date"]
-        date = stamps.digits(date) if date.dtype.is_numeric() else date.cast(pl.String)
+        date = timestamps.digits(date) if date.dtype.is_numeric() else date.cast(pl.String)
         frame = frame.with_columns(time=date.str.strip_chars() + " " + _clock(frame["time"]))
     return dialect, frame
 
@@ -290,7 +290,7 @@ def _dated(frame: pl.DataFrame) -> pl.DataFrame:
 
     def part(name: str) -> pl.Series:
         column = frame[own[name]]
-        column = stamps.digits(column.cast(pl.Float64) if column.dtype.is_float() else column)
+        column = timestamps.digits(column.cast(pl.Float64) if column.dtype.is_float() else column)
         return column.cast(pl.String).str.strip_chars().str.zfill(2)
 
     date = part("year") + "-" + part("month") + "-" + part("day")
@@ -541,12 +541,12 @@ def _holds_stamps(column: pl.Series) -> bool:
     if column.dtype.is_numeric():
         return False
     try:
-        readings = stamps.parse(column, None, "")
+        readings = timestamps.parse(column, None, "")
     except DataError:
         return False
     steps = np.sign(np.diff(readings.seconds))
     ordered = len(steps) > 0 and max(np.mean(steps > 0), np.mean(steps < 0)) > 0.9
-    return bool(ordered and (readings.seconds != stamps.MISSING).all())
+    return bool(ordered and (readings.seconds != timestamps.MISSING).all())
 
 
 def _is_ohlc(columns: list[FloatArray]) -> bool:

@@ -11,7 +11,7 @@ from slipstream.core.errors import DataError
 from slipstream.core.text import plural
 from slipstream.markets.data.bars import FloatArray, IntArray
 from slipstream.markets.data.panel import Panel
-from slipstream.markets.features.registry import (
+from slipstream.markets.features.feature_registry import (
     column_of,
     expand,
     longest_memory,

@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from slipstream.core.text import plural
-from slipstream.report import wording
+from slipstream.report import summary_text
 from slipstream.report.inputs import BUY_AND_HOLD
-from slipstream.report.numbers import number, range_and_median, share
+from slipstream.report.number_format import number, range_and_median, share
 from slipstream.report.statistics import Floats, growth, sharpe, sharpe_interval
-from slipstream.report.study.view import Lines, StudyView
+from slipstream.report.study.study_view import Lines, StudyView
 from slipstream.studies.outcome import sentences
 from slipstream.studies.search.judge import rung_at
 from slipstream.studies.statistics.overfitting import (
@@ -50,12 +50,12 @@ def warnings(view: StudyView) -> list[str]:
     if result["holdout"] is not None:
         lines += sentences.on_holdout(result)[1:]
     if view.holdout is not None:
-        lines += wording.few_days(len(view.holdout.time), view.holdout.periods)
+        lines += summary_text.few_days(len(view.holdout.time), view.holdout.periods)
     lines.append(OPTIMISTIC)
     lines += [text for text in (_pruning(view), _pbo(result), _left_out(result)) if text]
     judged = view.holdout or view.fresh
     if judged is not None:
-        lines += wording.rare_losses(judged.each[0])
+        lines += summary_text.rare_losses(judged.each[0])
     if (result.get("deployed") or {}).get("refit"):
         lines.append(f"There is a second policy, {result['deployed']['refit_label']}.")
     return lines
@@ -111,12 +111,12 @@ def _held(view: StudyView, lines: Lines, told: Mapping[str, Any]) -> list[str]:
     proof = interval if unseen else None  # bars that were looked at before prove nothing
     missing = lacking(view)
     found = [
-        wording.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods),
-        wording.verdict(HOLDOUT, made, interval, unseen, not missing, "; ".join(missing)),
-        *wording.comparisons(made, rivals, proof, differences, outperformed(view), unseen),
+        summary_text.headline(HOLDOUT, sharpe(mine, periods), interval, len(mine), periods),
+        summary_text.verdict(HOLDOUT, made, interval, unseen, not missing, "; ".join(missing)),
+        *summary_text.comparisons(made, rivals, proof, differences, outperformed(view), unseen),
     ]
     if view.random is not None:
-        found += wording.random_traders(view.random.percentile, view.random.draws)
+        found += summary_text.random_traders(view.random.percentile, view.random.draws)
     elif view.random_missing:
         found.append(f"It is not compared with random traders: {view.random_missing}.")
     return found
@@ -317,10 +317,10 @@ def lacking(view: StudyView) -> list[str]:
     if view.random is None:
         why = f": {view.random_missing}" if view.random_missing else ""
         found.append(f"it is not known what random traders with its positions would have made{why}")
-    elif view.random.percentile < wording.BETTER_THAN_RANDOM:
+    elif view.random.percentile < summary_text.BETTER_THAN_RANDOM:
         found.append(
             f"{number(view.random.percentile, 0)} % of matched random traders did worse, and "
-            f"{wording.BETTER_THAN_RANDOM:g} % must"
+            f"{summary_text.BETTER_THAN_RANDOM:g} % must"
         )
     return found
 
@@ -338,7 +338,7 @@ def outperformed(view: StudyView) -> Collection[str]:
 
 def _size(returns: Floats, periods: float) -> list[str]:
     """Whether the interval excludes zero, and the ratio is one that so many days can confirm."""
-    if not wording.excludes_zero(sharpe_interval(returns, periods)):
+    if not summary_text.excludes_zero(sharpe_interval(returns, periods)):
         return ["the 95 % interval of its Sharpe ratio includes zero"]
     ratio, smallest = sharpe(returns, periods), smallest_confirmable(len(returns), periods)
     if ratio is None or smallest is None or ratio <= smallest:
